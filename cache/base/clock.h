@@ -1,0 +1,20 @@
+/* Clocks. Threads: any. Errors: none. */
+#ifndef PS_BASE_CLOCK_H
+#define PS_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define PS_NS_PER_S UINT64_C(1000000000)
+#define PS_NS_PER_MS UINT64_C(1000000)
+
+/* Nanoseconds of CLOCK_MONOTONIC: for deadlines and durations, never stored. */
+uint64_t ps_clock_mono_ns(void);
+
+/* Seconds since the epoch: for what is stored and shown. */
+int64_t ps_clock_real_s(void);
+
+/* The kernel's boot id (36 characters and NUL), or "" where /proc does not tell: two equal non-empty ids
+ * mean that the page cache has not been lost in between. */
+void ps_clock_boot_id(char ret_id[static 37]);
+
+#endif

@@ -1,0 +1,86 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <syslog.h>
+#include <time.h>
+
+#define LOG_LINE_LEN 2048 /* longer messages are cut */
+
+/* Set once by ps_log_open() before threads start; read-only afterwards. */
+static struct {
+	enum ps_log_level level;
+	int fd;
+	bool to_syslog;
+	bool stamp; /* a terminal's or a pipe's reader has its own clock; a file has none */
+} logger = {.level = PS_LOG_WARNING, .fd = STDERR_FILENO};
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+static const int level_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
+
+int ps_log_level_parse(const char *word, enum ps_log_level *ret_level)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(level_names); i++) {
+		if (strcmp(word, level_names[i]) == 0) {
+			*ret_level = (enum ps_log_level)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err)
+{
+	if (strcmp(target, "syslog") == 0) {
+		openlog(ident, LOG_PID | LOG_NDELAY, LOG_DAEMON);
+		logger.to_syslog = true;
+	} else if (strcmp(target, "stderr") != 0) {
+		int fd = open(target, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+
+		if (fd < 0)
+			return ps_error_set(err, errno, "log file %s: %s", target, strerror(errno));
+		logger.fd = fd;
+		logger.stamp = true;
+	}
+	logger.level = level;
+	return 0;
+}
+
+void ps_log(enum ps_log_level level, const char *fmt, ...)
+{
+	char line[LOG_LINE_LEN];
+	size_t n = 0;
+	va_list ap;
+
+	if (level > logger.level)
+		return;
+	va_start(ap, fmt);
+	if (logger.to_syslog) {
+		vsyslog(level_priorities[level], fmt, ap);
+		va_end(ap);
+		return;
+	}
+	if (logger.stamp) {
+		time_t now = time(NULL);
+		struct tm tm;
+
+		n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S%z ", localtime_r(&now, &tm));
+	}
+	n += (size_t)snprintf(line + n, sizeof line - n, "penstock: %s: ", level_names[level]);
+	int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
+	va_end(ap);
+	if (m > 0)
+		n += PS_MIN((size_t)m, sizeof line - n - 2);
+	/* A name from an origin may hold a newline; it must not be able to forge a line of the log. */
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';
+	line[n++] = '\n';
+	if (write(logger.fd, line, n) < 0) {
+		/* Nothing is left to tell it to. */
+	}
+}

@@ -1,0 +1,28 @@
+/* The program's log: one line a message, to stderr, syslog or a file.
+ *
+ * Form of a message: "call: object: reason". Logged once, where the cause is known. Never a secret.
+ * Threads: any; lines are not torn. Blocks: on the target's write only. Before ps_log_open() messages of
+ * level warning and above go to stderr. */
+#ifndef PS_BASE_LOG_H
+#define PS_BASE_LOG_H
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
+
+/* target: "stderr", "syslog", or an absolute path (opened for append, 0600). Called once, before threads
+ * are started. ident is the name shown to syslog. */
+int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
+
+/* "error", "warning", "info", "debug"; -EINVAL for another word. */
+int ps_log_level_parse(const char *word, enum ps_log_level *ret_level);
+
+void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
+
+#define ps_log_error(...) ps_log(PS_LOG_ERROR, __VA_ARGS__)
+#define ps_log_warning(...) ps_log(PS_LOG_WARNING, __VA_ARGS__)
+#define ps_log_info(...) ps_log(PS_LOG_INFO, __VA_ARGS__)
+#define ps_log_debug(...) ps_log(PS_LOG_DEBUG, __VA_ARGS__)
+
+#endif

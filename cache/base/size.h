@@ -1,0 +1,26 @@
+/* Sizes, shares and times as people write and read them. Threads: any. */
+#ifndef PS_BASE_SIZE_H
+#define PS_BASE_SIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_KIB (UINT64_C(1) << 10)
+#define PS_MIB (UINT64_C(1) << 20)
+#define PS_GIB (UINT64_C(1) << 30)
+
+/* "512", "64K", "1.5G", "200GB", "1TiB": powers of 1024 whatever the suffix, case ignored. 0, -EINVAL for
+ * another form (a negative, empty or trailing text), -ERANGE past 2^63-1. */
+int ps_size_parse(const char *text, uint64_t *ret_nbytes);
+
+/* As ps_size_parse(), or "80%" of whole_nbytes (0 < share <= 100). */
+int ps_size_parse_share(const char *text, uint64_t whole_nbytes, uint64_t *ret_nbytes);
+
+/* "30", "30s", "500ms", "10m", "2h", "7d"; a bare number is seconds. Same errors. */
+int ps_time_parse(const char *text, uint64_t *ret_ms);
+
+#define PS_SIZE_TEXT_LEN 24
+/* "0 B", "1023 B", "1.5 KiB", "12.0 GiB". Returns buf. */
+const char *ps_size_format(uint64_t nbytes, char buf[static PS_SIZE_TEXT_LEN]);
+
+#endif

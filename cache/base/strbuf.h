@@ -1,0 +1,41 @@
+/* A growing string. Always NUL-terminated once something was added; failure of memory is remembered and
+ * told at the end, so that a builder checks once:
+ *
+ *   struct ps_strbuf b = {0};
+ *   ps_strbuf_add(&b, "GET "); ps_strbuf_addf(&b, "%d", n);
+ *   char *text = ps_strbuf_take(&b);     NULL if any step ran out of memory or past the cap
+ *
+ * Ownership: the buffer's, until take. Threads: one at a time. */
+#ifndef PS_BASE_STRBUF_H
+#define PS_BASE_STRBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/cleanup.h"
+
+struct ps_strbuf {
+	char *s; /* NULL while nothing was added */
+	size_t len, cap;
+	size_t max; /* 0: no cap; past it the buffer counts as failed */
+	bool failed;
+};
+
+#define ps_autostrbuf __attribute__((cleanup(ps_strbuf_fini)))
+
+void ps_strbuf_fini(struct ps_strbuf *b);
+void ps_strbuf_addn(struct ps_strbuf *b, const void *bytes, size_t n);
+void ps_strbuf_add(struct ps_strbuf *b, const char *s);
+void ps_strbuf_addc(struct ps_strbuf *b, char c);
+void ps_strbuf_addf(struct ps_strbuf *b, const char *fmt, ...) PS_PRINTF(2, 3);
+
+/* The text so far ("" if nothing was added); valid until the next call. */
+const char *ps_strbuf_peek(const struct ps_strbuf *b);
+
+/* The caller now owns the text (free()); the buffer is empty and usable again. NULL after a failure. */
+char *ps_strbuf_take(struct ps_strbuf *b);
+
+/* Forgets the text, keeps the memory. */
+void ps_strbuf_reset(struct ps_strbuf *b);
+
+#endif

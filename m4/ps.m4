@@ -1,0 +1,105 @@
+# PS_CFLAG(VARIABLE, FLAG): append FLAG to VARIABLE if the compiler takes it without a word.
+AC_DEFUN([PS_CFLAG], [
+  AS_VAR_PUSHDEF([cachevar], [ps_cv_cflag_$2])
+  AC_CACHE_CHECK([whether $CC takes $2], [cachevar], [
+    ps_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -Werror $2"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])], [AS_VAR_SET([cachevar], [yes])], [AS_VAR_SET([cachevar], [no])])
+    CFLAGS=$ps_save_CFLAGS
+  ])
+  AS_VAR_IF([cachevar], [yes], [AS_VAR_APPEND([$1], [" $2"])])
+  AS_VAR_POPDEF([cachevar])
+])
+
+AC_DEFUN([PS_ARG_WERROR], [
+  AC_ARG_ENABLE([werror], [AS_HELP_STRING([--enable-werror], [treat warnings as errors])], [],
+    [enable_werror=no])
+])
+
+AC_DEFUN([PS_WARNING_FLAGS], [
+  WARN_CFLAGS=
+  m4_foreach_w([flag], [-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
+    -Wpointer-arith -Wwrite-strings -Wvla -Wundef -Wformat=2 -Wimplicit-fallthrough -Wnull-dereference
+    -Wno-missing-field-initializers -fno-common -fvisibility=hidden],
+    [PS_CFLAG([WARN_CFLAGS], [flag])])
+  AS_IF([test "x$enable_werror" = xyes], [WARN_CFLAGS="$WARN_CFLAGS -Werror"])
+  AC_SUBST([WARN_CFLAGS])
+])
+
+# --enable-sanitizers=address,undefined | thread
+AC_DEFUN([PS_ARG_SANITIZERS], [
+  AC_ARG_ENABLE([sanitizers],
+    [AS_HELP_STRING([--enable-sanitizers=LIST], [build with -fsanitize=LIST (address,undefined or thread)])],
+    [], [enable_sanitizers=no])
+])
+
+AC_DEFUN([PS_SANITIZER_FLAGS], [
+  AS_CASE([$enable_sanitizers],
+    [no], [ps_sanitizers=],
+    [yes], [ps_sanitizers=address,undefined],
+    [ps_sanitizers=$enable_sanitizers])
+  SANITIZER_CFLAGS=
+  AS_IF([test -n "$ps_sanitizers"], [
+    SANITIZER_CFLAGS="-fsanitize=$ps_sanitizers -fno-omit-frame-pointer -fno-sanitize-recover=all"
+    ps_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS $SANITIZER_CFLAGS"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [],
+      [AC_MSG_ERROR([$CC cannot build with -fsanitize=$ps_sanitizers])])
+    CFLAGS=$ps_save_CFLAGS
+    AC_DEFINE_UNQUOTED([PS_SANITIZERS], ["$ps_sanitizers"], [Sanitizers this was built with.])
+  ])
+  AC_SUBST([SANITIZER_CFLAGS])
+])
+
+# --enable-fuzzing: fuzz targets are libFuzzer programs (clang); otherwise they replay files.
+AC_DEFUN([PS_ARG_FUZZING], [
+  AC_ARG_ENABLE([fuzzing],
+    [AS_HELP_STRING([--enable-fuzzing], [build the fuzz targets with libFuzzer (CC=clang); without it they replay a corpus])],
+    [], [enable_fuzzing=no])
+])
+
+AC_DEFUN([PS_FUZZING_FLAGS], [
+  FUZZ_CFLAGS= FUZZ_LDFLAGS=
+  ps_fuzzing_says="no: targets replay their corpus in make check"
+  AS_IF([test "x$enable_fuzzing" = xyes], [
+    ps_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -fsanitize=fuzzer-no-link"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [],
+      [AC_MSG_ERROR([--enable-fuzzing needs CC=clang with libFuzzer (clang, libclang-rt-dev)])])
+    CFLAGS=$ps_save_CFLAGS
+    FUZZ_CFLAGS="-fsanitize=fuzzer-no-link"
+    FUZZ_LDFLAGS="-fsanitize=fuzzer"
+    ps_fuzzing_says="yes: libFuzzer"
+  ])
+  AM_CONDITIONAL([FUZZING], [test "x$enable_fuzzing" = xyes])
+  AC_SUBST([FUZZ_CFLAGS])
+  AC_SUBST([FUZZ_LDFLAGS])
+])
+
+# PS_PKG(PREFIX, MODULES, DEBIAN-PACKAGE, MISSING-VARIABLE)
+AC_DEFUN([PS_PKG], [
+  PKG_CHECK_MODULES([$1], [$2], [], [AS_VAR_APPEND([$4], [" $3"])])
+])
+
+# --with-cuda: the toolkit's headers and nvcc. The driver is opened at run time (dlopen), never linked.
+AC_DEFUN([PS_CUDA], [
+  cuda_says="no (--with-cuda=no)"
+  have_cuda=no
+  AS_IF([test "x$with_cuda" != xno && test "x$enable_loader" != xno], [
+    AS_CASE([$with_cuda], [auto|yes], [ps_cuda_root=${CUDA_HOME:-/usr/local/cuda}], [ps_cuda_root=$with_cuda])
+    AC_PATH_PROG([NVCC], [nvcc], [], [$ps_cuda_root/bin$PATH_SEPARATOR$PATH])
+    AS_IF([test -f "$ps_cuda_root/include/cuda.h"], [CUDA_CFLAGS="-isystem $ps_cuda_root/include"], [CUDA_CFLAGS=])
+    ps_save_CPPFLAGS=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"
+    AC_CHECK_HEADER([cuda.h], [have_cuda=yes])
+    CPPFLAGS=$ps_save_CPPFLAGS
+    AS_IF([test "x$have_cuda" = xyes], [
+      cuda_says="yes: cuda.h from ${ps_cuda_root}, the driver is found at run time"
+      AC_DEFINE([HAVE_CUDA], [1], [Define if the CUDA device is built.])
+    ], [test "x$with_cuda" != xauto], [
+      AC_MSG_ERROR([--with-cuda=$with_cuda: cuda.h not found; install the CUDA Toolkit or name its folder])
+    ], [cuda_says="no (no CUDA Toolkit found; --with-cuda=PATH names one)"])
+  ], [test "x$enable_loader" = xno], [cuda_says="no (--disable-loader)"])
+  AC_SUBST([CUDA_CFLAGS])
+  AM_CONDITIONAL([HAVE_CUDA], [test "x$have_cuda" = xyes])
+])
