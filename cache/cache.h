@@ -1,0 +1,142 @@
+/* The cache as fs/ sees it: attach a dataset, look up names, open, read. Knows nothing of FUSE.
+ *
+ * Ownership: a dataset belongs to its cache, handles to whoever opened them; close handles, then detach, then close.
+ * Threads: everything from any thread, but ps_cache_open and ps_cache_close.
+ * Blocking: a call that takes a callback never blocks on the network; it calls back once, before it returns or later
+ *   from a thread of the cache, with no lock held. The callback must not block for long. Calls without a callback say
+ *   what they block on.
+ * Errors: -errno in calls, positive errno in callbacks:
+ *   ENOENT no such name       ESTALE the node was superseded: look the name up again   EIO origin or disk failed
+ *   ETIMEDOUT not there within the timeout      EACCES the origin refuses       ECANCELED cancelled.
+ *   The story is in the log and in ps_node_info.error. */
+#ifndef PS_CACHE_H
+#define PS_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "origin/origin.h"
+#include "store/store.h"
+
+struct ps_cache;
+struct ps_dataset;
+struct ps_handle;
+
+struct ps_cache_options {
+	struct ps_store_options store;
+	uint64_t memory_bytes;    /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit */
+	unsigned max_connections; /* to one origin; 0: 16 */
+	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
+	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
+};
+
+int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err) PS_MUST_USE;
+/* Cancels transfers, answers every waiter (ECANCELED), writes what arrived, closes the store. Blocks on disk only. */
+void ps_cache_close(struct ps_cache *cache);
+struct ps_store *ps_cache_store(struct ps_cache *cache);
+
+/* {"cache": ps_store_stats() and memory, "origin": {bytes, requests, errors, retries}, "reads": {bytes, hit_bytes,
+ * stalled_seconds, waiting}}; the caller owns it. Blocks never. */
+json_t *ps_cache_stats(struct ps_cache *cache);
+
+/* Datasets --------------------------------------------------------------------------------------- */
+
+struct ps_dataset_options {
+	struct ps_origin_options origin;
+	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is older; 0: 1 h;
+	                           UINT64_MAX: never */
+};
+
+/* Lists the source and stores the names. With a stored listing of the same source and credentials it waits at most
+ * PS_ATTACH_WAIT_MS for a fresh one, then goes on with the stored one while the listing continues in the background
+ * (also when the origin is gone). Errors: a listing that fails and none is stored; an empty one (ENOENT); a first
+ * object that is not there or refused. Blocks on network and disk. */
+#define PS_ATTACH_WAIT_MS 800
+int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
+	struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
+void ps_dataset_detach(struct ps_dataset *dataset);
+uint64_t ps_dataset_root(const struct ps_dataset *dataset);
+const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
+/* {"source", "files", "listed_at", "listing_error", "opens"}; the caller owns it. */
+json_t *ps_dataset_stats(struct ps_dataset *dataset);
+
+struct ps_attr {
+	uint64_t node; /* names this (object, version) for ever */
+	uint64_t ino;  /* for st_ino; the same for all versions of a name */
+	bool is_dir;
+	bool complete_attr; /* size and mtime are known; false only from ps_dir_next() */
+	uint64_t size;
+	int64_t mtime_s;
+};
+
+/* May need a HEAD when the listing told no size; all waiters of one name share it. */
+typedef void (*ps_attr_fn)(void *arg, int errnum, const struct ps_attr *attr);
+void ps_dataset_lookup(struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);
+void ps_dataset_getattr(struct ps_dataset *dataset, uint64_t node, ps_attr_fn fn, void *arg);
+
+/* A directory's entries in name order, without "." and "..", from a snapshot. Blocks on the index. */
+struct ps_dir;
+int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret) PS_MUST_USE;
+/* The entry at position `pos` (0 first), or false past the end. Sequential positions are cheap, going back is not.
+ * *ret_name is borrowed until the next call. want_attr: fill size and mtime where they are known without the network. */
+bool ps_dir_read(struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr);
+void ps_dir_close(struct ps_dir *dir);
+
+struct ps_node_info {
+	char *url;  /* without credentials; NULL for a directory */
+	char *etag; /* "" if none */
+	uint64_t size, cached_nbytes;
+	const char *state; /* "remote", "partial", "cached" */
+	char *error;       /* the last failure of this object, "" if none */
+};
+/* Blocks on the index. -ENOENT: no such node. */
+int ps_node_info_get(struct ps_dataset *dataset, uint64_t node, struct ps_node_info *ret);
+void ps_node_info_fini(struct ps_node_info *info);
+
+/* Files ------------------------------------------------------------------------------------------ */
+
+/* errnum ESTALE: another version stands for the name now. The handle is then NULL. */
+typedef void (*ps_open_fn)(void *arg, int errnum, struct ps_handle *handle);
+void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, void *arg);
+void ps_handle_close(struct ps_handle *handle); /* all its reads have called back */
+
+/* Bytes in memory (data) or in a file (data NULL: fd at pos). */
+struct ps_segment {
+	const void *data;
+	int fd;
+	uint64_t pos;
+	size_t nbytes;
+};
+#define PS_READ_MAX_NBYTES (UINT64_C(1) << 20)
+#define PS_READ_MAX_SEGMENTS 3
+
+/* One read; the caller owns it, fills the first part and keeps it until done. */
+struct ps_read {
+	struct ps_handle *handle;
+	uint64_t offset;
+	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
+	/* Once, as soon as the bytes are there, from whatever source. The segments are valid during the call only. nsegs 0
+	 * with errnum 0: at or past the end of the file. The read may be freed inside. */
+	void (*done)(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
+
+	struct { /* the cache's */
+		struct ps_read *prev, *next;
+		uint64_t expires_ns, issued_ns;
+		int state;
+	} priv;
+};
+void ps_handle_read(struct ps_read *read);
+/* Makes a waiting read call done with ECANCELED, soon, from this or another thread; no effect on one already answered,
+ * but the read must still be alive: call it before done has returned (the caller's own lock decides). */
+void ps_read_cancel(struct ps_read *read);
+
+/* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). Blocks never. */
+void ps_handle_warm(struct ps_handle *handle);
+/* Drops the file's data from the cache. Open readers keep what they have. Blocks on disk. */
+int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes);
+
+#endif

@@ -1,0 +1,124 @@
+/* The index: what the cache directory holds and what the datasets list, in RocksDB through its C API. Only
+ * index_rocksdb.c includes rocksdb/c.h.
+ *
+ * Keys (numbers big-endian, so that they sort):
+ *   'M' name                          meta: schema, next node number, next dataset number, boot id, clean marker
+ *   'D' dataset id (16)               dataset row
+ *   'N' node (8)                      node row: one (name, version) of a dataset, for ever
+ *   'C' parent node (8) name          number of the name's current node: directory contents, sorted by name
+ *   'O' object id (16)                object row
+ *   'B' object id (16) extent (4)     presence and CRC32C of 64 blocks
+ * Values are little-endian, each starts with a format byte; HACKING.md has the layout.
+ *
+ * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while calling out.
+ * Errors: 0 or -errno; -ENOENT no such row; -EBADMSG a row that does not parse (logged with its key); -EIO RocksDB's own
+ *   (logged with its text). Durability: batches are atomic, written to the log without fsync: they survive a kill of the
+ *   process, not a power cut. Blocks: on disk. */
+#ifndef PS_STORE_INDEX_H
+#define PS_STORE_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "origin/origin.h"
+
+#define PS_INDEX_SCHEMA 1
+#define PS_EXTENT_BLOCKS 64
+#define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */
+
+struct ps_index;
+struct ps_index_batch;
+
+struct ps_dataset_row {
+	struct ps_id id; /* of (canonical source, credential fingerprint) */
+	uint32_t number;
+	char *source;     /* canonical, without secrets */
+	uint64_t root;    /* node of its root directory */
+	int64_t listed_s; /* when the last whole listing was stored; 0: never */
+	uint64_t nfiles;
+	uint64_t generation; /* counts listings; a node not seen by the newest is gone */
+};
+
+enum ps_node_kind { PS_NODE_DIR = 1, PS_NODE_FILE = 2 };
+
+struct ps_node_row {
+	uint64_t node;   /* permanent number of this (name, version) */
+	uint64_t ino;    /* number of the name's first version: st_ino stays when the version changes */
+	uint64_t parent; /* node of the directory; a root is its own parent */
+	uint32_t dataset;
+	enum ps_node_kind kind;
+	bool superseded;    /* another node stands for the name now, or the name is gone */
+	uint64_t generation; /* the last listing that had it */
+	int64_t checked_s;   /* when the origin last confirmed the version; 0: never */
+	struct ps_remote remote;
+	char *name;
+	char *url; /* NULL for a directory */
+};
+
+struct ps_object_row {
+	struct ps_id id;
+	char *url;
+	struct ps_remote remote;
+	uint32_t dataset;      /* that opened it last */
+	uint64_t nblocks_present;
+	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
+	int64_t created_s, opened_s;
+	int64_t data_mtime_ns; /* of the data file at the last commit */
+};
+
+struct ps_extent_row {
+	uint64_t present; /* bit i: block extent * 64 + i */
+	uint32_t crc[PS_EXTENT_BLOCKS];
+};
+
+void ps_dataset_row_fini(struct ps_dataset_row *row);
+void ps_node_row_fini(struct ps_node_row *row);
+void ps_object_row_fini(struct ps_object_row *row);
+
+/* -EPROTO: a newer schema. -EIO: RocksDB will not open it (text says why); the store moves it aside. */
+int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
+void ps_index_close(struct ps_index *index);
+
+/* State of the last stop, read once at open and replaced by "dirty in this boot". */
+bool ps_index_was_clean(const struct ps_index *index);     /* data was synced, then ps_index_mark_clean() */
+bool ps_index_same_boot(const struct ps_index *index);
+int ps_index_mark_clean(struct ps_index *index);
+
+/* A number never given out before, also over restarts and kills. */
+int ps_index_new_node(struct ps_index *index, uint64_t *ret_node) PS_MUST_USE;
+int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number) PS_MUST_USE;
+
+int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret) PS_MUST_USE;
+int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
+int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node) PS_MUST_USE;
+int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
+int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent, struct ps_extent_row *ret)
+	PS_MUST_USE;
+
+/* Batches: built by one thread, applied atomically. A put that runs out of memory makes commit fail. commit frees. */
+struct ps_index_batch *ps_index_batch_new(void);
+void ps_index_batch_free(struct ps_index_batch *batch);
+void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row);
+void ps_index_batch_put_node(struct ps_index_batch *batch, const struct ps_node_row *row);
+void ps_index_batch_del_node(struct ps_index_batch *batch, uint64_t node);
+void ps_index_batch_put_child(struct ps_index_batch *batch, uint64_t parent, const char *name, uint64_t node);
+void ps_index_batch_del_child(struct ps_index_batch *batch, uint64_t parent, const char *name);
+void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_object_row *row);
+void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id); /* and its extents */
+void ps_index_batch_put_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent,
+	const struct ps_extent_row *row);
+int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
+
+/* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */
+struct ps_index_children;
+int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
+bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
+void ps_index_children_close(struct ps_index_children *it);
+
+/* Every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero return ends the walk. */
+int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row), void *arg);
+
+#endif
