@@ -19,12 +19,14 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "origin/origin.h"
 #include "store/store.h"
 
 struct ps_cache;
 struct ps_dataset;
 struct ps_handle;
+struct ps_buf;
 
 struct ps_cache_options {
 	struct ps_store_options store;
@@ -123,10 +125,14 @@ struct ps_read {
 	 * with errnum 0: at or past the end of the file. The read may be freed inside. */
 	void (*done)(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
 
-	struct { /* the cache's */
-		struct ps_read *prev, *next;
-		uint64_t expires_ns, issued_ns;
-		int state;
+	struct { /* the cache's; under the file's lock while it waits */
+		struct ps_list link;
+		bool waiting;
+		int errnum;
+		uint64_t issued_ns, expires_ns;
+		size_t nsegs;
+		struct ps_segment segs[PS_READ_MAX_SEGMENTS];
+		struct ps_buf *bufs[PS_READ_MAX_SEGMENTS]; /* what holds the memory of a segment, or NULL */
 	} priv;
 };
 void ps_handle_read(struct ps_read *read);

@@ -1,0 +1,181 @@
+#include "fetch/budget.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/size.h"
+
+struct ps_budget {
+	size_t limit;   /* buffers */
+	size_t reserve; /* of them for demand only */
+	pthread_mutex_t lock; /* protects what follows */
+	size_t used, peak;
+	struct ps_buf *free; /* with memory, unused */
+	size_t nfree;
+};
+
+struct ps_budget *ps_budget_new(uint64_t nbytes)
+{
+	struct ps_budget *budget = calloc(1, sizeof *budget);
+
+	if (!budget)
+		return NULL;
+	budget->limit = PS_MAX(nbytes / PS_BLOCK_SIZE, PS_BUDGET_MIN_BLOCKS);
+	budget->reserve = budget->limit / 4;
+	pthread_mutex_init(&budget->lock, NULL);
+	return budget;
+}
+
+static void free_list(struct ps_buf *buf)
+{
+	while (buf) {
+		struct ps_buf *next = buf->next_free;
+
+		munmap(buf->data, PS_BLOCK_SIZE);
+		free(buf);
+		buf = next;
+	}
+}
+
+void ps_budget_free(struct ps_budget *budget)
+{
+	if (!budget)
+		return;
+	free_list(budget->free);
+	pthread_mutex_destroy(&budget->lock);
+	free(budget);
+}
+
+static uint64_t read_number(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	unsigned long long value = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu", &value) != 1)
+		value = 0; /* "max" */
+	fclose(f);
+	return value;
+}
+
+/* The tightest limit on the way from our cgroup to the root. */
+static uint64_t cgroup_limit(void)
+{
+	char line[4096], path[4200];
+	uint64_t limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+	FILE *f = fopen("/proc/self/cgroup", "re");
+
+	if (!f)
+		return limit;
+	while (fgets(line, sizeof line, f)) {
+		if (strncmp(line, "0::", 3) != 0)
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		for (char *cut = line + strlen(line); cut; cut = strrchr(line + 3, '/')) {
+			*cut = '\0';
+			snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
+			uint64_t own = read_number(path);
+
+			if (own && (!limit || own < limit))
+				limit = own;
+		}
+	}
+	fclose(f);
+	return limit;
+}
+
+uint64_t ps_budget_default_bytes(void)
+{
+	uint64_t whole = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t limit = cgroup_limit();
+
+	if (limit && limit < whole)
+		whole = limit;
+	return PS_MIN(512 * PS_MIB, whole / 8);
+}
+
+uint64_t ps_budget_limit_bytes(const struct ps_budget *budget)
+{
+	return budget->limit * PS_BLOCK_SIZE;
+}
+
+static struct ps_buf *new_buf(struct ps_budget *budget)
+{
+	struct ps_buf *buf = calloc(1, sizeof *buf);
+
+	if (!buf)
+		return NULL;
+	/* mmap, not malloc: page-aligned for the disk, and munmap really gives it back. */
+	buf->data = mmap(NULL, PS_BLOCK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (buf->data == MAP_FAILED) {
+		free(buf);
+		return NULL;
+	}
+	buf->budget = budget;
+	return buf;
+}
+
+size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_buf **ret)
+{
+	size_t taken = 0;
+
+	PS_LOCK_SCOPE(&budget->lock);
+	size_t limit = cls == PS_BUDGET_DEMAND ? budget->limit : budget->limit - budget->reserve;
+	while (taken < n && budget->used < limit) {
+		struct ps_buf *buf = budget->free;
+
+		if (buf) {
+			budget->free = buf->next_free;
+			budget->nfree--;
+		} else if (!(buf = new_buf(budget))) {
+			break;
+		}
+		atomic_store(&buf->refs, 1);
+		budget->used++;
+		ret[taken++] = buf;
+	}
+	budget->peak = PS_MAX(budget->peak, budget->used);
+	return taken;
+}
+
+struct ps_buf *ps_buf_ref(struct ps_buf *buf)
+{
+	atomic_fetch_add(&buf->refs, 1);
+	return buf;
+}
+
+void ps_buf_unref(struct ps_buf *buf)
+{
+	if (!buf || atomic_fetch_sub(&buf->refs, 1) != 1)
+		return;
+	struct ps_budget *budget = buf->budget;
+	PS_LOCK_SCOPE(&budget->lock);
+	buf->next_free = budget->free;
+	budget->free = buf;
+	budget->nfree++;
+	budget->used--;
+}
+
+void ps_budget_trim(struct ps_budget *budget)
+{
+	struct ps_buf *unused;
+
+	{
+		PS_LOCK_SCOPE(&budget->lock);
+		unused = budget->free;
+		budget->free = NULL;
+		budget->nfree = 0;
+	}
+	free_list(unused);
+}
+
+json_t *ps_budget_stats(struct ps_budget *budget)
+{
+	PS_LOCK_SCOPE(&budget->lock);
+	return json_pack("{s:I,s:I,s:I}", "limit_bytes", (json_int_t)(budget->limit * PS_BLOCK_SIZE), "used_bytes",
+		(json_int_t)(budget->used * PS_BLOCK_SIZE), "peak_bytes", (json_int_t)(budget->peak * PS_BLOCK_SIZE));
+}

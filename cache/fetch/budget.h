@@ -1,0 +1,53 @@
+/* The memory for data in flight: a fixed number of block-sized, page-aligned buffers, reference-counted.
+ *
+ * A demand read may take the last buffer; read-ahead and warming leave a reserve for it. Nothing here ever waits: who
+ * gets nothing tries again when the callback says that a buffer came back. Buffers are kept for reuse while there is
+ * traffic (touching fresh pages costs more than the copy into them), and given back to the system when idle.
+ *
+ * Ownership: a buffer belongs to whoever holds a reference. Threads: any. Locks: one, a leaf. Blocks: never. */
+#ifndef PS_FETCH_BUDGET_H
+#define PS_FETCH_BUDGET_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "store/store.h"
+
+struct ps_budget;
+
+struct ps_buf {
+	uint8_t *data; /* PS_BLOCK_SIZE bytes */
+	atomic_uint refs;
+	struct ps_budget *budget;
+	struct ps_buf *next_free;
+};
+
+enum ps_budget_class {
+	PS_BUDGET_DEMAND, /* somebody waits for it */
+	PS_BUDGET_AHEAD,  /* nobody does yet: leaves a quarter */
+};
+
+/* nbytes is rounded down to whole blocks; at least PS_BUDGET_MIN_BLOCKS. NULL: out of memory. */
+#define PS_BUDGET_MIN_BLOCKS 16
+struct ps_budget *ps_budget_new(uint64_t nbytes);
+void ps_budget_free(struct ps_budget *budget); /* all buffers have come back */
+
+/* The smaller of 512 MiB and 1/8 of the cgroup's memory limit (v2 or v1), or of the machine's memory. */
+uint64_t ps_budget_default_bytes(void);
+uint64_t ps_budget_limit_bytes(const struct ps_budget *budget);
+
+/* Takes up to n buffers into ret[]; returns how many (0: none now). Each comes with one reference. */
+size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_buf **ret);
+struct ps_buf *ps_buf_ref(struct ps_buf *buf);
+void ps_buf_unref(struct ps_buf *buf);
+
+/* Gives memory of unused buffers back to the system; for a timer that saw no traffic. */
+void ps_budget_trim(struct ps_budget *budget);
+
+/* {"limit_bytes", "used_bytes", "peak_bytes"} */
+json_t *ps_budget_stats(struct ps_budget *budget);
+
+#endif
