@@ -1,0 +1,114 @@
+/* What the three files of the fill engine share: fill.c (files, readers), run.c (requests), writeback.c (disk).
+ *
+ * A block of a file, as its slot tells. No slot: ask the object (absent, unverified, present on disk).
+ *
+ *                      claimed by a run             whole            written
+ *   (absent, no slot) ───────────────▶ FETCHING ───────────▶ WRITING ───────▶ (no slot, present)
+ *          ▲   ▲                          │                     │ the disk does not take it
+ *          │   │ nobody waits             │ attempts used up    ▼
+ *          │   └──────────────────────────┤                   HELD ──▶ (absent) when memory is needed
+ *          │  after PS_FILL_FAILED_MS     ▼ somebody waits
+ *          └──────────────────────────  FAILED
+ *
+ *   (unverified, no slot) ──▶ VERIFYING ──▶ (no slot, present) or (absent), by its checksum
+ *
+ * FETCHING, WRITING and HELD have a buffer, and readers are served from it as far as it is filled.
+ * References of the file: each handle, queued want, run, and slot in WRITING, HELD or VERIFYING holds one. */
+#ifndef PS_FETCH_FILL_PRIVATE_H
+#define PS_FETCH_FILL_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "fetch/fill.h"
+
+#define PS_RUN_MAX_BLOCKS 16
+#define PS_DISK_THREADS 2
+
+enum ps_slot_state { PS_SLOT_FETCHING, PS_SLOT_WRITING, PS_SLOT_HELD, PS_SLOT_VERIFYING, PS_SLOT_FAILED };
+
+struct ps_slot {
+	struct ps_list link; /* fill->disk_queue or fill->held; the engine's lock */
+	struct ps_fill_file *file;
+	uint64_t block;
+	/* the file's lock: */
+	enum ps_slot_state state;
+	struct ps_buf *buf;
+	size_t filled;
+	uint64_t failed_until_ns; /* FAILED, or FETCHING after a reader's timeout */
+	int errnum;
+};
+
+struct ps_fill_file {
+	struct ps_fill *fill;
+	struct ps_object *object;
+	struct ps_origin *origin;
+	struct ps_list link; /* fill->files; the engine's lock */
+	unsigned refs;       /* the engine's lock */
+	bool draining;       /* the engine's lock */
+
+	pthread_mutex_t lock; /* protects what follows */
+	struct ps_slot **slots; /* one pointer a block */
+	struct ps_list waiters; /* of ps_read.priv.link */
+	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
+	bool changed;
+	char error[PS_ERROR_TEXT_LEN];
+};
+
+struct ps_fill {
+	struct ps_budget *budget;
+	unsigned max_connections;
+	uint64_t max_bytes_per_s;
+	uint64_t timeout_ns;
+
+	pthread_mutex_t lock; /* protects what follows */
+	struct ps_list files;
+	struct ps_list wants[3]; /* by class */
+	struct ps_list running, retries; /* of ps_run */
+	struct ps_list disk_queue, held; /* of ps_slot */
+	size_t nheld, ndisk_busy;
+	unsigned active;          /* transfers at the origins */
+	uint64_t next_start_ns;   /* max_bytes_per_s */
+	bool stopping;
+	pthread_cond_t disk_cond;  /* disk_queue has work, or stopping */
+	pthread_cond_t timer_cond; /* retries changed, or stopping */
+	pthread_cond_t files_cond; /* a file went away */
+
+	pthread_t disk_threads[PS_DISK_THREADS], timer_thread;
+	void *disk_scratch[PS_DISK_THREADS]; /* each taken by its thread */
+	unsigned ndisk_threads;
+	bool timer_started;
+
+	/* counters for stats; relaxed order is enough, nothing is inferred from them */
+	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
+	_Atomic uint64_t read_bytes, stalled_ns, nwaiting;
+};
+
+/* fill.c */
+struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
+/* Answers reads chained by priv.link, each with priv.errnum or priv.segs. No lock held. */
+void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads);
+/* Below: the file's lock is held. ----------------------------------------------------------------- */
+/* Moves readers that touch blocks [first, end) and can be answered (or failed) to `ready`. */
+void ps_fill_collect(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_list *ready);
+bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block);
+struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state);
+void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
+
+/* run.c: no lock held */
+void ps_fill_pump(struct ps_fill *fill);
+int ps_fill_demand(struct ps_fill_file *file, uint64_t block);
+void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
+/* Retries that are due are started; returns when the next is, or UINT64_MAX. */
+uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
+
+/* writeback.c */
+int ps_writeback_start(struct ps_fill *fill);
+void ps_writeback_stop(struct ps_fill *fill);
+void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot); /* takes the engine's lock; slot holds a file ref */
+/* Drops the longest held block; the engine's lock is held. False if there is none. */
+bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
+void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin); /* no lock held */
+
+#endif
