@@ -16,6 +16,7 @@ struct ps_policy_item {
 	uint32_t dataset;
 	uint64_t nbytes;  /* allocated, or reserved if that is more */
 	int64_t opened_s; /* last open */
+	uint64_t seq;     /* orders opens within one second; need not survive a restart */
 	bool busy;        /* somebody holds it: must not be chosen */
 };
 

@@ -55,14 +55,17 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 
 /* Objects ---------------------------------------------------------------------------------------- */
 
-/* Id of (canonical URL, version, view): version is the strong ETag, else the weak one, Last-Modified and size. */
+/* Id of (canonical URL, version, view): version is the strong ETag and the size, else the weak one, Last-Modified and
+ * size. */
 void ps_object_id(const char *url, const struct ps_remote *remote, const char *view, struct ps_id *ret_id);
 
-/* The object, loaded from the index or made in memory (no file, no row until the first block is written). Counts
+/* The object, loaded from the index or made in memory (no file until it is admitted, no row until the first block is
+ * written). remote->size must be known (-EINVAL) and at most PS_OBJECT_MAX_NBYTES (-EFBIG). Counts
  * as an open of `dataset` for the policy if `opened`. Blocks on the index and, the first time, on stat of the data file,
  * whose size must be the object's and whose mtime must not be older than the index says: else its blocks are dropped. */
 int ps_object_get(struct ps_store *store, const char *url, const struct ps_remote *remote, uint32_t dataset,
 	bool opened, struct ps_object **ret) PS_MUST_USE;
+#define PS_OBJECT_MAX_NBYTES (UINT64_C(1) << 44)
 struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
 
@@ -79,14 +82,16 @@ void **ps_object_fill_slot(struct ps_object *object);
 enum ps_block_state { PS_BLOCK_ABSENT, PS_BLOCK_UNVERIFIED, PS_BLOCK_PRESENT };
 /* Blocks never. PS_BLOCK_PRESENT promises that ps_object_fd() has the bytes. */
 enum ps_block_state ps_object_block(struct ps_object *object, uint64_t block);
-int ps_object_fd(struct ps_object *object); /* borrowed, valid while the object is held; -1 before any write */
+int ps_object_fd(struct ps_object *object); /* borrowed, valid while the object is held; -1 before it was admitted */
 
 /* Room for the whole object under quota and floor, evicting by policy what nobody has open. 0: blocks may be written
- * until the object is put or evicted; -ENOSPC: stream it without the disk. Remembered; cheap when repeated. May block on
- * unlink. */
+ * until the object is put or evicted; -ENOSPC: stream it without the disk. Both are remembered, the refusal for
+ * PS_STORE_REFUSED_MS: cheap when repeated. Blocks on creating the file and on unlinking others. */
+#define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
-/* CRC32C, pwrite, present, queue for the index. Blocks on disk. A disk error (ENOSPC, EDQUOT, EROFS, EIO) also ends the
- * admission and is logged once an object. */
+/* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of threads, on
+ * different blocks. -ENOSPC also if the object is not admitted (or not any more). Blocks on disk. A disk error (ENOSPC,
+ * EDQUOT, EROFS, EIO) also ends the admission and is logged once an object. */
 int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data) PS_MUST_USE;
 /* Reads an unverified block into buf (its nbytes) and checks it: 0 and it is present from now on; -EILSEQ and it is
  * absent; a read error drops it too. Blocks on disk. */
