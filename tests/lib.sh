@@ -1,0 +1,532 @@
+# shellcheck shell=bash
+# What the shell tests share. A test is a bash script that begins with
+#
+#     . "$(dirname "$0")/../lib.sh"
+#     requires mount nginx
+#
+# and then reports with check, equal, pass and fail. It runs inside a private directory ($T), in a process group of
+# its own, under a time limit. Whatever happens to it, an outer shell then unmounts what it mounted below $T, kills
+# what it started (found by an environment variable, so daemons too) and removes $T: a hung mount fails one test and
+# not the run.
+#
+# From the environment: top_srcdir, top_builddir (set by `make check`), TMPDIR, PS_TEST_TIMEOUT (seconds),
+# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests).
+
+set -euo pipefail
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
+unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+
+ps_lib_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top_srcdir=$(cd "${top_srcdir:-$ps_lib_dir/..}" && pwd)
+top_builddir=$(cd "${top_builddir:-$PWD}" && pwd)
+export top_srcdir top_builddir
+PATH=$top_builddir:$PATH:/usr/sbin:/sbin
+python=/usr/bin/python3
+
+# The outer shell -------------------------------------------------------------------------------------------------
+
+ps_mounts_below() {
+	awk -v below="$1/" 'index($5 "/", below) == 1 {print $3, $5, $9}' /proc/self/mountinfo | tac
+}
+
+# Aborting the connection answers every request that hangs in it; only then is unmounting sure to work.
+ps_unmount_all() {
+	local device where kind
+	while read -r device where kind; do
+		if [[ $kind == fuse* ]]; then
+			echo 1 2>/dev/null >"/sys/fs/fuse/connections/${device#*:}/abort" || true
+		fi
+		umount -l "$where" 2>/dev/null || fusermount3 -uz "$where" 2>/dev/null || true
+	done < <(ps_mounts_below "$1")
+}
+
+ps_kill_started() {
+	local environ pid
+	for environ in /proc/[0-9]*/environ; do
+		pid=${environ#/proc/}
+		pid=${pid%/environ}
+		[[ $pid != "$$" ]] || continue
+		if grep -qzFx "PS_TEST_DIR=$1" "$environ" 2>/dev/null; then
+			kill -KILL "$pid" 2>/dev/null || true
+		fi
+	done
+}
+
+ps_outer() {
+	local dir inner rc=0 limit=${PS_TEST_TIMEOUT:-120} count start=$SECONDS
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test-XXXXXX")
+	dir=$(cd "$dir" && pwd -P)
+	PS_TEST_DIR=$dir setsid bash "$0" "$@" </dev/null &
+	inner=$!
+	# shellcheck disable=SC2064
+	trap "ps_cleanup '$dir' $inner; exit 143" INT TERM HUP
+	while kill -0 "$inner" 2>/dev/null && ((SECONDS - start < limit)); do
+		sleep 0.1
+	done
+	if kill -0 "$inner" 2>/dev/null; then
+		count=$(cat "$dir/.count" 2>/dev/null || echo 0)
+		echo "not ok $((count + 1)) - ${0##*/} ends within $limit s"
+		echo "1..$((count + 1))"
+		ps_show_logs "$dir"
+		rc=1
+	fi
+	ps_cleanup "$dir" "$inner" || rc=$?
+	exit "$rc"
+}
+
+ps_cleanup() {
+	local dir=$1 inner=$2 rc=0
+	ps_unmount_all "$dir"
+	kill -KILL -- "-$inner" 2>/dev/null || true
+	wait "$inner" 2>/dev/null || rc=$?
+	ps_unmount_all "$dir"
+	ps_kill_started "$dir"
+	if [[ ${PS_TEST_KEEP-} == 1 ]]; then
+		echo "# kept $dir"
+	else
+		rm -rf --one-file-system "$dir" 2>/dev/null || { sleep 0.3 && rm -rf --one-file-system "$dir"; } || true
+	fi
+	return "$rc"
+}
+
+ps_show_logs() {
+	local log
+	for log in "$1"/*.log "$1"/nginx/error.log; do
+		[[ -s $log ]] || continue
+		echo "# -- ${log#"$1"/}:"
+		tail -n 30 "$log" | cut -c 1-400 | sed 's/^/#   /'
+	done
+}
+
+[[ -n ${PS_TEST_DIR-} ]] || ps_outer "$@"
+
+# TAP -------------------------------------------------------------------------------------------------------------
+
+T=$PS_TEST_DIR
+export TMPDIR=$T
+ps_count=0
+ps_failed=0
+ps_ended=no
+
+ps_number() {
+	ps_count=$((ps_count + 1))
+	echo "$ps_count" >"$T/.count"
+}
+
+pass() {
+	ps_number
+	echo "ok $ps_count - $1"
+}
+
+# fail WHAT [REASON...]: reports, shows the reasons and the ends of the logs, and goes on.
+fail() {
+	ps_number
+	ps_failed=$((ps_failed + 1))
+	echo "not ok $ps_count - $1"
+	shift
+	(($# == 0)) || printf '%s\n' "$@" | cut -c 1-600 | sed 's/^/# /'
+	ps_show_logs "$T"
+}
+
+# die WHAT [REASON...]: the rest of the test makes no sense.
+die() {
+	fail "$@"
+	exit 1
+}
+
+skip() {
+	ps_number
+	echo "ok $ps_count - $1 # SKIP $2"
+}
+
+skip_all() {
+	ps_ended=yes
+	echo "1..0 # SKIP $*"
+	exit 0
+}
+
+# Runs a command or a function, which ends at its first failing command. Fills the caller's out and rc.
+ps_run() {
+	set +e
+	out=$(
+		set -e
+		"$@" 2>&1
+	)
+	rc=$?
+	set -e
+}
+
+# check WHAT COMMAND...: the command succeeds; what it says is shown if not.
+check() {
+	local what=$1 out rc
+	shift
+	ps_run "$@"
+	if ((rc == 0)); then
+		pass "$what"
+	else
+		fail "$what" "exit status $rc of: $*" "$(tail -n 25 <<<"$out")"
+	fi
+}
+
+# check_not WHAT COMMAND...: the command fails by itself (exit status 1 to 123).
+check_not() {
+	local what=$1 out rc
+	shift
+	ps_run "$@"
+	if ((rc > 0 && rc < 124)); then
+		pass "$what"
+	else
+		fail "$what" "exit status $rc of: $*" "$(tail -n 25 <<<"$out")"
+	fi
+}
+
+# equal WHAT EXPECTED SEEN
+equal() {
+	if [[ $2 == "$3" ]]; then
+		pass "$1"
+	else
+		fail "$1" "expected: $2" "    seen: $3"
+	fi
+}
+
+# at_most WHAT LIMIT SEEN, at_least WHAT LIMIT SEEN: decimal numbers.
+at_most() {
+	if awk -v limit="$2" -v seen="$3" 'BEGIN {exit !(seen != "" && seen + 0 <= limit + 0)}'; then
+		pass "$1"
+	else
+		fail "$1" "expected at most $2, seen: $3"
+	fi
+}
+at_least() {
+	if awk -v limit="$2" -v seen="$3" 'BEGIN {exit !(seen != "" && seen + 0 >= limit + 0)}'; then
+		pass "$1"
+	else
+		fail "$1" "expected at least $2, seen: $3"
+	fi
+}
+
+ps_on_error() {
+	ps_error="line $1: status $2 of: $3"
+}
+trap 'ps_on_error "$LINENO" "$?" "$BASH_COMMAND"' ERR
+
+ps_on_exit() {
+	local rc=$?
+	trap - EXIT ERR
+	set +e
+	[[ $ps_ended == no ]] || exit "$rc"
+	if ((rc != 0 && ps_failed == 0)); then
+		fail "${0##*/} runs to its end" "${ps_error-exit status $rc}"
+	elif ((ps_count == 0)); then
+		fail "${0##*/} checks something"
+	fi
+	echo "1..$ps_count"
+	exit $((ps_failed > 0))
+}
+trap ps_on_exit EXIT
+
+# What a test needs -----------------------------------------------------------------------------------------------
+
+# requires NAME...: skips the whole test where something is missing. NAME is mount, loader, nginx, nginx-lua, root,
+# slow (skipped by --quick), python:MODULE or a program.
+requires() {
+	local name
+	for name; do
+		case $name in
+		mount)
+			[[ -x $top_builddir/penstock ]] || skip_all "penstock is not built"
+			[[ -c /dev/fuse ]] || skip_all "there is no /dev/fuse"
+			((EUID == 0)) || [[ -r /dev/fuse && -w /dev/fuse ]] || skip_all "/dev/fuse is not for this user"
+			((EUID == 0)) || command -v fusermount3 >/dev/null || skip_all "fusermount3 is not installed"
+			;;
+		penstock) [[ -x $top_builddir/penstock ]] || skip_all "penstock is not built" ;;
+		loader) [[ -x $top_builddir/penstock-loader ]] || skip_all "penstock-loader is not built" ;;
+		nginx) command -v nginx >/dev/null || skip_all "nginx is not installed" ;;
+		nginx-lua)
+			command -v nginx >/dev/null || skip_all "nginx is not installed"
+			[[ -n $(ps_nginx_module ngx_http_lua_module) ]] || skip_all "nginx has no lua module"
+			;;
+		root) ((EUID == 0)) || skip_all "needs root" ;;
+		slow) [[ ${PENSTOCK_TEST_QUICK-} != 1 ]] || skip_all "slow, left out by --quick" ;;
+		python:*)
+			"$python" -c "import ${name#python:}" 2>/dev/null || skip_all "$python has no module ${name#python:}"
+			;;
+		*) command -v "$name" >/dev/null || skip_all "$name is not installed" ;;
+		esac
+	done
+}
+
+# A Python that has webdataset: Debian has no package, so it comes by pip into an environment that all tests share.
+webdataset_python() {
+	local venv=$top_builddir/tests-cache/venv rc=0
+	mkdir -p "${venv%/*}"
+	(
+		flock 9
+		[[ -e $venv/ready ]] || {
+			rm -rf "$venv"
+			"$python" -m venv --system-site-packages "$venv" &&
+				timeout 100 "$venv/bin/pip" install -q --disable-pip-version-check webdataset &&
+				touch "$venv/ready"
+		}
+	) 9>"${venv%/*}/lock" >"$T/pip.log" 2>&1 || rc=$?
+	((rc == 0)) || skip_all "the webdataset package cannot be had: $(tail -n 1 "$T/pip.log")"
+	python=$venv/bin/python
+}
+
+# nginx -----------------------------------------------------------------------------------------------------------
+
+ps_nginx_module() {
+	local dir
+	for dir in /usr/lib/nginx/modules /usr/lib64/nginx/modules /usr/share/nginx/modules; do
+		[[ ! -e $dir/$1.so ]] || { echo "$dir/$1.so" && return; }
+	done
+}
+
+free_port() {
+	local port
+	while :; do
+		port=$((20000 + (RANDOM << 2 ^ RANDOM) % 12000))
+		(exec 9<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+	done
+	echo "$port"
+}
+
+# start_nginx [DIR]: serves DIR [$T/www] on loopback. Sets ORIGIN (http://127.0.0.1:PORT), ORIGIN_TLS (https://localhost:
+# PORT with the CA in $T/nginx/ca.pem). The log (method, path, status, body bytes, range; a line a request) is
+# $T/nginx/access.log. Locations, each showing the same files:
+#   /            HTML listing            /json/      JSON listing            /basic/   user "user", password "pass:word"
+#   /flaky/      503 twice of three      /norange/   200 to ranges           /token/   needs the header X-Token: secret
+#   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
+#   /busy/       503 while $T/nginx/busy is there    /stall/     no answer to GET while $T/nginx/stall is there
+#   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
+#   /badrange/   two of three answers to ranges are of other bytes than asked for
+#   /cut/        every other answer to a range ends in its middle
+# Those that need lua are missing where nginx has no lua.
+start_nginx() {
+	local www=${1:-$T/www} dir=$T/nginx try
+	mkdir -p "$dir/tmp" "$www"
+	[[ -e $dir/s.crt ]] || ps_make_certificates "$dir"
+	echo "user:$(openssl passwd -apr1 pass:word)" >"$dir/htpasswd"
+	: >"$dir/access.log"
+	((EUID != 0)) || chmod 755 "$T"
+	for try in 1 2 3 4 5; do
+		nginx_port=$(free_port) nginx_tls_port=$(free_port)
+		ps_nginx_conf "$dir" "$(cd "$www" && pwd -P)" >"$dir/nginx.conf"
+		if nginx -p "$dir/" -c "$dir/nginx.conf" >"$dir/start.log" 2>&1; then
+			export ORIGIN=http://127.0.0.1:$nginx_port
+			export ORIGIN_TLS=https://localhost:$nginx_tls_port
+			return
+		fi
+	done
+	die "nginx starts" "try $try" "$(cat "$dir/start.log" "$dir/error.log")"
+}
+
+stop_nginx() {
+	kill -TERM "$(cat "$T/nginx/nginx.pid")"
+	local i
+	for i in {1..50}; do
+		[[ -e $T/nginx/nginx.pid ]] || return 0
+		sleep 0.1
+	done
+	die "nginx stops" "still there after $((i / 10)) s"
+}
+
+# A CA of our own and a certificate for localhost signed by it.
+ps_make_certificates() (
+	cd "$1"
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 \
+		-subj "/CN=Test CA" -addext basicConstraints=critical,CA:TRUE
+	openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout s.key -out s.csr -subj /CN=localhost
+	openssl x509 -req -in s.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out s.crt \
+		-extfile <(echo subjectAltName=DNS:localhost,IP:127.0.0.1)
+) >"$1/certificates.log" 2>&1
+
+ps_nginx_conf() {
+	local dir=$1 www=$2 ndk lua
+	ndk=$(ps_nginx_module ndk_http_module)
+	lua=$(ps_nginx_module ngx_http_lua_module)
+	[[ -z $lua ]] || echo "${ndk:+load_module $ndk; }load_module $lua;"
+	((EUID != 0)) || echo "user root;"
+	cat <<-CONF
+		worker_processes 1; pid nginx.pid; error_log $dir/error.log notice; daemon on;
+		env PS_TEST_DIR;
+		events { worker_connections 4096; }
+		http {
+		default_type application/octet-stream;
+		types { text/html html; text/plain txt; application/json json; }
+		log_format traffic '\$request_method \$uri \$status \$body_bytes_sent \$http_range';
+		access_log $dir/access.log traffic;
+		client_body_temp_path tmp/b; proxy_temp_path tmp/p; fastcgi_temp_path tmp/f;
+		uwsgi_temp_path tmp/u; scgi_temp_path tmp/s;
+		sendfile on; tcp_nodelay on; keepalive_requests 1000000;
+		${lua:+lua_shared_dict counters 1m;}
+		server {
+		listen 127.0.0.1:$nginx_port backlog=1024; listen 127.0.0.1:$nginx_tls_port ssl; server_name localhost;
+		ssl_certificate $dir/s.crt; ssl_certificate_key $dir/s.key;
+		root $www;
+		location / { autoindex on; }
+		location /json/ { alias $www/; autoindex on; autoindex_format json; }
+		location /basic/ { alias $www/; autoindex on; auth_basic x; auth_basic_user_file $dir/htpasswd; }
+		location /token/ { alias $www/; autoindex on; if (\$http_x_token != "secret") { return 403; } }
+		location /403/ { return 403; }
+		location /norange/ { alias $www/; autoindex on; max_ranges 0; }
+		location /noetag/ { alias $www/; autoindex on; etag off; }
+		location /gz/ { alias $www/; autoindex on; gzip on; gzip_types *; gzip_min_length 1; }
+		location /slow/ { alias $www/; autoindex on; limit_rate 200k; }
+		location /limit/ { alias $www/; autoindex on; limit_rate 20m; }
+		location /redir/ { rewrite ^/redir/(.*)\$ /\$1 redirect; }
+		location /busy/ { alias $www/; autoindex on; if (-e $dir/busy) { return 503; } }
+	CONF
+	[[ -z $lua ]] || cat <<-CONF
+		location /flaky/ {
+			access_by_lua_block {
+				if ngx.shared.counters:incr("flaky", 1, 0) % 3 ~= 0 then ngx.header["Retry-After"] = "0"; return ngx.exit(503) end
+			}
+			alias $www/; autoindex on;
+		}
+		location /stall/ {
+			access_by_lua_block {
+				while ngx.req.get_method() == "GET" and ngx.var.http_range do
+					local f = io.open("$dir/stall")
+					if not f then break end
+					f:close(); ngx.sleep(0.05)
+				end
+			}
+			alias $www/; autoindex on;
+		}
+		location /badrange/ {
+			rewrite_by_lua_block {
+				if ngx.var.http_range and ngx.shared.counters:incr("badrange", 1, 0) % 3 ~= 0 then return ngx.exec("@badrange") end
+			}
+			alias $www/; autoindex on;
+		}
+		location @badrange {
+			content_by_lua_block {
+				local first, last = ngx.var.http_range:match("bytes=(%d+)-(%d+)")
+				first, last = tonumber(first), tonumber(last)
+				local f = io.open("$www/" .. ngx.var.uri:match("^/badrange/(.*)"), "rb")
+				local size = f:seek("end"); f:seek("set", first + 1)
+				local body = f:read(last - first + 1) or ""; f:close()
+				ngx.status = 206
+				ngx.header["Content-Range"] = string.format("bytes %d-%d/%d", first + 1, first + #body, size)
+				ngx.header["Content-Length"] = #body
+				ngx.print(body)
+			}
+		}
+		location /cut/ {
+			rewrite_by_lua_block {
+				if ngx.var.http_range and ngx.shared.counters:incr("cut", 1, 0) % 2 == 1 then return ngx.exec("@cut") end
+			}
+			alias $www/; autoindex on;
+		}
+		location @cut {
+			content_by_lua_block {
+				local first, last = ngx.var.http_range:match("bytes=(%d+)-(%d+)")
+				first, last = tonumber(first), tonumber(last)
+				local f = io.open("$www/" .. ngx.var.uri:match("^/cut/(.*)"), "rb")
+				local size = f:seek("end"); f:seek("set", first)
+				local body = f:read(math.floor((last - first + 1) / 2)); f:close()
+				local s = ngx.req.socket(true)
+				s:send(string.format("HTTP/1.1 206 Partial Content\\r\\nContent-Length: %d\\r\\nContent-Range: bytes %d-%d/%d\\r\\n\\r\\n",
+					last - first + 1, first, last, size) .. body)
+			}
+		}
+	CONF
+	echo "} }"
+}
+
+# origin_bytes [PATH-PREFIX]: body bytes that nginx sent for GETs below the prefix since it started or the log was
+# forgotten. It logs a request when it ends, so call it when all reads are answered.
+origin_bytes() {
+	awk -v prefix="${1:-/}" '$1 == "GET" && index($2, prefix) == 1 {sum += $4} END {print sum + 0}' \
+		"$T/nginx/access.log"
+}
+origin_forget() {
+	: >"$T/nginx/access.log"
+}
+
+# Data ------------------------------------------------------------------------------------------------------------
+
+# make_shards DIR COUNT NBYTES [SEED]: DIR/shard-000000.tar ... of about NBYTES each, tars of samples (.jpg, .cls, .txt)
+# with pseudo-random content. The same arguments give the same bytes.
+make_shards() {
+	"$python" "$top_srcdir/tests/fs/make_shards.py" "$@"
+}
+
+# sha_manifest DIR: "SHA256  PATH" of each file, in name order.
+sha_manifest() (
+	cd "$1"
+	find . -type f -print0 | sort -z | xargs -0 -r sha256sum
+)
+
+# Mounts ----------------------------------------------------------------------------------------------------------
+
+# mount_penstock SOURCE [OPTION...]: at $MNT [$T/mnt] with the cache in $CACHE [$T/cache].
+MNT=$T/mnt
+CACHE=$T/cache
+mount_penstock() {
+	local source=$1
+	shift
+	mkdir -p "$MNT"
+	timeout -k 5 60 penstock mount "$source" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" "$@"
+}
+
+umount_penstock() {
+	timeout -k 5 30 penstock umount "$MNT"
+}
+
+is_mounted() {
+	awk -v where="${1:-$MNT}" '$5 == where {found = 1} END {exit !found}' /proc/self/mountinfo
+}
+
+# daemon_pid: of the daemon that serves $CACHE or was mounted below $T.
+daemon_pid() {
+	local environ pid
+	for environ in /proc/[0-9]*/environ; do
+		pid=${environ#/proc/}
+		pid=${pid%/environ}
+		[[ $(cat "/proc/$pid/comm" 2>/dev/null) == *penstock* ]] || continue
+		if grep -qzFx "PS_TEST_DIR=$T" "$environ" 2>/dev/null; then
+			echo "$pid"
+			return
+		fi
+	done
+	return 1
+}
+
+# Ends the daemon as a crash would, and removes the dead mount.
+kill_penstock() {
+	local pid
+	pid=$(daemon_pid)
+	kill -KILL "$pid"
+	while kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+	umount -l "$MNT" 2>/dev/null || fusermount3 -uz "$MNT"
+}
+
+# drop_page_cache [DIR]: makes the kernel forget the pages of the files below DIR [$MNT], so that the next read asks
+# the daemon. Of these files only: other tests run beside this one.
+drop_page_cache() {
+	"$python" "$top_srcdir/tests/fs/forget_pages.py" "${1:-$MNT}"
+}
+
+stats() {
+	jq -r "$1" "$MNT/.penstock/stats"
+}
+
+# milliseconds COMMAND...: how long it took, whatever it returned.
+milliseconds() {
+	local start=${EPOCHREALTIME/./} end
+	"$@" >"$T/milliseconds.out" 2>&1 || true
+	end=${EPOCHREALTIME/./}
+	echo $(((end - start) / 1000))
+}
+
+# wait_until SECONDS COMMAND...: polls until it succeeds.
+wait_until() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		((SECONDS < end)) || return 1
+		sleep 0.05
+	done
+}
