@@ -1,0 +1,116 @@
+#include "image/augment.h"
+
+#include <math.h>
+
+#define TRIES 10u
+#define DRAWS_PER_TRY 4u
+
+/* ln 2 in two parts: a multiple of the first by a small integer is exact. */
+#define LN2_HIGH 0x1.62e42fefa0000p-1
+#define LN2_LOW 0x1.cf79abc9e3b3ap-40
+
+/* x > 0 and normal. x = 2^e * m with m near 1; ln m = 2 artanh((m - 1) / (m + 1)). */
+static double fixed_log(double x)
+{
+	int e;
+	double m = frexp(x, &e);
+	if (m < 0.70710678118654752) {
+		m *= 2;
+		e--;
+	}
+	double t = (m - 1) / (m + 1), square = t * t, series = 0;
+	for (int k = 23; k >= 1; k -= 2) /* |t| < 0.172: the next term is below 2^-60 */
+		series = series * square + 1.0 / k;
+	return e * LN2_HIGH + (e * LN2_LOW + 2 * t * series);
+}
+
+/* |x| < 700. x = n ln 2 + r with |r| < 0.35. */
+static double fixed_exp(double x)
+{
+	double n = floor(x * 1.4426950408889634 + 0.5);
+	double r = (x - n * LN2_HIGH) - n * LN2_LOW, series = 1;
+	for (int k = 14; k >= 1; k--)
+		series = 1 + series * r / k;
+	return ldexp(series, (int)n);
+}
+
+static double uniform(const struct ps_rng_key *key, uint32_t index, double min, double max)
+{
+	return min + (max - min) * ps_rng_unit(key, PS_RNG_CROP, index);
+}
+
+/* The largest centred box whose ratio is within the spec's. */
+static void fallback_box(
+        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
+{
+	double ratio = (double)width / height;
+	double w = width, h = height;
+	if (ratio < spec->ratio_min)
+		h = rint(w / spec->ratio_min);
+	else if (ratio > spec->ratio_max)
+		w = rint(h * spec->ratio_max);
+	/* A ratio far from 1 on an image of a few pixels: at least one of them. */
+	g->box_w = (uint32_t)fmin(fmax(w, 1), width);
+	g->box_h = (uint32_t)fmin(fmax(h, 1), height);
+	g->box_x = (width - g->box_w) / 2;
+	g->box_y = (height - g->box_h) / 2;
+}
+
+static void random_box(const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width,
+        uint32_t height, const struct ps_rng_key *key)
+{
+	double log_min = fixed_log(spec->ratio_min), log_max = fixed_log(spec->ratio_max);
+	for (uint32_t i = 0; i < TRIES * DRAWS_PER_TRY; i += DRAWS_PER_TRY) {
+		double area = (double)width * height * uniform(key, i, spec->scale_min, spec->scale_max);
+		double ratio = fixed_exp(uniform(key, i + 1, log_min, log_max));
+		double w = rint(sqrt(area * ratio)), h = rint(sqrt(area / ratio));
+		if (!(w >= 1 && w <= width && h >= 1 && h <= height))
+			continue;
+		g->box_w = (uint32_t)w;
+		g->box_h = (uint32_t)h;
+		g->box_y = (uint32_t)ps_rng_below(key, PS_RNG_CROP, i + 2, height - g->box_h + 1);
+		g->box_x = (uint32_t)ps_rng_below(key, PS_RNG_CROP, i + 3, width - g->box_w + 1);
+		return;
+	}
+	fallback_box(spec, g, width, height);
+}
+
+static void center_window(
+        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
+{
+	uint64_t shorter = spec->resize_shorter;
+	if (width <= height) {
+		g->scaled_w = spec->resize_shorter;
+		g->scaled_h = (uint32_t)PS_MIN(shorter * height / width, UINT32_MAX / 2);
+	} else {
+		g->scaled_h = spec->resize_shorter;
+		g->scaled_w = (uint32_t)PS_MIN(shorter * width / height, UINT32_MAX / 2);
+	}
+	g->window_x = (uint32_t)rint((g->scaled_w - spec->out_width) / 2.0);
+	g->window_y = (uint32_t)rint((g->scaled_h - spec->out_height) / 2.0);
+}
+
+void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
+        const struct ps_rng_key *key, struct ps_resize_geometry *ret_geometry)
+{
+	struct ps_resize_geometry g = {
+	        .box_w = width,
+	        .box_h = height,
+	        .scaled_w = spec->out_width,
+	        .scaled_h = spec->out_height,
+	        .window_w = spec->out_width,
+	        .window_h = spec->out_height,
+	        .flip = ps_rng_unit(key, PS_RNG_HFLIP, 0) < spec->hflip_probability,
+	};
+	switch (spec->crop) {
+	case PS_CROP_RANDOM_RESIZED:
+		random_box(spec, &g, width, height, key);
+		break;
+	case PS_CROP_CENTER:
+		center_window(spec, &g, width, height);
+		break;
+	case PS_CROP_NONE:
+		break;
+	}
+	*ret_geometry = g;
+}

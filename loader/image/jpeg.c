@@ -1,0 +1,359 @@
+#include "image/jpeg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+#include "base/overflow.h"
+
+#define ROWS 8u                 /* at a time: few calls, and they stay in the nearest cache */
+#define MARGIN 1u               /* pixels left and right: fancy upsampling looks at the neighbours */
+#define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
+
+/* libjpeg-turbo writes rows that start at a multiple of 32 around the cache (non-temporal stores), and the
+ * resize then waits for memory, up to 17 % of the whole. So rows start 8 bytes behind such a multiple. */
+#define ROW_ALIGN 32u
+#define ROW_SHIFT 8u
+
+struct ps_jpeg {
+	struct jpeg_decompress_struct cinfo;
+	struct jpeg_error_mgr errors;
+	struct jpeg_progress_mgr progress;
+	jmp_buf escape;
+	int failure;    /* errno of the failure that jumped */
+	char text[320]; /* and its story */
+	bool created;   /* cinfo is */
+
+	const uint8_t *data;
+	size_t nbytes;
+	struct ps_jpeg_limits limits;
+	uint32_t x, y, width, rows_left; /* of the region */
+	size_t slack_nbytes;
+
+	uint8_t *pixels; /* ROWS rows of stride bytes, behind ROW_SHIFT bytes */
+	size_t cap, stride;
+	size_t lead_nbytes; /* from a decoded row's start to the region's */
+	uint32_t nrows;     /* decoded by the last step */
+};
+
+static __attribute__((noreturn, format(printf, 3, 4))) void fail(
+        struct ps_jpeg *j, int errnum, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(j->text, sizeof j->text, fmt, ap);
+	va_end(ap);
+	j->failure = errnum;
+	longjmp(j->escape, 1);
+}
+
+static struct ps_jpeg *of(j_common_ptr cinfo)
+{
+	return PS_CONTAINER_OF(cinfo->err, struct ps_jpeg, errors);
+}
+
+/* Called by libjpeg on errors. */
+static __attribute__((noreturn)) void on_error(j_common_ptr cinfo)
+{
+	struct ps_jpeg *j = of(cinfo);
+	char message[JMSG_LENGTH_MAX];
+	cinfo->err->format_message(cinfo, message);
+	switch (cinfo->err->msg_code) {
+	case JERR_OUT_OF_MEMORY:
+		fail(j, ENOMEM, "JPEG: out of memory");
+	case JERR_NO_BACKING_STORE:
+		fail(j, EBADMSG, "JPEG: needs more memory than max_coef_nbytes=%llu allows",
+		        (unsigned long long)j->limits.max_coef_nbytes);
+	default:
+		fail(j, EBADMSG, "JPEG: cannot be decoded: %s", message);
+	}
+}
+
+/* The table of jpeg.h. */
+static bool is_harmless(const struct jpeg_error_mgr *e)
+{
+	switch (e->msg_code) {
+	case JWRN_ADOBE_XFORM:
+	case JWRN_JFIF_MAJOR:
+	case JWRN_NOT_SEQUENTIAL:
+	case JWRN_BOGUS_ICC:
+		return true;
+	case JWRN_EXTRANEOUS_DATA: {
+		int marker = e->msg_parm.i[1];
+		return marker < JPEG_RST0 || marker > JPEG_RST0 + 7;
+	}
+	default:
+		return false;
+	}
+}
+
+/* Called by libjpeg on warnings (level -1) and traces. */
+static void on_message(j_common_ptr cinfo, int level)
+{
+	char message[JMSG_LENGTH_MAX];
+	if (level >= 0 || is_harmless(cinfo->err))
+		return;
+	cinfo->err->format_message(cinfo, message);
+	if (cinfo->err->msg_code == JWRN_JPEG_EOF || cinfo->err->msg_code == JWRN_HIT_MARKER)
+		fail(of(cinfo), EBADMSG, "JPEG: truncated: %s", message);
+	fail(of(cinfo), EBADMSG, "JPEG: damaged: %s", message);
+}
+
+/* Called by libjpeg often, between rows of blocks. */
+static void on_progress(j_common_ptr cinfo)
+{
+	struct ps_jpeg *j = of(cinfo);
+	if ((uint32_t)j->cinfo.input_scan_number > j->limits.max_scans)
+		fail(j, EBADMSG, "JPEG: more scans than max_scans=%u", j->limits.max_scans);
+}
+
+/* Runs a step that may jump out through fail(). The only setjmp: steps keep no locals across it. */
+static int run(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_load_error *err)
+{
+	if (setjmp(j->escape)) {
+		ps_jpeg_close(j);
+		return ps_load_error_set(err, j->failure, "%s", j->text);
+	}
+	step(j);
+	return 0;
+}
+
+static void step_create(struct ps_jpeg *j)
+{
+	jpeg_create_decompress(&j->cinfo);
+	j->created = true;
+}
+
+struct ps_jpeg *ps_jpeg_new(void)
+{
+	struct ps_jpeg *j = calloc(1, sizeof *j);
+	if (!j)
+		return NULL;
+	j->cinfo.err = jpeg_std_error(&j->errors);
+	j->errors.error_exit = on_error;
+	j->errors.emit_message = on_message;
+	j->progress.progress_monitor = on_progress;
+	if (run(j, step_create, NULL) < 0) {
+		jpeg_destroy_decompress(&j->cinfo);
+		free(j);
+		return NULL;
+	}
+	j->cinfo.progress = &j->progress;
+	return j;
+}
+
+void ps_jpeg_free(struct ps_jpeg *j)
+{
+	if (!j)
+		return;
+	jpeg_destroy_decompress(&j->cinfo);
+	free(j->pixels);
+	free(j);
+}
+
+void ps_jpeg_close(struct ps_jpeg *j)
+{
+	if (j->created)
+		jpeg_abort_decompress(&j->cinfo);
+	j->rows_left = 0;
+}
+
+static uint64_t round_up(uint64_t n, int unit)
+{
+	return (n + (unsigned)unit - 1) / (unsigned)unit * (unsigned)unit;
+}
+
+static void check_size(struct ps_jpeg *j)
+{
+	const struct jpeg_decompress_struct *c = &j->cinfo;
+	uint64_t pixels = (uint64_t)c->image_width * c->image_height, coef_nbytes = 0;
+	if (pixels > j->limits.max_pixels)
+		fail(j, EBADMSG, "JPEG: %u x %u is more than max_pixels=%llu", c->image_width,
+		        c->image_height, (unsigned long long)j->limits.max_pixels);
+	if (c->data_precision != 8)
+		fail(j, EBADMSG, "JPEG: %d bits a value: only 8 are supported", c->data_precision);
+	if (!jpeg_has_multiple_scans((j_decompress_ptr)c))
+		return;
+	for (int i = 0; i < c->num_components; i++) {
+		const jpeg_component_info *p = &c->comp_info[i];
+		coef_nbytes += round_up(p->width_in_blocks, p->h_samp_factor) *
+		               round_up(p->height_in_blocks, p->v_samp_factor) * sizeof(JBLOCK);
+	}
+	if (coef_nbytes > j->limits.max_coef_nbytes)
+		fail(j, EBADMSG, "JPEG: %u x %u progressive needs %llu bytes, more than max_coef_nbytes=%llu",
+		        c->image_width, c->image_height, (unsigned long long)coef_nbytes,
+		        (unsigned long long)j->limits.max_coef_nbytes);
+}
+
+/* Both are signs of a cut file that cost nothing to see, whatever the crop. */
+static void check_length(struct ps_jpeg *j)
+{
+	const struct jpeg_decompress_struct *c = &j->cinfo;
+	const uint8_t *scan = j->data + (j->nbytes - c->src->bytes_in_buffer);
+	uint64_t blocks = 0;
+	for (int i = 0; i < c->comps_in_scan; i++)
+		blocks += (uint64_t)c->cur_comp_info[i]->width_in_blocks *
+		          c->cur_comp_info[i]->height_in_blocks;
+	/* A Huffman code has at least one bit; arithmetic codes have no such bound. */
+	if (!c->arith_code && c->src->bytes_in_buffer < blocks / 8)
+		fail(j, EBADMSG, "JPEG: truncated: %zu bytes cannot hold %u x %u pixels", j->nbytes,
+		        c->image_width, c->image_height);
+	for (const uint8_t *p = j->data + j->nbytes - 1; p > scan; p--) {
+		if (p[0] == JPEG_EOI && p[-1] == 0xff)
+			return;
+	}
+	fail(j, EBADMSG, "JPEG: truncated: no end-of-image marker in %zu bytes", j->nbytes);
+}
+
+static void step_open(struct ps_jpeg *j)
+{
+	struct jpeg_decompress_struct *c = &j->cinfo;
+	c->mem->max_memory_to_use =
+	        (long)PS_MIN(j->limits.max_coef_nbytes, INT64_MAX - OTHER_MEMORY) + OTHER_MEMORY;
+	jpeg_mem_src(c, j->data, j->nbytes);
+	jpeg_read_header(c, TRUE);
+	check_size(j);
+	check_length(j);
+	switch (c->jpeg_color_space) {
+	case JCS_GRAYSCALE:
+	case JCS_RGB:
+	case JCS_YCbCr:
+		c->out_color_space = JCS_RGB;
+		break;
+	case JCS_CMYK:
+	case JCS_YCCK:
+		c->out_color_space = JCS_CMYK;
+		break;
+	default:
+		fail(j, EBADMSG, "JPEG: unknown colour space of %d components", c->num_components);
+	}
+}
+
+int ps_jpeg_open(struct ps_jpeg *j, const void *data, size_t nbytes, const struct ps_jpeg_limits *limits,
+        uint32_t *ret_width, uint32_t *ret_height, struct ps_load_error *err)
+{
+	ps_jpeg_close(j);
+	if (nbytes == 0)
+		return ps_load_error_set(err, EBADMSG, "JPEG: empty file");
+	j->data = data;
+	j->nbytes = nbytes;
+	j->limits = *limits;
+	int rc = run(j, step_open, err);
+	if (rc < 0)
+		return rc;
+	*ret_width = j->cinfo.image_width;
+	*ret_height = j->cinfo.image_height;
+	return 0;
+}
+
+static void reserve_pixels(struct ps_jpeg *j)
+{
+	size_t row, nbytes;
+	if (!ps_size_mul(j->cinfo.output_width, (size_t)j->cinfo.output_components, &row) ||
+	        !ps_size_add(row, j->slack_nbytes, &row) || !ps_size_round_up(row, ROW_ALIGN, &j->stride) ||
+	        !ps_size_mul(j->stride, ROWS, &nbytes) || !ps_size_add(nbytes, ROW_ALIGN, &nbytes))
+		fail(j, ENOMEM, "JPEG: rows of %u pixels are too long", j->cinfo.output_width);
+	if (nbytes <= j->cap)
+		return;
+	free(j->pixels);
+	j->cap = 0;
+	j->pixels = aligned_alloc(ROW_ALIGN, nbytes);
+	if (!j->pixels)
+		fail(j, ENOMEM, "JPEG: out of memory for %zu bytes of pixels", nbytes);
+	memset(j->pixels, 0, nbytes); /* the slack is read, if not used */
+	j->cap = nbytes;
+}
+
+static void step_start(struct ps_jpeg *j)
+{
+	struct jpeg_decompress_struct *c = &j->cinfo;
+	JDIMENSION left = j->x > MARGIN ? j->x - MARGIN : 0;
+	JDIMENSION right = PS_MIN(j->x + j->width + MARGIN, c->image_width);
+	JDIMENSION width = right - left;
+
+	c->dct_method = JDCT_ISLOW;
+	c->do_fancy_upsampling = TRUE;
+	c->do_block_smoothing = FALSE; /* guesses at coefficients that an unfinished progressive file lacks */
+	if (!jpeg_start_decompress(c))
+		fail(j, EBADMSG, "JPEG: truncated");
+	if (width < c->output_width)
+		jpeg_crop_scanline(c, &left, &width); /* moves left and right to edges of blocks */
+	else
+		left = 0;
+	j->lead_nbytes = (size_t)(j->x - left) * 3;
+	reserve_pixels(j);
+	if (j->y > 0 && jpeg_skip_scanlines(c, j->y) != j->y)
+		fail(j, EBADMSG, "JPEG: truncated above row %u", j->y);
+}
+
+int ps_jpeg_start(struct ps_jpeg *j, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
+        size_t slack_nbytes, struct ps_load_error *err)
+{
+	j->x = x;
+	j->y = y;
+	j->width = width;
+	j->rows_left = height;
+	j->slack_nbytes = slack_nbytes;
+	return run(j, step_start, err);
+}
+
+static uint8_t div255(unsigned product)
+{
+	product += 128;
+	return (uint8_t)((product + (product >> 8)) >> 8);
+}
+
+/* In place: a triple never overtakes the four bytes it comes from. */
+static void cmyk_to_rgb(uint8_t *row, uint32_t width)
+{
+	const uint8_t *from = row;
+	for (uint32_t i = 0; i < width; i++, from += 4, row += 3) {
+		unsigned k = from[3];
+		uint8_t rgb[3];
+		for (int c = 0; c < 3; c++)
+			rgb[c] = (uint8_t)(k - div255(k * (255u - from[c])));
+		memcpy(row, rgb, 3);
+	}
+}
+
+static void step_rows(struct ps_jpeg *j)
+{
+	uint32_t want = PS_MIN(ROWS, j->rows_left);
+	JSAMPROW rows[ROWS];
+	for (uint32_t i = 0; i < want; i++)
+		rows[i] = j->pixels + ROW_SHIFT + i * j->stride;
+	for (uint32_t got = 0; got < want;) {
+		JDIMENSION n = jpeg_read_scanlines(&j->cinfo, rows + got, want - got);
+		if (n == 0)
+			fail(j, EBADMSG, "JPEG: truncated at row %u", j->cinfo.output_scanline);
+		got += n;
+	}
+	if (j->cinfo.out_color_space == JCS_CMYK) {
+		for (uint32_t i = 0; i < want; i++)
+			cmyk_to_rgb(rows[i], j->cinfo.output_width);
+	}
+	j->nrows = want;
+}
+
+int ps_jpeg_rows(struct ps_jpeg *j, const uint8_t **ret_rgb, size_t *ret_stride, uint32_t *ret_nrows,
+        struct ps_load_error *err)
+{
+	int rc = run(j, step_rows, err);
+	if (rc < 0)
+		return rc;
+	j->rows_left -= j->nrows;
+	*ret_rgb = j->pixels + ROW_SHIFT + j->lead_nbytes;
+	*ret_stride = j->stride;
+	*ret_nrows = j->nrows;
+	return 0;
+}
+
+size_t ps_jpeg_nbytes(const struct ps_jpeg *j)
+{
+	return sizeof *j + j->cap;
+}

@@ -1,0 +1,213 @@
+#include "image/resize.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/overflow.h"
+#include "image/resize_kernel.h"
+
+#define FRACTION_MAX 6 /* bits kept between the passes: 255 << 6, 16 bits with room for a sum of two */
+#define BITS_TOTAL 22  /* of weights and fraction in the vertical pass */
+#define PACKED_ALIGN 32
+
+struct buffer {
+	void *p;
+	size_t cap;
+};
+
+/* Rows between the passes live in a ring: row r of the region in slot r % ring_rows, three planes of `stride`
+ * columns. An output row is finished as soon as its last source row is in, so as many slots as the tallest
+ * output has weights are enough. */
+struct ps_resize {
+	const struct ps_resize_kernels *kernels;
+	struct ps_resize_geometry geometry;
+	struct ps_resize_axis h, v;
+	struct buffer packed; /* the kernel's form of h's weights */
+	struct buffer ring;   /* int16_t [ring_rows][3][stride] */
+	struct buffer rows;   /* const int16_t *[v.max_count + 1]: arguments of a vertical kernel */
+	struct buffer planes; /* float or uint8_t [3][stride]: a finished row before interleaving */
+	uint32_t ring_rows;
+	size_t stride;
+	int fraction;
+	struct ps_resize_sink sink;
+	uint32_t next_row; /* of the region, to be fed */
+	uint32_t next_out; /* output row to be finished */
+};
+
+enum ps_resize_cpu ps_resize_cpu_best(void)
+{
+#ifdef PS_RESIZE_HAVE_AVX2
+	if (__builtin_cpu_supports("avx2"))
+		return PS_RESIZE_AVX2;
+#endif
+	return PS_RESIZE_PORTABLE;
+}
+
+static const struct ps_resize_kernels *kernels_of(enum ps_resize_cpu cpu)
+{
+#ifdef PS_RESIZE_HAVE_AVX2
+	if (cpu == PS_RESIZE_AVX2)
+		return __builtin_cpu_supports("avx2") ? &ps_resize_avx2 : NULL;
+#endif
+	return cpu == PS_RESIZE_PORTABLE ? &ps_resize_portable : NULL;
+}
+
+struct ps_resize *ps_resize_new(enum ps_resize_cpu cpu)
+{
+	const struct ps_resize_kernels *kernels = kernels_of(cpu);
+	struct ps_resize *r = kernels ? calloc(1, sizeof *r) : NULL;
+	if (r)
+		r->kernels = kernels;
+	return r;
+}
+
+void ps_resize_free(struct ps_resize *r)
+{
+	if (!r)
+		return;
+	ps_resize_axis_fini(&r->h);
+	ps_resize_axis_fini(&r->v);
+	free(r->packed.p);
+	free(r->ring.p);
+	free(r->rows.p);
+	free(r->planes.p);
+	free(r);
+}
+
+/* At least nbytes, aligned for vector loads; the old content is lost. Zeroed, since kernels read (and then
+ * ignore) columns that were never written. */
+static int buffer_reserve(struct buffer *b, size_t nbytes)
+{
+	size_t cap;
+	if (nbytes <= b->cap)
+		return 0;
+	if (!ps_size_round_up(nbytes, PACKED_ALIGN, &cap))
+		return -ENOMEM;
+	free(b->p);
+	b->cap = 0;
+	b->p = aligned_alloc(PACKED_ALIGN, cap);
+	if (!b->p)
+		return -ENOMEM;
+	memset(b->p, 0, cap);
+	b->cap = cap;
+	return 0;
+}
+
+static int reserve_buffers(struct ps_resize *r)
+{
+	size_t stride, row, ring, rows;
+	if (!ps_size_round_up(r->h.n, PS_RESIZE_LANES, &stride) ||
+	        !ps_size_mul(stride, 3 * sizeof(int16_t), &row) || !ps_size_mul(row, r->v.max_count, &ring) ||
+	        !ps_size_mul((size_t)r->v.max_count + 1, sizeof(int16_t *), &rows))
+		return -ENOMEM;
+	r->stride = stride;
+	r->ring_rows = r->v.max_count;
+	if (buffer_reserve(&r->packed, r->kernels->packed_nbytes(&r->h)) < 0 ||
+	        buffer_reserve(&r->ring, ring) < 0 || buffer_reserve(&r->rows, rows) < 0)
+		return -ENOMEM;
+	return buffer_reserve(&r->planes, stride * 3 * sizeof(float));
+}
+
+int ps_resize_plan(
+        struct ps_resize *r, const struct ps_resize_geometry *g, enum ps_interpolation interpolation)
+{
+	const struct ps_resize_window across = {g->box_w, g->scaled_w, g->window_x, g->window_w, g->flip};
+	const struct ps_resize_window down = {g->box_h, g->scaled_h, g->window_y, g->window_h, false};
+	if (ps_resize_axis_plan(&r->h, &across, interpolation) < 0 ||
+	        ps_resize_axis_plan(&r->v, &down, interpolation) < 0 || reserve_buffers(r) < 0)
+		return -ENOMEM;
+	r->geometry = *g;
+	r->fraction = PS_MIN(FRACTION_MAX, BITS_TOTAL - r->v.bits);
+	r->kernels->pack(&r->h, r->packed.p);
+	return 0;
+}
+
+void ps_resize_source(const struct ps_resize *r, struct ps_resize_region *ret_region)
+{
+	ret_region->x = r->geometry.box_x + r->h.source;
+	ret_region->y = r->geometry.box_y + r->v.source;
+	ret_region->width = r->h.source_size;
+	ret_region->height = r->v.source_size;
+	/* The last output's group of weights may be padded, and a load is of 16 bytes. */
+	ret_region->slack_nbytes = (size_t)r->h.taps * 3 + 16;
+}
+
+void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink)
+{
+	r->sink = *sink;
+	r->next_row = 0;
+	r->next_out = 0;
+}
+
+static void interleave_u8(const uint8_t *planes, size_t stride, uint32_t n, uint8_t *dst)
+{
+	for (uint32_t x = 0; x < n; x++, dst += 3) {
+		dst[0] = planes[x];
+		dst[1] = planes[stride + x];
+		dst[2] = planes[2 * stride + x];
+	}
+}
+
+static void interleave_f32(const float *planes, size_t stride, uint32_t n, float *dst)
+{
+	for (uint32_t x = 0; x < n; x++, dst += 3) {
+		dst[0] = planes[x];
+		dst[1] = planes[stride + x];
+		dst[2] = planes[2 * stride + x];
+	}
+}
+
+/* Weights of output row `out` times the ring's rows, to planes `plane` elements apart. */
+static void vertical(struct ps_resize *r, uint32_t out, void *dst, size_t plane)
+{
+	const int16_t **rows = r->rows.p, *ring = r->ring.p;
+	const int16_t *weights = r->v.weights + (size_t)out * r->v.taps;
+	uint32_t count = r->v.count[out], npairs = (count + 1) / 2;
+	int shift = r->v.bits + r->fraction;
+	for (uint32_t k = 0; k < 2 * npairs; k++) {
+		uint32_t row = r->v.first[out] + (k < count ? k : 0); /* the odd one's weight is 0 */
+		rows[k] = ring + row % r->ring_rows * 3 * r->stride;
+	}
+	for (int c = 0; c < 3; c++) {
+		if (r->sink.dtype == PS_F32)
+			r->kernels->vertical_f32(rows, weights, npairs, shift, r->h.n, r->sink.scale[c],
+			        r->sink.bias[c], (float *)dst + c * plane);
+		else
+			r->kernels->vertical_u8(
+			        rows, weights, npairs, shift, r->h.n, (uint8_t *)dst + c * plane);
+		for (uint32_t k = 0; k < 2 * npairs; k++)
+			rows[k] += r->stride;
+	}
+}
+
+static void finish_row(struct ps_resize *r, uint32_t out)
+{
+	size_t esize = ps_dtype_nbytes(r->sink.dtype), n = r->h.n;
+	uint8_t *dst = r->sink.dst;
+	if (r->sink.layout == PS_NCHW) {
+		vertical(r, out, dst + out * n * esize, n * r->v.n);
+		return;
+	}
+	vertical(r, out, r->planes.p, r->stride);
+	dst += out * n * 3 * esize;
+	if (r->sink.dtype == PS_F32)
+		interleave_f32(r->planes.p, r->stride, r->h.n, (float *)(void *)dst);
+	else
+		interleave_u8(r->planes.p, r->stride, r->h.n, dst);
+}
+
+void ps_resize_row(struct ps_resize *r, const uint8_t *rgb)
+{
+	int16_t *slot = (int16_t *)r->ring.p + r->next_row % r->ring_rows * 3 * r->stride;
+	r->kernels->horizontal(
+	        &r->h, r->packed.p, rgb, r->h.bits - r->fraction, 255 << r->fraction, slot, r->stride);
+	r->next_row++;
+	while (r->next_out < r->v.n && r->v.first[r->next_out] + r->v.count[r->next_out] <= r->next_row)
+		finish_row(r, r->next_out++);
+}
+
+size_t ps_resize_nbytes(const struct ps_resize *r)
+{
+	return sizeof *r + ps_resize_axis_nbytes(&r->h) + ps_resize_axis_nbytes(&r->v) + r->packed.cap +
+	       r->ring.cap + r->rows.cap + r->planes.cap;
+}

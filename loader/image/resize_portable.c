@@ -1,0 +1,72 @@
+/* The definition of resize.h in plain C. */
+#include "image/resize_kernel.h"
+
+static int32_t clamp(int32_t v, int32_t max)
+{
+	return v < 0 ? 0 : v > max ? max : v;
+}
+
+static size_t packed_nbytes(const struct ps_resize_axis *axis)
+{
+	(void)axis;
+	return 0;
+}
+
+static void pack(const struct ps_resize_axis *axis, void *ret_packed)
+{
+	(void)axis;
+	(void)ret_packed;
+}
+
+static void horizontal(const struct ps_resize_axis *axis, const void *packed, const uint8_t *rgb, int shift,
+        int max, int16_t *dst, size_t stride)
+{
+	(void)packed;
+	const int32_t half = (int32_t)1 << (shift - 1);
+	for (uint32_t i = 0; i < axis->n; i++) {
+		const uint8_t *s = rgb + (size_t)axis->first[i] * 3;
+		const int16_t *w = axis->weights + (size_t)i * axis->taps;
+		int32_t red = half, green = half, blue = half;
+		for (uint32_t k = 0; k < axis->count[i]; k++, s += 3) {
+			red += w[k] * s[0];
+			green += w[k] * s[1];
+			blue += w[k] * s[2];
+		}
+		dst[i] = (int16_t)clamp(red >> shift, max);
+		dst[stride + i] = (int16_t)clamp(green >> shift, max);
+		dst[2 * stride + i] = (int16_t)clamp(blue >> shift, max);
+	}
+}
+
+static int32_t vertical(
+        const int16_t *const *rows, const int16_t *weights, uint32_t nrows, int shift, uint32_t x)
+{
+	int32_t sum = (int32_t)1 << (shift - 1);
+	for (uint32_t k = 0; k < nrows; k++)
+		sum += weights[k] * rows[k][x];
+	return clamp(sum >> shift, 255);
+}
+
+static void vertical_u8(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
+        uint32_t n, uint8_t *dst)
+{
+	for (uint32_t x = 0; x < n; x++)
+		dst[x] = (uint8_t)vertical(rows, weights, 2 * npairs, shift, x);
+}
+
+static void vertical_f32(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
+        uint32_t n, float scale, float bias, float *dst)
+{
+	for (uint32_t x = 0; x < n; x++) {
+		float scaled = (float)vertical(rows, weights, 2 * npairs, shift, x) * scale;
+		dst[x] = scaled + bias;
+	}
+}
+
+const struct ps_resize_kernels ps_resize_portable = {
+        .packed_nbytes = packed_nbytes,
+        .pack = pack,
+        .horizontal = horizontal,
+        .vertical_u8 = vertical_u8,
+        .vertical_f32 = vertical_f32,
+};
