@@ -621,6 +621,12 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 	}
 }
 
+void ps_fill_count_request(struct ps_fill *fill, bool failed)
+{
+	atomic_fetch_add(&fill->origin_requests, 1);
+	atomic_fetch_add(&fill->origin_errors, failed);
+}
+
 json_t *ps_fill_origin_stats(struct ps_fill *fill)
 {
 	return json_pack("{s:I,s:I,s:I,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes), "requests",

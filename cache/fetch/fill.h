@@ -76,6 +76,9 @@ int ps_fill_warm(struct ps_fill_file *file);
  * ECANCELED. Blocks until transfers have ended and what arrived is written. */
 void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 
+/* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */
+void ps_fill_count_request(struct ps_fill *fill, bool failed);
+
 /* {"bytes", "requests", "errors", "retries"} and {"bytes", "hit_bytes", "stalled_seconds", "waiting"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);

@@ -61,9 +61,9 @@ static uint64_t window_max(const struct ps_readahead *ra)
 	return share < WINDOW_MAX ? share : WINDOW_MAX;
 }
 
-void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
+/* The stream that the read belongs to, moved on. The lock is held. */
+static struct ps_stream *advance(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
 {
-	PS_LOCK_SCOPE(&ra->lock);
 	struct ps_stream *s = find_stream(ra, offset);
 
 	if (!s) {
@@ -81,17 +81,28 @@ void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes,
 	}
 	s->used = ++ra->clock;
 	s->window = PS_MIN(s->window, window_max(ra));
+	return s;
+}
 
-	uint64_t first = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
-	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
-	uint64_t step = s->window / REQUESTS_PER_WINDOW / PS_BLOCK_SIZE;
+void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
+{
+	struct ps_want *want = NULL;
+	uint64_t from, target, step;
+	{
+		PS_LOCK_SCOPE(&ra->lock);
+		struct ps_stream *s = advance(ra, offset, nbytes, waited);
 
-	/* In steps, so that requests are long; but at once when the reader has caught up. */
-	if (s->window && target > s->wanted && (target - s->wanted >= step || s->wanted <= first)) {
-		uint64_t from = PS_MAX(s->wanted, first);
-
-		s->wanted = target;
-		if (from < target)
-			ps_want_extend(&s->want, from, target, (unsigned)PS_MAX(step, 1));
+		from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
+		target = (s->next + s->window) / PS_BLOCK_SIZE;
+		step = s->window / REQUESTS_PER_WINDOW / PS_BLOCK_SIZE;
+		/* In steps, so that requests are long; but at once when the reader has caught up. */
+		if (s->window && target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
+			from = PS_MAX(s->wanted, from);
+			s->wanted = target;
+			want = &s->want;
+		}
 	}
+	/* The stream may have been given to another place meanwhile: then this fetches some blocks in vain. */
+	if (want && from < target)
+		ps_want_extend(want, from, target, (unsigned)PS_MAX(step, 1));
 }

@@ -92,6 +92,9 @@ struct ps_origin_ops {
 	void (*get)(struct ps_origin *o, struct ps_get *get);
 	/* Ends a get early; done comes soon, with ECANCELED unless it was already on its way. */
 	void (*cancel)(struct ps_origin *o, struct ps_get *get);
+	/* Ends every get and head early, as cancel does, and those yet to come at once: the way out when an origin does not
+	 * answer. Lists are ended by their stop flag. */
+	void (*abort)(struct ps_origin *o);
 	void (*close)(struct ps_origin *o);
 };
 

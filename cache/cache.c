@@ -1,0 +1,55 @@
+#include "cache.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "dataset/dataset.h"
+
+int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err)
+{
+	const struct ps_fill_options fill = {
+		.memory_bytes = options->memory_bytes,
+		.max_connections = options->max_connections,
+		.max_bytes_per_s = options->max_bytes_per_s,
+		.timeout_ms = options->timeout_ms,
+	};
+	struct ps_cache *cache = calloc(1, sizeof *cache);
+
+	if (!cache)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	int rc = ps_store_open(&options->store, &cache->store, err);
+	if (rc == 0) {
+		rc = ps_fill_new(&fill, &cache->fill);
+		if (rc < 0) {
+			ps_error_set(err, -rc, "cannot start the fetch engine: %s", strerror(-rc));
+			ps_store_close(cache->store);
+		}
+	}
+	if (rc < 0) {
+		free(cache);
+		return rc;
+	}
+	*ret = cache;
+	return 0;
+}
+
+void ps_cache_close(struct ps_cache *cache)
+{
+	if (!cache)
+		return;
+	ps_fill_free(cache->fill);
+	ps_store_close(cache->store);
+	free(cache);
+}
+
+struct ps_store *ps_cache_store(struct ps_cache *cache)
+{
+	return cache->store;
+}
+
+json_t *ps_cache_stats(struct ps_cache *cache)
+{
+	return json_pack("{s:o,s:o,s:o,s:o}", "cache", ps_store_stats(cache->store), "memory",
+		ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill), "reads",
+		ps_fill_read_stats(cache->fill));
+}

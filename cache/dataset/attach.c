@@ -1,0 +1,313 @@
+/* Attaching a dataset, its thread, and its end. */
+#include "dataset/dataset.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "dataset/merge.h"
+
+#define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
+
+void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return;
+	PS_LOCK_SCOPE(&ds->lock);
+	unsigned slot = ds->next_error;
+	for (unsigned i = 0; i < PS_DATASET_ERRORS; i++)
+		if (ds->errors[i].text && ds->errors[i].node == node)
+			slot = i;
+	if (slot == ds->next_error)
+		ds->next_error = (ds->next_error + 1) % PS_DATASET_ERRORS;
+	free(ds->errors[slot].text);
+	ds->errors[slot].text = copy;
+	ds->errors[slot].node = node;
+}
+
+/* The thread ------------------------------------------------------------------------------------- */
+
+static int list_once(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
+{
+	struct ps_merge *merge = ps_merge_new(ds);
+	uint64_t nfiles = 0;
+
+	if (!merge)
+		return ps_error_set(err, ENOMEM, "out of memory for the listing");
+	int rc = ds->origin->ops->list(ds->origin, ps_merge_add, merge, &ds->stop, err);
+	if (rc == 0) {
+		rc = ps_merge_finish(merge, &nfiles, ret_first_unsized);
+		if (rc < 0)
+			ps_error_set(err, -rc, "cannot store the listing in the index: %s", strerror(-rc));
+		else if (nfiles == 0)
+			rc = ps_error_set(err, ENOENT, "%s: no files found there", ds->row.source);
+	} else if (!err->err) {
+		ps_error_set(err, -rc, "listing %s: %s", ds->row.source, strerror(-rc));
+	}
+	ps_merge_free(merge);
+	return rc;
+}
+
+static void *dataset_main(void *arg)
+{
+	struct ps_dataset *ds = arg;
+	struct ps_error err = {0};
+	uint64_t first_unsized = 0;
+
+	pthread_setname_np(pthread_self(), "dataset");
+	int rc = list_once(ds, &err, &first_unsized);
+	if (rc < 0 && rc != -ECANCELED)
+		ps_log_warning("list: %s", err.text);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		ds->listing_done = true;
+		ds->listing_ok = rc == 0;
+		ds->listing_error = err;
+		ds->first_unsized = first_unsized;
+		pthread_cond_broadcast(&ds->cond);
+	}
+	if (first_unsized)
+		ps_probe_sweep(ds);
+	while (!atomic_load(&ds->stop)) {
+		uint64_t wake = ps_probe_tick(ds, ps_clock_mono_ns());
+		struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
+
+		PS_LOCK_SCOPE(&ds->lock);
+		if (!atomic_load(&ds->stop))
+			pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
+	}
+	return NULL;
+}
+
+/* Attach ----------------------------------------------------------------------------------------- */
+
+/* Tells credentials apart: what one may list is not shown to another who mounts the same source. */
+static int dataset_id(struct ps_store *store, const char *canonical, const char *source,
+	const struct ps_dataset_options *options, struct ps_id *ret)
+{
+	ps_autostrbuf struct ps_strbuf secret = {0};
+	char hex[PS_ID_HEX_LEN + 1];
+	struct ps_id fingerprint;
+
+	ps_strbuf_addf(&secret, "%s\n%s\n", source, options->origin.user_password ? options->origin.user_password : "");
+	for (const char *const *h = options->origin.headers; h && *h; h++)
+		ps_strbuf_addf(&secret, "%s\n", *h);
+	if (secret.failed)
+		return -ENOMEM;
+	ps_store_fingerprint(store, ps_strbuf_peek(&secret), &fingerprint);
+	ps_id_hex(&fingerprint, hex);
+	ps_id_of_strings((const char *[]){"dataset", canonical, hex}, 3, ret);
+	return 0;
+}
+
+/* The dataset's row, made with its root directory the first time. */
+static int load_row(struct ps_dataset *ds, const struct ps_id *id, const char *canonical)
+{
+	struct ps_index *index = ds->index;
+	int rc = ps_index_get_dataset(index, id, &ds->row);
+
+	if (rc != -ENOENT)
+		return rc;
+	struct ps_node_row root = {.kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = ""};
+	ds->row = (struct ps_dataset_row){.id = *id, .source = strdup(canonical)};
+	if (!ds->row.source)
+		return -ENOMEM;
+	rc = ps_index_new_dataset(index, &ds->row.number);
+	if (rc == 0)
+		rc = ps_index_new_node(index, &ds->row.root);
+	if (rc < 0)
+		return rc;
+	root.node = root.ino = root.parent = ds->row.root;
+	root.dataset = ds->row.number;
+	struct ps_index_batch *batch = ps_index_batch_new();
+	if (!batch)
+		return -ENOMEM;
+	ps_index_batch_put_dataset(batch, &ds->row);
+	ps_index_batch_put_node(batch, &root);
+	return ps_index_batch_commit(index, batch);
+}
+
+static void dataset_free(struct ps_dataset *ds)
+{
+	ps_dataset_row_fini(&ds->row);
+	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
+		free(ds->errors[i].text);
+	pthread_mutex_destroy(&ds->lock);
+	pthread_mutex_destroy(&ds->names_lock);
+	pthread_cond_destroy(&ds->cond);
+	free(ds);
+}
+
+/* Waits for the listing: for ever if there is no stored one, else PS_ATTACH_WAIT_MS. */
+static int wait_listing(struct ps_dataset *ds, bool stored, uint64_t *ret_first_unsized, struct ps_error *err)
+{
+	uint64_t wake = ps_clock_mono_ns() + PS_ATTACH_WAIT_MS * PS_NS_PER_MS;
+	struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
+
+	PS_LOCK_SCOPE(&ds->lock);
+	while (!ds->listing_done) {
+		if (!stored) {
+			pthread_cond_wait(&ds->cond, &ds->lock);
+		} else if (pthread_cond_timedwait(&ds->cond, &ds->lock, &ts) == ETIMEDOUT) {
+			ps_log_info("list: %s: using the stored listing while the new one is on its way", ds->row.source);
+			return 0;
+		}
+	}
+	*ret_first_unsized = ds->first_unsized;
+	if (ds->listing_ok)
+		return 0;
+	/* Gone or refused is the origin's word; no answer is not. */
+	if (stored && ds->listing_error.err != ENOENT && ds->listing_error.err != EACCES) {
+		ps_log_warning("list: %s: the origin does not answer; using the stored listing", ds->row.source);
+		return 0;
+	}
+	if (err)
+		*err = ds->listing_error;
+	return -ds->listing_error.err;
+}
+
+struct first_check {
+	struct ps_dataset *dataset;
+	bool done;
+	int errnum;
+};
+
+static void first_checked(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct first_check *check = arg;
+
+	(void)attr;
+	PS_LOCK_SCOPE(&check->dataset->lock);
+	check->errnum = errnum;
+	check->done = true;
+	pthread_cond_broadcast(&check->dataset->cond);
+}
+
+/* A source that nothing has confirmed yet (braces, a manifest): one file tells whether it is there at all. */
+static int check_first(struct ps_dataset *ds, uint64_t node, struct ps_error *err)
+{
+	struct first_check check = {.dataset = ds};
+	struct ps_node_info info = {0};
+	struct ps_node_row row;
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : ps_error_set(err, -rc, "cannot read the index: %s", strerror(-rc));
+	ps_probe(ds, &row, first_checked, &check);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		while (!check.done)
+			pthread_cond_wait(&ds->cond, &ds->lock);
+	}
+	if (check.errnum) {
+		const char *why = strerror(check.errnum);
+
+		if (check.errnum == ENOENT)
+			why = "not found at the origin (404); check the URL";
+		else if (check.errnum == EACCES)
+			why = "the origin refuses access; check the credentials (--user, --header)";
+		else if (ps_node_info_get(ds, node, &info) == 0 && info.error && info.error[0])
+			why = info.error;
+		rc = ps_error_set(err, check.errnum, "%s: %s", row.url, why);
+		ps_node_info_fini(&info);
+	}
+	ps_node_row_fini(&row);
+	return rc;
+}
+
+int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
+	struct ps_dataset **ret, struct ps_error *err)
+{
+	ps_autofree char *canonical = ps_source_canonical(source, err);
+	struct ps_dataset *ds;
+	pthread_condattr_t attr;
+	struct ps_id id;
+	uint64_t first_unsized = 0;
+
+	if (!canonical)
+		return err && err->err ? -err->err : -EINVAL;
+	ds = calloc(1, sizeof *ds);
+	if (!ds || dataset_id(cache->store, canonical, source, options, &id) < 0) {
+		free(ds);
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	ds->cache = cache;
+	ds->index = ps_store_index(cache->store);
+	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
+	ds->attached_s = ps_clock_real_s();
+	ps_list_init(&ds->probes);
+	pthread_mutex_init(&ds->lock, NULL);
+	pthread_mutex_init(&ds->names_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&ds->cond, &attr);
+	pthread_condattr_destroy(&attr);
+
+	int rc = ps_origin_open(source, &options->origin, &ds->origin, err);
+	if (rc < 0) {
+		dataset_free(ds);
+		return rc;
+	}
+	rc = load_row(ds, &id, canonical);
+	if (rc < 0) {
+		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store), strerror(-rc));
+		ps_dataset_detach(ds);
+		return rc;
+	}
+	bool stored = ds->row.listed_s != 0;
+	rc = -pthread_create(&ds->thread, NULL, dataset_main, ds);
+	if (rc < 0)
+		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
+	ds->thread_started = rc == 0;
+	if (rc == 0)
+		rc = wait_listing(ds, stored, &first_unsized, err);
+	if (rc == 0 && first_unsized && !stored)
+		rc = check_first(ds, first_unsized, err);
+	if (rc < 0) {
+		ps_dataset_detach(ds);
+		return rc;
+	}
+	*ret = ds;
+	return 0;
+}
+
+void ps_dataset_detach(struct ps_dataset *ds)
+{
+	if (!ds)
+		return;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		atomic_store(&ds->stop, true);
+		pthread_cond_broadcast(&ds->cond);
+	}
+	ps_probe_drain(ds);
+	if (ds->thread_started)
+		pthread_join(ds->thread, NULL);
+	ps_probe_drain(ds); /* the sweep may have begun one more */
+	ps_fill_drain(ds->cache->fill, ds->origin);
+	ds->origin->ops->close(ds->origin);
+	dataset_free(ds);
+}
+
+uint64_t ps_dataset_root(const struct ps_dataset *ds)
+{
+	return ds->row.root;
+}
+
+const char *ps_dataset_source(const struct ps_dataset *ds)
+{
+	return ds->row.source;
+}
+
+json_t *ps_dataset_stats(struct ps_dataset *ds)
+{
+	PS_LOCK_SCOPE(&ds->lock);
+	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I}", "source", ds->row.source, "files", (json_int_t)ds->row.nfiles,
+		"listed_at", (json_int_t)ds->row.listed_s, "listing", (int)!ds->listing_done, "listing_error",
+		ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "opens",
+		(json_int_t)atomic_load(&ds->nopens));
+}

@@ -1,0 +1,131 @@
+/* Names and nodes to attributes: from the index where it knows and may be believed, else by a probe. */
+#include "dataset/dataset.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr)
+{
+	bool is_dir = row->kind == PS_NODE_DIR;
+
+	*ret_attr = (struct ps_attr){
+		.node = row->node,
+		.ino = row->ino,
+		.is_dir = is_dir,
+		.complete_attr = is_dir || row->remote.size != PS_SIZE_UNKNOWN,
+		.size = is_dir || row->remote.size == PS_SIZE_UNKNOWN ? 0 : row->remote.size,
+		.mtime_s = row->remote.mtime_s < 0 ? 0 : row->remote.mtime_s,
+	};
+}
+
+bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, uint64_t max_age_ms)
+{
+	int64_t when = row->checked_s, listed_s;
+
+	if (row->remote.size == PS_SIZE_UNKNOWN)
+		return false;
+	if (ds->revalidate_ms == UINT64_MAX)
+		return true;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		listed_s = ds->row.listed_s;
+	}
+	if (when == 0) /* the version came from the listing, and each listing confirms it */
+		when = listed_s;
+	if (when < ds->attached_s)
+		return false;
+	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_s() - when) * 1000 <= max_age_ms;
+}
+
+static void attr_or_probe(struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
+{
+	struct ps_attr attr;
+
+	if (row->kind == PS_NODE_FILE && (row->remote.size == PS_SIZE_UNKNOWN ||
+						 (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)))) {
+		ps_probe(ds, row, fn, arg);
+		return;
+	}
+	ps_attr_of_row(row, &attr);
+	fn(arg, 0, &attr);
+}
+
+void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name, ps_attr_fn fn, void *arg)
+{
+	struct ps_node_row row = {0};
+	uint64_t node;
+	int rc = ps_index_get_child(ds->index, parent, name, &node);
+
+	if (rc == 0)
+		rc = ps_index_get_node(ds->index, node, &row);
+	if (rc == 0)
+		attr_or_probe(ds, &row, true, fn, arg);
+	else
+		fn(arg, -rc, NULL);
+	ps_node_row_fini(&row);
+}
+
+void ps_dataset_getattr(struct ps_dataset *ds, uint64_t node, ps_attr_fn fn, void *arg)
+{
+	struct ps_node_row row = {0};
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	/* A node is one version for ever: what it is does not need confirming. */
+	if (rc == 0)
+		attr_or_probe(ds, &row, false, fn, arg);
+	else
+		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
+	ps_node_row_fini(&row);
+}
+
+int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *ret)
+{
+	struct ps_node_info info = {.state = "remote"};
+	struct ps_node_row row = {0};
+	const char *error = "";
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	if (rc < 0)
+		return rc;
+	if (row.kind == PS_NODE_FILE && row.remote.size != PS_SIZE_UNKNOWN) {
+		struct ps_object *object;
+
+		info.size = row.remote.size;
+		rc = ps_object_get(ds->cache->store, row.url, &row.remote, ds->row.number, false, &object);
+		if (rc == 0) {
+			info.cached_nbytes = ps_object_cached_nbytes(object);
+			if (ps_object_complete(object))
+				info.state = "cached";
+			else if (info.cached_nbytes > 0)
+				info.state = "partial";
+			ps_object_put(object);
+		}
+	}
+	info.url = ps_steal_ptr(&row.url);
+	info.etag = strdup(row.remote.etag);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
+			if (ds->errors[i].text && ds->errors[i].node == node)
+				error = ds->errors[i].text;
+		info.error = strdup(error);
+	}
+	ps_node_row_fini(&row);
+	if (rc == 0 && (!info.etag || !info.error))
+		rc = -ENOMEM;
+	if (rc < 0)
+		ps_node_info_fini(&info);
+	else
+		*ret = info;
+	return rc;
+}
+
+void ps_node_info_fini(struct ps_node_info *info)
+{
+	free(info->url);
+	free(info->etag);
+	free(info->error);
+	*info = (struct ps_node_info){0};
+}

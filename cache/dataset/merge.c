@@ -1,0 +1,323 @@
+#include "dataset/merge.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define BATCH_ROWS 2000
+
+struct merge_dir {
+	char *path; /* below the root; "" is the root */
+	uint64_t node;
+	UT_hash_handle hh;
+};
+
+struct ps_merge {
+	struct ps_dataset *dataset;
+	struct merge_dir *dirs; /* by path */
+	struct ps_index_batch *batch;
+	size_t nbatched;
+	uint64_t *seen; /* nodes of this listing; sorted by finish */
+	size_t nseen, seen_cap;
+	uint64_t nfiles, first_unsized;
+	uint64_t first_number; /* nodes made since this merge began have higher ones */
+};
+
+static struct merge_dir *dir_remember(struct ps_merge *m, const char *path, size_t len, uint64_t node)
+{
+	struct merge_dir *dir = calloc(1, sizeof *dir);
+
+	if (!dir || !(dir->path = strndup(path, len))) {
+		free(dir);
+		return NULL;
+	}
+	dir->node = node;
+	HASH_ADD_KEYPTR(hh, m->dirs, dir->path, len, dir);
+	if (!dir->hh.tbl) { /* out of memory inside uthash */
+		free(dir->path);
+		free(dir);
+		return NULL;
+	}
+	return dir;
+}
+
+struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
+{
+	struct ps_merge *m = calloc(1, sizeof *m);
+
+	if (!m)
+		return NULL;
+	m->dataset = dataset;
+	m->batch = ps_index_batch_new();
+	if (!m->batch || ps_index_new_node(dataset->index, &m->first_number) < 0 ||
+		!dir_remember(m, "", 0, dataset->row.root)) {
+		ps_merge_free(m);
+		return NULL;
+	}
+	return m;
+}
+
+void ps_merge_free(struct ps_merge *m)
+{
+	struct merge_dir *dir, *next;
+
+	if (!m)
+		return;
+	HASH_ITER (hh, m->dirs, dir, next) {
+		HASH_DEL(m->dirs, dir);
+		free(dir->path);
+		free(dir);
+	}
+	if (m->batch)
+		ps_index_batch_free(m->batch);
+	free(m->seen);
+	free(m);
+}
+
+static int merge_commit(struct ps_merge *m)
+{
+	int rc = m->nbatched ? ps_index_batch_commit(m->dataset->index, ps_steal_ptr(&m->batch)) : 0;
+
+	m->nbatched = 0;
+	if (!m->batch && !(m->batch = ps_index_batch_new()))
+		return -ENOMEM;
+	return rc;
+}
+
+static int merge_seen(struct ps_merge *m, uint64_t node)
+{
+	if (m->nseen == m->seen_cap) {
+		size_t cap = m->seen_cap ? m->seen_cap * 2 : 1024;
+		uint64_t *seen = realloc(m->seen, cap * sizeof *seen);
+
+		if (!seen)
+			return -ENOMEM;
+		m->seen = seen;
+		m->seen_cap = cap;
+	}
+	m->seen[m->nseen++] = node;
+	return 0;
+}
+
+static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_ino)
+{
+	int rc = ps_index_new_node(m->dataset->index, &row->node);
+
+	if (rc < 0)
+		return rc;
+	row->ino = same_ino ? same_ino : row->node;
+	row->dataset = m->dataset->row.number;
+	row->generation = m->dataset->row.generation;
+	ps_index_batch_put_node(m->batch, row);
+	ps_index_batch_put_child(m->batch, row->parent, row->name, row->node);
+	m->nbatched += 2;
+	return 0;
+}
+
+/* The node of the directory `path[0..len)`, made with its parents where missing. */
+static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *ret_node)
+{
+	struct ps_index *index = m->dataset->index;
+	struct merge_dir *dir;
+	struct ps_node_row row = {0};
+	uint64_t parent, node;
+
+	HASH_FIND(hh, m->dirs, path, len, dir);
+	if (dir) {
+		*ret_node = dir->node;
+		return 0;
+	}
+	size_t cut = len;
+	while (cut > 0 && path[cut - 1] != '/')
+		cut--;
+	int rc = dir_node(m, path, cut ? cut - 1 : 0, &parent);
+	if (rc < 0)
+		return rc;
+	ps_autofree char *name = strndup(path + cut, len - cut);
+	if (!name)
+		return -ENOMEM;
+	rc = ps_index_get_child(index, parent, name, &node);
+	if (rc == 0)
+		rc = ps_index_get_node(index, node, &row);
+	bool is_dir = rc == 0 && row.kind == PS_NODE_DIR;
+	ps_node_row_fini(&row);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	if (!is_dir) {
+		struct ps_node_row made = {
+			.parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
+
+		rc = put_new(m, &made, 0);
+		if (rc < 0)
+			return rc;
+		node = made.node;
+	}
+	if (!dir_remember(m, path, len, node))
+		return -ENOMEM;
+	*ret_node = node;
+	return merge_seen(m, node);
+}
+
+/* What a listed file means for the row that its name has now. */
+static bool row_still_right(const struct ps_node_row *row, const struct ps_listed *listed)
+{
+	if (row->kind != PS_NODE_FILE || strcmp(row->url, listed->url) != 0)
+		return false;
+	if (listed->remote.size == PS_SIZE_UNKNOWN)
+		return true; /* the listing does not tell; a HEAD will */
+	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
+}
+
+/* Without a date or an ETag a size says too little of the version: as if the listing had told nothing. */
+static struct ps_remote usable(const struct ps_remote *remote)
+{
+	if (remote->mtime_s < 0 && !remote->etag[0])
+		return PS_REMOTE_UNKNOWN;
+	return *remote;
+}
+
+static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	struct ps_index *index = m->dataset->index;
+	struct ps_node_row old = {0};
+	uint64_t node = 0;
+	int rc = ps_index_get_child(index, parent, name, &node);
+
+	if (rc == 0)
+		rc = ps_index_get_node(index, node, &old);
+	bool have_old = rc == 0;
+	if (rc < 0 && rc != -ENOENT && rc != -EBADMSG)
+		return rc;
+	rc = 0;
+	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
+	if (have_old && row_still_right(&old, listed)) {
+		unsized = old.remote.size == PS_SIZE_UNKNOWN;
+		if (listed->remote.size != PS_SIZE_UNKNOWN && old.checked_s != 0) {
+			old.checked_s = 0; /* confirmed by the listing from now on */
+			ps_index_batch_put_node(m->batch, &old);
+			m->nbatched++;
+		}
+	} else {
+		struct ps_node_row row = {.parent = parent, .kind = PS_NODE_FILE, .remote = listed->remote,
+			.name = (char *)name, .url = (char *)listed->url};
+
+		if (have_old) {
+			old.superseded = true;
+			ps_index_batch_put_node(m->batch, &old);
+			m->nbatched++;
+		}
+		rc = put_new(m, &row, have_old && old.kind == PS_NODE_FILE ? old.ino : 0);
+		node = row.node;
+	}
+	ps_node_row_fini(&old);
+	if (rc < 0)
+		return rc;
+	m->nfiles++;
+	if (unsized && !m->first_unsized)
+		m->first_unsized = node;
+	return merge_seen(m, node);
+}
+
+int ps_merge_add(void *arg, const struct ps_listed *listed)
+{
+	struct ps_merge *m = arg;
+	const char *slash = strrchr(listed->path, '/');
+	struct ps_listed copy = *listed;
+	uint64_t parent;
+
+	copy.remote = usable(&listed->remote);
+	PS_LOCK_SCOPE(&m->dataset->names_lock);
+	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
+	if (rc == 0)
+		rc = merge_file(m, parent, slash ? slash + 1 : listed->path, &copy);
+	if (rc == 0 && m->nbatched >= BATCH_ROWS)
+		rc = merge_commit(m);
+	return rc;
+}
+
+/* Vanished names -------------------------------------------------------------------------------- */
+
+static int cmp_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* names_lock is held. */
+static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node, int depth)
+{
+	struct ps_index *index = m->dataset->index;
+	struct ps_node_row row = {0};
+	struct ps_index_children *it;
+	const char *child_name;
+	uint64_t child;
+	int rc = ps_index_get_node(index, node, &row);
+
+	if (rc == 0) {
+		row.superseded = true;
+		ps_index_batch_put_node(m->batch, &row);
+		if (row.kind == PS_NODE_DIR && depth < PS_LIST_MAX_DEPTH &&
+			(rc = ps_index_children_open(index, node, &it)) == 0) {
+			while (rc == 0 && ps_index_children_next(it, &child_name, &child))
+				rc = remove_name(m, node, child_name, child, depth + 1);
+			ps_index_children_close(it);
+		}
+		ps_node_row_fini(&row);
+	}
+	ps_index_batch_del_child(m->batch, parent, name);
+	m->nbatched += 2;
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int remove_vanished(struct ps_merge *m, uint64_t parent)
+{
+	struct ps_index *index = m->dataset->index;
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+	int rc = ps_index_children_open(index, parent, &it);
+
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
+		/* A later number is a version that a probe found while the listing ran. */
+		if (node > m->first_number || bsearch(&node, m->seen, m->nseen, sizeof node, cmp_u64))
+			continue;
+		PS_LOCK_SCOPE(&m->dataset->names_lock);
+		rc = remove_name(m, parent, name, node, 0);
+	}
+	ps_index_children_close(it);
+	return rc;
+}
+
+int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
+{
+	struct ps_dataset *ds = m->dataset;
+	struct merge_dir *dir, *next;
+	int rc = merge_commit(m);
+
+	qsort(m->seen, m->nseen, sizeof *m->seen, cmp_u64);
+	HASH_ITER (hh, m->dirs, dir, next) {
+		if (rc == 0)
+			rc = remove_vanished(m, dir->node);
+	}
+	if (rc < 0)
+		return rc;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		ds->row.listed_s = ps_clock_real_s();
+		ds->row.nfiles = m->nfiles;
+		ds->row.generation++;
+		ps_index_batch_put_dataset(m->batch, &ds->row);
+		m->nbatched++;
+	}
+	*ret_nfiles = m->nfiles;
+	*ret_first_unsized = m->first_unsized;
+	return merge_commit(m);
+}

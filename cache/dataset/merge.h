@@ -1,0 +1,21 @@
+/* A listing on its way into the index: names get nodes, changed versions get new ones, vanished names go.
+ *
+ * Rows are committed in batches as the listing comes, so a listing of a million names needs little memory: 8 bytes a name
+ * to tell at the end which are gone, and the directories.
+ *
+ * Threads: one. Locks: names_lock of the dataset, for each name. Blocks: on the index. */
+#ifndef PS_DATASET_MERGE_H
+#define PS_DATASET_MERGE_H
+
+#include "dataset/dataset.h"
+
+struct ps_merge;
+
+struct ps_merge *ps_merge_new(struct ps_dataset *dataset); /* NULL: out of memory */
+void ps_merge_free(struct ps_merge *merge);
+/* A ps_list_fn; arg is the merge. */
+int ps_merge_add(void *merge, const struct ps_listed *listed);
+/* After a whole listing: names that were not in it are removed, the dataset row is updated. */
+int ps_merge_finish(struct ps_merge *merge, uint64_t *ret_nfiles, uint64_t *ret_first_unsized);
+
+#endif

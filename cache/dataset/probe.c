@@ -1,0 +1,385 @@
+/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node. */
+#include "dataset/dataset.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define PROBE_BACKOFF_FIRST_MS 200
+#define PROBE_BACKOFF_MAX_MS 5000
+#define OFFLINE_S 30        /* after a failed revalidation, how long others are not even tried */
+#define SWEEP_CONCURRENCY 16
+
+struct probe_waiter {
+	struct probe_waiter *next;
+	ps_attr_fn fn;
+	void *arg;
+};
+
+struct probe {
+	struct ps_list link; /* dataset->probes; the dataset's lock, as is what follows */
+	struct ps_head head;
+	struct ps_dataset *dataset;
+	struct ps_node_row row; /* as it was when the probe began; constant */
+	struct probe_waiter *waiters;
+	bool at_origin; /* head is under way; else waits until retry_ns */
+	bool for_sweep;
+	unsigned attempts;
+	uint64_t retry_ns, expires_ns;
+};
+
+static void head_done(struct ps_head *head, const struct ps_error *err);
+
+static bool row_sized(const struct ps_node_row *row)
+{
+	return row->remote.size != PS_SIZE_UNKNOWN;
+}
+
+static int copy_row(const struct ps_node_row *from, struct ps_node_row *ret)
+{
+	*ret = *from;
+	ret->name = strdup(from->name);
+	ret->url = from->url ? strdup(from->url) : NULL;
+	if (ret->name && (ret->url || !from->url))
+		return 0;
+	ps_node_row_fini(ret);
+	return -ENOMEM;
+}
+
+static void probe_free(struct probe *probe)
+{
+	ps_node_row_fini(&probe->row);
+	free(probe);
+}
+
+static void probe_submit(struct probe *probe)
+{
+	struct ps_dataset *ds = probe->dataset;
+
+	probe->head.url = probe->row.url;
+	probe->head.done = head_done;
+	probe->head.seen = PS_REMOTE_UNKNOWN;
+	ds->origin->ops->head(ds->origin, &probe->head);
+}
+
+/* Takes the probe off the list and tells its waiters. No lock held. */
+static void probe_end(struct probe *probe, int errnum, const struct ps_attr *attr)
+{
+	struct ps_dataset *ds = probe->dataset;
+	struct probe_waiter *waiters;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		ps_list_remove(&probe->link); /* nobody joins it any more */
+		waiters = ps_steal_ptr(&probe->waiters);
+	}
+	while (waiters) {
+		struct probe_waiter *next = waiters->next;
+
+		waiters->fn(waiters->arg, errnum, attr);
+		free(waiters);
+		waiters = next;
+	}
+	bool for_sweep = probe->for_sweep;
+	probe_free(probe);
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->nprobes--;
+	ds->nsweep -= for_sweep;
+	pthread_cond_broadcast(&ds->cond);
+}
+
+/* What the answer means for the name, put into the index. *row becomes the node that stands for the name now; -ENOENT: none
+ * does. */
+static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
+{
+	struct ps_index_batch *batch = ps_index_batch_new();
+	uint64_t current;
+
+	if (!batch)
+		return -ENOMEM;
+	PS_LOCK_SCOPE(&ds->names_lock);
+	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
+	if (rc == 0 && current != row->node) { /* a listing was faster */
+		ps_index_batch_free(batch);
+		ps_node_row_fini(row);
+		rc = ps_index_get_node(ds->index, current, row);
+		return rc == 0 && !row_sized(row) ? -EAGAIN : rc;
+	}
+	if (rc < 0) {
+		ps_index_batch_free(batch);
+		return rc;
+	}
+	if (gone) {
+		row->superseded = true;
+		ps_index_batch_put_node(batch, row);
+		ps_index_batch_del_child(batch, row->parent, row->name);
+	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
+		/* A known version keeps its words: they are part of the object's identity. */
+		if (!row_sized(row))
+			row->remote = *seen;
+		row->checked_s = ps_clock_real_s();
+		ps_index_batch_put_node(batch, row);
+	} else {
+		row->superseded = true;
+		ps_index_batch_put_node(batch, row);
+		ps_log_info("changed: %s: the origin has a new version", row->url);
+		row->superseded = false;
+		row->remote = *seen;
+		row->checked_s = ps_clock_real_s();
+		rc = ps_index_new_node(ds->index, &row->node);
+		if (rc < 0) {
+			ps_index_batch_free(batch);
+			return rc;
+		}
+		ps_index_batch_put_node(batch, row);
+		ps_index_batch_put_child(batch, row->parent, row->name, row->node);
+	}
+	rc = ps_index_batch_commit(ds->index, batch);
+	return rc == 0 && gone ? -ENOENT : rc;
+}
+
+static bool probe_retry(struct probe *probe, const struct ps_error *err)
+{
+	struct ps_dataset *ds = probe->dataset;
+	uint64_t ms = PROBE_BACKOFF_FIRST_MS;
+
+	if (!err->retryable || row_sized(&probe->row) || atomic_load(&ds->stop))
+		return false;
+	PS_LOCK_SCOPE(&ds->lock);
+	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
+		ms *= 2;
+	probe->attempts++;
+	probe->at_origin = false;
+	probe->retry_ns = ps_clock_mono_ns() + PS_MAX(ms, err->retry_after_ms) * PS_NS_PER_MS;
+	if (probe->retry_ns >= probe->expires_ns) {
+		probe->at_origin = true; /* it ends now */
+		return false;
+	}
+	pthread_cond_broadcast(&ds->cond);
+	return true;
+}
+
+static void head_done(struct ps_head *head, const struct ps_error *err)
+{
+	struct probe *probe = PS_CONTAINER_OF(head, struct probe, head);
+	struct ps_dataset *ds = probe->dataset;
+	bool known = row_sized(&probe->row);
+	struct ps_node_row row;
+	struct ps_attr attr;
+
+	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
+	if (err->err && err->err != ENOENT) {
+		if (probe_retry(probe, err))
+			return;
+		if (known && err->err != EACCES && err->err != ECANCELED) {
+			atomic_store(&ds->offline_until_ns, ps_clock_mono_ns() + OFFLINE_S * PS_NS_PER_S);
+			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url, err->text);
+			ps_attr_of_row(&probe->row, &attr);
+			probe_end(probe, 0, &attr);
+			return;
+		}
+		if (err->err != ECANCELED)
+			ps_log_warning("head: %s: %s", probe->row.url, err->text);
+		ps_dataset_note_error(ds, probe->row.node, err->text);
+		int errnum = err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
+		probe_end(probe, errnum, NULL);
+		return;
+	}
+	if (!err->err && head->seen.size == PS_SIZE_UNKNOWN) {
+		ps_log_warning("head: %s: the origin does not tell its size", probe->row.url);
+		ps_dataset_note_error(ds, probe->row.node, "the origin does not tell its size");
+		probe_end(probe, EIO, NULL);
+		return;
+	}
+	int rc = copy_row(&probe->row, &row);
+	if (rc < 0) {
+		probe_end(probe, ENOMEM, NULL);
+		return;
+	}
+	if (err->err == ENOENT)
+		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
+	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
+	if (rc == 0)
+		ps_attr_of_row(&row, &attr);
+	probe_end(probe, -rc, rc == 0 ? &attr : NULL);
+	ps_node_row_fini(&row);
+}
+
+/* Joins a probe of this node or starts one. Returns false if there is no memory. */
+static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep)
+{
+	struct probe *probe = NULL;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (struct ps_list *l = ds->probes.next; l != &ds->probes; l = l->next) {
+			struct probe *other = PS_CONTAINER_OF(l, struct probe, link);
+
+			if (other->row.node != row->node)
+				continue;
+			if (waiter) {
+				waiter->next = other->waiters;
+				other->waiters = waiter;
+			}
+			return true;
+		}
+		probe = calloc(1, sizeof *probe);
+		if (!probe || copy_row(row, &probe->row) < 0) {
+			free(probe);
+			return false;
+		}
+		probe->dataset = ds;
+		probe->waiters = waiter;
+		probe->at_origin = true;
+		probe->for_sweep = for_sweep;
+		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
+		ps_list_append(&ds->probes, &probe->link);
+		ds->nprobes++;
+		ds->nsweep += for_sweep;
+	}
+	probe_submit(probe);
+	return true;
+}
+
+void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	struct ps_attr attr;
+
+	if (row_sized(row) && ps_clock_mono_ns() < atomic_load(&ds->offline_until_ns)) {
+		ps_attr_of_row(row, &attr);
+		fn(arg, 0, &attr);
+		return;
+	}
+	struct probe_waiter *waiter = calloc(1, sizeof *waiter);
+	if (waiter) {
+		waiter->fn = fn;
+		waiter->arg = arg;
+	}
+	if (!waiter || !probe_begin(ds, row, waiter, false)) {
+		free(waiter);
+		fn(arg, ENOMEM, NULL);
+	}
+}
+
+/* Readers do not wait past the deadline for a HEAD that the origin sits on; the probe itself ends when the origin lets it. */
+static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
+{
+	if (now_ns < probe->expires_ns)
+		return NULL;
+	return ps_steal_ptr(&probe->waiters);
+}
+
+uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
+{
+	for (;;) {
+		struct probe *due = NULL;
+		struct probe_waiter *expired = NULL;
+		struct ps_attr attr;
+		bool known = false;
+		uint64_t next = now_ns + PS_NS_PER_S;
+		{
+			PS_LOCK_SCOPE(&ds->lock);
+			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !due && !expired; l = l->next) {
+				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
+
+				expired = take_expired(probe, now_ns);
+				known = row_sized(&probe->row);
+				if (expired && known)
+					ps_attr_of_row(&probe->row, &attr);
+				if (!probe->at_origin && probe->retry_ns <= now_ns)
+					due = probe;
+				else if (!probe->at_origin)
+					next = PS_MIN(next, probe->retry_ns);
+				if (probe->waiters)
+					next = PS_MIN(next, probe->expires_ns);
+			}
+			if (due)
+				due->at_origin = true;
+		}
+		if (!due && !expired)
+			return next;
+		while (expired) {
+			struct probe_waiter *w = expired;
+
+			expired = w->next;
+			w->fn(w->arg, known ? 0 : ETIMEDOUT, known ? &attr : NULL);
+			free(w);
+		}
+		if (due)
+			probe_submit(due);
+	}
+}
+
+void ps_probe_drain(struct ps_dataset *ds)
+{
+	ds->origin->ops->abort(ds->origin);
+	for (;;) {
+		struct probe *idle = NULL;
+		{
+			PS_LOCK_SCOPE(&ds->lock);
+			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !idle; l = l->next) {
+				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
+
+				if (!probe->at_origin)
+					idle = probe;
+			}
+			if (!idle) {
+				if (ds->nprobes == 0)
+					return;
+				pthread_cond_wait(&ds->cond, &ds->lock);
+				continue;
+			}
+			idle->at_origin = true;
+		}
+		probe_end(idle, ECANCELED, NULL);
+	}
+}
+
+/* The sweep -------------------------------------------------------------------------------------- */
+
+static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
+
+static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
+{
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+
+	if (depth > PS_LIST_MAX_DEPTH || ps_index_children_open(ds->index, dir, &it) < 0)
+		return;
+	while (!atomic_load(&ds->stop) && ps_index_children_next(it, &name, &node))
+		sweep_node(ds, node, depth);
+	ps_index_children_close(it);
+}
+
+static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
+{
+	struct ps_node_row row;
+
+	if (ps_index_get_node(ds->index, node, &row) < 0)
+		return;
+	if (row.kind == PS_NODE_DIR) {
+		sweep_dir(ds, node, depth + 1);
+	} else if (!row_sized(&row) && !row.superseded) {
+		bool full = true;
+
+		while (full && !atomic_load(&ds->stop)) {
+			ps_probe_tick(ds, ps_clock_mono_ns());
+			uint64_t wake = ps_clock_mono_ns() + 100 * PS_NS_PER_MS;
+			struct timespec ts = {
+				.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
+			PS_LOCK_SCOPE(&ds->lock);
+			full = ds->nsweep >= SWEEP_CONCURRENCY;
+			if (full)
+				pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
+		}
+		if (!atomic_load(&ds->stop))
+			probe_begin(ds, &row, NULL, true);
+	}
+	ps_node_row_fini(&row);
+}
+
+void ps_probe_sweep(struct ps_dataset *ds)
+{
+	sweep_dir(ds, ds->row.root, 0);
+}

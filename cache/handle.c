@@ -1,0 +1,156 @@
+/* Open files: the version check at open, reads, read-ahead. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "dataset/dataset.h"
+#include "fetch/readahead.h"
+
+struct ps_handle {
+	struct ps_dataset *dataset;
+	struct ps_object *object; /* the file's */
+	struct ps_fill_file *file;
+	uint64_t node, size;
+	atomic_uint refs; /* the caller's, and each read being issued */
+	struct ps_readahead readahead;
+};
+
+static void handle_put(struct ps_handle *handle)
+{
+	if (atomic_fetch_sub(&handle->refs, 1) != 1)
+		return;
+	ps_readahead_fini(&handle->readahead);
+	ps_fill_file_put(handle->file);
+	free(handle);
+}
+
+/* Opening ---------------------------------------------------------------------------------------- */
+
+static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle **ret)
+{
+	struct ps_handle *handle = calloc(1, sizeof *handle);
+	struct ps_object *object;
+
+	if (!handle)
+		return -ENOMEM;
+	int rc = ps_object_get(ds->cache->store, row->url, &row->remote, ds->row.number, true, &object);
+	if (rc == 0) {
+		rc = ps_fill_file_get(ds->cache->fill, object, ds->origin, &handle->file);
+		ps_object_put(object); /* the file keeps it */
+	}
+	if (rc < 0) {
+		free(handle);
+		return rc;
+	}
+	handle->dataset = ds;
+	handle->object = ps_fill_file_object(handle->file);
+	handle->node = row->node;
+	handle->size = row->remote.size;
+	atomic_init(&handle->refs, 1);
+	ps_readahead_init(&handle->readahead, handle->file);
+	atomic_fetch_add(&ds->nopens, 1);
+	*ret = handle;
+	return 0;
+}
+
+static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
+{
+	struct ps_handle *handle = NULL;
+	int rc = row->superseded ? -ESTALE : row->kind != PS_NODE_FILE ? -EISDIR : handle_new(ds, row, &handle);
+
+	fn(arg, -rc, handle);
+}
+
+struct pending_open {
+	struct ps_dataset *dataset;
+	uint64_t node;
+	ps_open_fn fn;
+	void *arg;
+};
+
+static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct pending_open *open = arg;
+	struct ps_node_row row = {0};
+
+	if (!errnum && attr->node != open->node)
+		errnum = ESTALE;
+	if (errnum == ENOENT)
+		errnum = ESTALE; /* the lookup that follows says that the name is gone */
+	if (!errnum)
+		errnum = -ps_index_get_node(open->dataset->index, open->node, &row);
+	if (errnum)
+		open->fn(open->arg, errnum, NULL);
+	else
+		open_row(open->dataset, &row, open->fn, open->arg);
+	ps_node_row_fini(&row);
+	free(open);
+}
+
+void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *arg)
+{
+	struct ps_node_row row = {0};
+	struct pending_open *open;
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	if (rc < 0) {
+		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
+	} else if (row.superseded || row.kind != PS_NODE_FILE || ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
+		open_row(ds, &row, fn, arg);
+	} else if (!(open = calloc(1, sizeof *open))) {
+		fn(arg, ENOMEM, NULL);
+	} else {
+		*open = (struct pending_open){.dataset = ds, .node = node, .fn = fn, .arg = arg};
+		ps_probe(ds, &row, open_confirmed, open);
+	}
+	ps_node_row_fini(&row);
+}
+
+void ps_handle_close(struct ps_handle *handle)
+{
+	char error[PS_ERROR_TEXT_LEN];
+
+	if (!handle)
+		return;
+	ps_fill_file_error(handle->file, error, sizeof error);
+	if (error[0])
+		ps_dataset_note_error(handle->dataset, handle->node, error);
+	handle_put(handle);
+}
+
+/* Reading ---------------------------------------------------------------------------------------- */
+
+void ps_handle_read(struct ps_read *read)
+{
+	struct ps_handle *handle = read->handle;
+	uint64_t offset = read->offset, nbytes;
+
+	if (offset >= handle->size || read->nbytes == 0) {
+		read->done(read, 0, NULL, 0);
+		return;
+	}
+	nbytes = PS_MIN(PS_MIN(read->nbytes, PS_READ_MAX_NBYTES), handle->size - offset);
+	read->nbytes = nbytes;
+	/* Once answered, the caller may close the handle; the read-ahead below still needs it. */
+	atomic_fetch_add(&handle->refs, 1);
+	bool waited = ps_fill_read(handle->file, read);
+	ps_readahead_saw(&handle->readahead, offset, nbytes, waited);
+	handle_put(handle);
+}
+
+void ps_read_cancel(struct ps_read *read)
+{
+	ps_fill_cancel(read->handle->file, read);
+}
+
+void ps_handle_warm(struct ps_handle *handle)
+{
+	ps_fill_warm(handle->file);
+}
+
+int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
+{
+	return ps_object_evict(handle->object, ret_nbytes);
+}
