@@ -1,19 +1,18 @@
-/* The index: what the cache directory holds and what the datasets list. Rows and numbers over the sorted keys of
- * index_rocksdb.h, which alone knows RocksDB.
+/* The index: what the cache directory holds and what the datasets list. Rows and numbers over the sorted keys
+ * of index_rocksdb.h, which alone knows RocksDB.
  *
  * Keys (numbers big-endian, so that they sort):
- *   'M' name                          meta: schema, next node and dataset numbers, boot of the last start, clean marker
- *   'D' dataset id (16)               dataset row
- *   'N' node (8)                      node row: one (name, version) of a dataset, for ever
- *   'C' parent node (8) name          number of the name's current node: directory contents, sorted by name
- *   'O' object id (16)                object row
- *   'B' object id (16) extent (4)     presence and CRC32C of 64 blocks
- * Values are little-endian, each starts with a format byte; HACKING.md has the layout.
+ *   'M' name                          meta: schema, next node and dataset numbers, boot of the last start,
+ * clean marker 'D' dataset id (16)               dataset row 'N' node (8)                      node row: one
+ * (name, version) of a dataset, for ever 'C' parent node (8) name          number of the name's current node:
+ * directory contents, sorted by name 'O' object id (16)                object row 'B' object id (16) extent
+ * (4)     presence and CRC32C of 64 blocks Values are little-endian, each starts with a format byte;
+ * HACKING.md has the layout.
  *
- * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while calling out.
- * Errors: 0 or -errno; -ENOENT no such row; -EBADMSG a row that does not parse (logged with its key); -EIO RocksDB's own
- *   (logged with its text). Durability: batches are atomic, written to the log without fsync: they survive a kill of the
- *   process, not a power cut. Blocks: on disk. */
+ * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while
+ * calling out. Errors: 0 or -errno; -ENOENT no such row; -EBADMSG a row that does not parse (logged with its
+ * key); -EIO RocksDB's own (logged with its text). Durability: batches are atomic, written to the log without
+ * fsync: they survive a kill of the process, not a power cut. Blocks: on disk. */
 #ifndef PS_STORE_INDEX_H
 #define PS_STORE_INDEX_H
 
@@ -50,7 +49,7 @@ struct ps_node_row {
 	uint64_t parent; /* node of the directory; a root is its own parent */
 	uint32_t dataset;
 	enum ps_node_kind kind;
-	bool superseded;    /* another node stands for the name now, or the name is gone */
+	bool superseded;     /* another node stands for the name now, or the name is gone */
 	uint64_t generation; /* the last listing that had it */
 	int64_t checked_s;   /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
@@ -62,7 +61,7 @@ struct ps_object_row {
 	struct ps_id id;
 	char *url;
 	struct ps_remote remote;
-	uint32_t dataset;      /* that opened it last */
+	uint32_t dataset; /* that opened it last */
 	uint64_t nblocks_present;
 	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
 	int64_t created_s, opened_s;
@@ -71,8 +70,9 @@ struct ps_object_row {
 };
 
 struct ps_extent_row {
-	uint64_t present;    /* bit i: block extent * 64 + i */
-	uint64_t unverified; /* of the present ones; a stop that may have lost written data adds all of them */
+	uint64_t present; /* bit i: block extent * 64 + i */
+	uint64_t
+	        unverified; /* of the present ones; a stop that may have lost written data adds all of them */
 	uint32_t crc[PS_EXTENT_BLOCKS];
 };
 
@@ -80,37 +80,42 @@ void ps_dataset_row_fini(struct ps_dataset_row *row);
 void ps_node_row_fini(struct ps_node_row *row);
 void ps_object_row_fini(struct ps_object_row *row);
 
-/* -EPROTO: a newer schema. -EIO: damaged (text says why); the store moves it aside. Other errors (-ENOSPC, -EACCES,
- * -EMFILE, -EBUSY...) are no fault of the index: it is left alone. */
+/* -EPROTO: a newer schema. -EIO: damaged (text says why); the store moves it aside. Other errors (-ENOSPC,
+ * -EACCES, -EMFILE, -EBUSY...) are no fault of the index: it is left alone. */
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 void ps_index_close(struct ps_index *index);
 
 /* State of the last stop, read once at open and replaced by "dirty in this boot". */
-bool ps_index_was_clean(const struct ps_index *index);     /* data was synced, then ps_index_mark_clean() */
-bool ps_index_same_boot(const struct ps_index *index);     /* the kernel still had what a killed process wrote */
+bool ps_index_was_clean(const struct ps_index *index); /* data was synced, then ps_index_mark_clean() */
+bool ps_index_same_boot(const struct ps_index *index); /* the kernel still had what a killed process wrote */
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
-/* RocksDB refuses every write after one has failed (a full disk), until it is opened anew: this does that. -EBUSY while
- * directory iterators are open; any error: still refusing, try again later. Calls of other threads wait meanwhile. */
+/* RocksDB refuses every write after one has failed (a full disk), until it is opened anew: this does that.
+ * -EBUSY while directory iterators are open; any error: still refusing, try again later. Calls of other
+ * threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 
 /* A number never given out before, also over restarts and kills. */
 int ps_index_new_node(struct ps_index *index, uint64_t *ret_node) PS_MUST_USE;
 int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number) PS_MUST_USE;
 
-int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret) PS_MUST_USE;
+int ps_index_get_dataset(
+        struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret) PS_MUST_USE;
 int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
-int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node) PS_MUST_USE;
-int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
-int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent, struct ps_extent_row *ret)
-	PS_MUST_USE;
-/* Every extent row of one object, in order, over a snapshot; a row that does not parse is left out (and logged). A
- * non-zero return ends the walk. */
+int ps_index_get_child(
+        struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node) PS_MUST_USE;
+int ps_index_get_object(
+        struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
+int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent,
+        struct ps_extent_row *ret) PS_MUST_USE;
+/* Every extent row of one object, in order, over a snapshot; a row that does not parse is left out (and
+ * logged). A non-zero return ends the walk. */
 int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
-	int (*fn)(void *arg, uint32_t extent, const struct ps_extent_row *row), void *arg) PS_MUST_USE;
+        int (*fn)(void *arg, uint32_t extent, const struct ps_extent_row *row), void *arg) PS_MUST_USE;
 
-/* Batches: built by one thread, applied atomically. A put that runs out of memory makes commit fail (-ENOMEM); so does
- * a NULL batch, so that new need not be checked. commit frees, whatever it returns. -ENOSPC, -EDQUOT, -EROFS: the disk. */
+/* Batches: built by one thread, applied atomically. A put that runs out of memory makes commit fail
+ * (-ENOMEM); so does a NULL batch, so that new need not be checked. commit frees, whatever it returns.
+ * -ENOSPC, -EDQUOT, -EROFS: the disk. */
 struct ps_index_batch *ps_index_batch_new(void);
 void ps_index_batch_free(struct ps_index_batch *batch);
 void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row);
@@ -121,19 +126,20 @@ void ps_index_batch_del_child(struct ps_index_batch *batch, uint64_t parent, con
 void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_object_row *row);
 /* And its extents [0, nextents). */
 void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id, uint32_t nextents);
-void ps_index_batch_put_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent,
-	const struct ps_extent_row *row);
+void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *batch, const struct ps_id *id,
+        uint32_t extent, const struct ps_extent_row *row);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */
 struct ps_index_children;
-int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
+int ps_index_children_open(
+        struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
 void ps_index_children_close(struct ps_index_children *it);
 
-/* Every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero return ends the walk. bad, if
- * not NULL, hears of rows that do not parse. */
+/* Every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero return ends the
+ * walk. bad, if not NULL, hears of rows that do not parse. */
 int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row),
-	void (*bad)(void *arg, const struct ps_id *id), void *arg) PS_MUST_USE;
+        void (*bad)(void *arg, const struct ps_id *id), void *arg) PS_MUST_USE;
 
 #endif

@@ -1,4 +1,5 @@
-/* The store of one cache directory: object data in sparse files, presence and checksums in the index, the quota.
+/* The store of one cache directory: object data in sparse files, presence and checksums in the index, the
+ * quota.
  *
  *   DIR/penstock-cache   marker with the format's version; only a directory that has it is ever cleaned up
  *   DIR/lock             flock by the one process that serves this directory; holds its pid
@@ -8,11 +9,11 @@
  *
  * Ownership: objects are reference-counted; a handle's object stays readable (its fd open) though evicted.
  * Threads: any, but open and close.   Locks: store.lock, then object.lock; nobody is called with either held.
- * Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped. -ENOSPC, -EDQUOT, -EROFS: the disk
- *   does not take it; the caller streams.
- * Durability: data first (pwrite), index second (batched, at most PS_STORE_COMMIT_MS later, or by
- *   ps_store_commit()). No fsync on any read or fill path. After an unclean stop in another boot, blocks come back
- *   as PS_BLOCK_UNVERIFIED; after a kill in the same boot, or a clean stop (ps_store_close() did syncfs), as present. */
+ * Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped. -ENOSPC, -EDQUOT, -EROFS: the
+ * disk does not take it; the caller streams. Durability: data first (pwrite), index second (batched, at most
+ * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path. After an unclean
+ * stop in another boot, blocks come back as PS_BLOCK_UNVERIFIED; after a kill in the same boot, or a clean
+ * stop (ps_store_close() did syncfs), as present. */
 #ifndef PS_STORE_STORE_H
 #define PS_STORE_STORE_H
 
@@ -34,17 +35,18 @@ struct ps_index;
 struct ps_object;
 
 struct ps_store_options {
-	const char *dir;          /* created 0700 if missing; its parent must exist */
-	uint64_t limit_bytes;     /* allocated bytes of data files never exceed it; 0: 80 % of the disk */
-	uint64_t min_free_bytes;  /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
-	const char *policy;       /* "scan" (default, NULL), "lru" */
-	bool must_exist;          /* for verify and evict: -ENOENT instead of creating */
+	const char *dir;         /* created 0700 if missing; its parent must exist */
+	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: 80 % of the disk */
+	uint64_t min_free_bytes; /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
+	const char *policy;      /* "scan" (default, NULL), "lru" */
+	bool must_exist;         /* for verify and evict: -ENOENT instead of creating */
 };
 
-/* -EBUSY: served by another process (its pid in the text). -ENOTEMPTY: not empty and no marker. -EPROTO: written
- * by a newer version. An index that will not open is moved aside (index.broken-N), data files without an index
- * deleted, one warning logged. Blocks on disk. */
-int ps_store_open(const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err) PS_MUST_USE;
+/* -EBUSY: served by another process (its pid in the text). -ENOTEMPTY: not empty and no marker. -EPROTO:
+ * written by a newer version. An index that will not open is moved aside (index.broken-N), data files without
+ * an index deleted, one warning logged. Blocks on disk. */
+int ps_store_open(
+        const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err) PS_MUST_USE;
 /* Commits, syncfs, marks the stop as clean, frees. All objects must have been put. */
 void ps_store_close(struct ps_store *store);
 
@@ -55,16 +57,17 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 
 /* Objects ---------------------------------------------------------------------------------------- */
 
-/* Id of (canonical URL, version, view): version is the strong ETag and the size, else the weak one, Last-Modified and
- * size. */
+/* Id of (canonical URL, version, view): version is the strong ETag and the size, else the weak one,
+ * Last-Modified and size. */
 void ps_object_id(const char *url, const struct ps_remote *remote, const char *view, struct ps_id *ret_id);
 
-/* The object, loaded from the index or made in memory (no file until it is admitted, no row until the first block is
- * written). remote->size must be known (-EINVAL) and at most PS_OBJECT_MAX_NBYTES (-EFBIG). Counts
- * as an open of `dataset` for the policy if `opened`. Blocks on the index and, the first time, on stat of the data file,
- * whose size must be the object's and whose mtime must not be older than the index says: else its blocks are dropped. */
+/* The object, loaded from the index or made in memory (no file until it is admitted, no row until the first
+ * block is written). remote->size must be known (-EINVAL) and at most PS_OBJECT_MAX_NBYTES (-EFBIG). Counts
+ * as an open of `dataset` for the policy if `opened`. Blocks on the index and, the first time, on stat of the
+ * data file, whose size must be the object's and whose mtime must not be older than the index says: else its
+ * blocks are dropped. */
 int ps_object_get(struct ps_store *store, const char *url, const struct ps_remote *remote, uint32_t dataset,
-	bool opened, struct ps_object **ret) PS_MUST_USE;
+        bool opened, struct ps_object **ret) PS_MUST_USE;
 #define PS_OBJECT_MAX_NBYTES (UINT64_C(1) << 44)
 struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
@@ -73,7 +76,8 @@ const char *ps_object_url(const struct ps_object *object);
 const struct ps_remote *ps_object_remote(const struct ps_object *object);
 uint64_t ps_object_size(const struct ps_object *object);
 uint64_t ps_object_nblocks(const struct ps_object *object);
-uint64_t ps_object_block_nbytes(const struct ps_object *object, uint64_t block); /* PS_BLOCK_SIZE but the last */
+uint64_t ps_object_block_nbytes(
+        const struct ps_object *object, uint64_t block); /* PS_BLOCK_SIZE but the last */
 uint64_t ps_object_cached_nbytes(struct ps_object *object);
 bool ps_object_complete(struct ps_object *object); /* every block present (and verified) */
 /* A place for fetch/ to hang its in-flight state on; set and read under fetch's own rules. */
@@ -82,22 +86,24 @@ void **ps_object_fill_slot(struct ps_object *object);
 enum ps_block_state { PS_BLOCK_ABSENT, PS_BLOCK_UNVERIFIED, PS_BLOCK_PRESENT };
 /* Blocks never. PS_BLOCK_PRESENT promises that ps_object_fd() has the bytes. */
 enum ps_block_state ps_object_block(struct ps_object *object, uint64_t block);
-int ps_object_fd(struct ps_object *object); /* borrowed, valid while the object is held; -1 before it was admitted */
+int ps_object_fd(
+        struct ps_object *object); /* borrowed, valid while the object is held; -1 before it was admitted */
 
-/* Room for the whole object under quota and floor, evicting by policy what nobody has open. 0: blocks may be written
- * until the object is put or evicted; -ENOSPC: stream it without the disk. Both are remembered, the refusal for
- * PS_STORE_REFUSED_MS: cheap when repeated. Blocks on creating the file and on unlinking others. */
+/* Room for the whole object under quota and floor, evicting by policy what nobody has open. 0: blocks may be
+ * written until the object is put or evicted; -ENOSPC: stream it without the disk. Both are remembered, the
+ * refusal for PS_STORE_REFUSED_MS: cheap when repeated. Blocks on creating the file and on unlinking others.
+ */
 #define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
-/* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of threads, on
- * different blocks. -ENOSPC also if the object is not admitted (or not any more). Blocks on disk. A disk error (ENOSPC,
- * EDQUOT, EROFS, EIO) also ends the admission and is logged once an object. */
+/* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of
+ * threads, on different blocks. -ENOSPC also if the object is not admitted (or not any more). Blocks on disk.
+ * A disk error (ENOSPC, EDQUOT, EROFS, EIO) also ends the admission and is logged once an object. */
 int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data) PS_MUST_USE;
-/* Reads an unverified block into buf (its nbytes) and checks it: 0 and it is present from now on; -EILSEQ and it is
- * absent; a read error drops it too. Blocks on disk. */
+/* Reads an unverified block into buf (its nbytes) and checks it: 0 and it is present from now on; -EILSEQ and
+ * it is absent; a read error drops it too. Blocks on disk. */
 int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) PS_MUST_USE;
-/* Drops blocks and file; readers that hold the object keep the old fd's bytes until they put it, and later gets of the
- * same id start empty. *ret_nbytes: what it occupied. */
+/* Drops blocks and file; readers that hold the object keep the old fd's bytes until they put it, and later
+ * gets of the same id start empty. *ret_nbytes: what it occupied. */
 int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes);
 
 /* Makes everything written so far part of the index. Blocks on disk. */
@@ -106,17 +112,19 @@ int ps_store_commit(struct ps_store *store);
 /* The whole directory ----------------------------------------------------------------------------- */
 
 struct ps_verify_result {
-	uint64_t objects, blocks, nbytes;         /* checked */
-	uint64_t bad_blocks, missing_files;       /* dropped from the index */
+	uint64_t objects, blocks, nbytes;   /* checked */
+	uint64_t bad_blocks, missing_files; /* dropped from the index */
 };
-/* Every cached block against its checksum; bad ones are dropped. progress may be NULL. Blocks on disk for long; `stop`
- * ends it with -ECANCELED. */
-int ps_store_verify(struct ps_store *store, void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes),
-	void *arg, const _Atomic bool *stop, struct ps_verify_result *ret);
+/* Every cached block against its checksum; bad ones are dropped. progress may be NULL. Blocks on disk for
+ * long; `stop` ends it with -ECANCELED. */
+int ps_store_verify(struct ps_store *store,
+        void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes), void *arg,
+        const _Atomic bool *stop, struct ps_verify_result *ret);
 
-/* Evicts every object not in use whose URL path's last component, or whole URL, matches a glob (fnmatch); n == 0: all. */
+/* Evicts every object not in use whose URL path's last component, or whole URL, matches a glob (fnmatch); n
+ * == 0: all. */
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
-	uint64_t *ret_nbytes);
+        uint64_t *ret_nbytes);
 
 /* {"dir","limit_bytes","used_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
  *  "write_errors","crc_errors"}; the caller owns it. Blocks never. */

@@ -1,0 +1,354 @@
+#include "store/index_rocksdb.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rocksdb/c.h>
+
+#include "base/log.h"
+#include "base/size.h"
+
+/* The index of 100,000 shards is some tens of megabytes on disk, hardly ever read twice: a small footprint
+ * matters more than hits. */
+#define MEMTABLE_NBYTES (4 * PS_MIB)
+#define BLOCK_CACHE_NBYTES (4 * PS_MIB)
+#define WAL_NBYTES (16 * PS_MIB)
+#define INFO_LOG_NBYTES PS_MIB
+#define MAX_OPEN_FILES 64
+#define BLOOM_BITS 10
+
+enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers: c.h has no names for them */
+
+struct ps_kv {
+	char *dir;
+	rocksdb_options_t *options;
+	rocksdb_block_based_table_options_t *table;
+	rocksdb_cache_t *cache;
+	rocksdb_readoptions_t *read;
+	rocksdb_writeoptions_t *write;
+
+	pthread_rwlock_t open_lock; /* held for reading over every use of db; for writing by reopen alone */
+	rocksdb_t *db;              /* NULL after a reopen that failed */
+	_Atomic unsigned niterators;
+	_Atomic bool write_failed; /* told already */
+};
+
+struct ps_kv_batch {
+	rocksdb_writebatch_t *writes;
+};
+
+struct ps_kv_iter {
+	struct ps_kv *kv;
+	rocksdb_iterator_t *it;
+	rocksdb_readoptions_t *read;
+	bool started;
+	int status;
+	size_t nend;
+	char end[PS_KV_PREFIX_MAX_LEN]; /* first key past the prefix; RocksDB keeps a pointer to it */
+};
+
+/* The C API tells of errors in text alone. What is the system's fault must not be taken for damage: a damaged
+ * index is moved aside. */
+static const struct {
+	const char *text;
+	int errnum;
+} system_errors[] = {
+        {"No space left on device", ENOSPC},
+        {"Disk quota exceeded", EDQUOT},
+        {"Read-only file system", EROFS},
+        {"Permission denied", EACCES},
+        {"Operation not permitted", EPERM},
+        {"Too many open files", EMFILE},
+        {"Cannot allocate memory", ENOMEM},
+        {"lock hold by current process", EBUSY},
+        {"Resource temporarily unavailable", EBUSY},
+};
+
+static int errno_of(const char *text)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(system_errors); i++)
+		if (strstr(text, system_errors[i].text))
+			return system_errors[i].errnum;
+	return EIO;
+}
+
+static void set_options(struct ps_kv *kv)
+{
+	rocksdb_block_based_options_set_block_cache(kv->table, kv->cache);
+	rocksdb_block_based_options_set_cache_index_and_filter_blocks(kv->table, 1);
+	rocksdb_block_based_options_set_filter_policy(
+	        kv->table, rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS));
+	rocksdb_options_set_block_based_table_factory(kv->options, kv->table);
+	rocksdb_options_set_create_if_missing(kv->options, 1);
+	rocksdb_options_set_write_buffer_size(kv->options, MEMTABLE_NBYTES);
+	rocksdb_options_set_max_write_buffer_number(kv->options, 2);
+	rocksdb_options_set_max_total_wal_size(kv->options, WAL_NBYTES);
+	rocksdb_options_set_max_manifest_file_size(kv->options, INFO_LOG_NBYTES);
+	rocksdb_options_set_max_open_files(kv->options, MAX_OPEN_FILES);
+	rocksdb_options_set_max_background_jobs(kv->options, 2);
+	rocksdb_options_set_info_log_level(kv->options, INFO_LOG_WARN);
+	rocksdb_options_set_max_log_file_size(kv->options, INFO_LOG_NBYTES);
+	rocksdb_options_set_keep_log_file_num(kv->options, 2);
+	rocksdb_options_set_stats_dump_period_sec(kv->options, 0);
+	rocksdb_options_set_stats_persist_period_sec(kv->options, 0);
+	/* A log cut short by a power cut ends the replay there: everything before is whole. */
+	rocksdb_options_set_wal_recovery_mode(kv->options, RECOVER_POINT_IN_TIME);
+}
+
+void ps_kv_close(struct ps_kv *kv)
+{
+	if (!kv)
+		return;
+	if (kv->db)
+		rocksdb_close(kv->db);
+	if (kv->write)
+		rocksdb_writeoptions_destroy(kv->write);
+	if (kv->read)
+		rocksdb_readoptions_destroy(kv->read);
+	if (kv->options)
+		rocksdb_options_destroy(kv->options);
+	if (kv->table)
+		rocksdb_block_based_options_destroy(kv->table);
+	if (kv->cache)
+		rocksdb_cache_destroy(kv->cache);
+	pthread_rwlock_destroy(&kv->open_lock);
+	free(kv->dir);
+	free(kv);
+}
+
+static int open_db(struct ps_kv *kv, struct ps_error *err)
+{
+	char *text = NULL;
+
+	kv->db = rocksdb_open(kv->options, kv->dir, &text);
+	if (!text)
+		return 0;
+	int e = ps_error_set(err, errno_of(text), "index %s: %s", kv->dir, text);
+	rocksdb_free(text);
+	kv->db = NULL;
+	return e;
+}
+
+int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
+{
+	struct ps_kv *kv = calloc(1, sizeof *kv);
+
+	if (!kv)
+		return ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
+	pthread_rwlock_init(&kv->open_lock, NULL);
+	kv->dir = strdup(dir);
+	kv->options = rocksdb_options_create();
+	kv->table = rocksdb_block_based_options_create();
+	kv->cache = rocksdb_cache_create_lru(BLOCK_CACHE_NBYTES);
+	kv->read = rocksdb_readoptions_create();
+	kv->write = rocksdb_writeoptions_create();
+	int e = -ENOMEM;
+	if (kv->dir && kv->options && kv->table && kv->cache && kv->read && kv->write) {
+		set_options(kv);
+		e = open_db(kv, err);
+	} else {
+		ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
+	}
+	if (e < 0)
+		ps_kv_close(kv);
+	else
+		*ret = kv;
+	return e;
+}
+
+int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
+{
+	pthread_rwlock_wrlock(&kv->open_lock);
+	int e = 0;
+	if (kv->niterators > 0) {
+		e = ps_error_set(err, EBUSY, "index %s: somebody is reading a directory", kv->dir);
+	} else {
+		if (kv->db)
+			rocksdb_close(kv->db);
+		e = open_db(kv, err);
+	}
+	pthread_rwlock_unlock(&kv->open_lock);
+	return e;
+}
+
+/* The text is freed. */
+static int told(struct ps_kv *kv, const char *call, char *text)
+{
+	int errnum = errno_of(text);
+
+	ps_log_error("%s: %s: %s", call, kv->dir, text);
+	rocksdb_free(text);
+	return -errnum;
+}
+
+int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value)
+{
+	char *text = NULL;
+	int e = 0;
+
+	ps_strbuf_reset(value);
+	pthread_rwlock_rdlock(&kv->open_lock);
+	if (!kv->db) {
+		e = -EIO;
+	} else {
+		rocksdb_pinnableslice_t *slice = rocksdb_get_pinned(kv->db, kv->read, key, nkey, &text);
+		if (text) {
+			e = told(kv, "index read", text);
+		} else if (!slice) {
+			e = -ENOENT;
+		} else {
+			size_t n = 0;
+			const char *bytes = rocksdb_pinnableslice_value(slice, &n);
+			ps_strbuf_addn(value, bytes, n);
+			if (value->failed)
+				e = -ENOMEM;
+		}
+		if (slice)
+			rocksdb_pinnableslice_destroy(slice);
+	}
+	pthread_rwlock_unlock(&kv->open_lock);
+	return e;
+}
+
+/* Batches ---------------------------------------------------------------------------------------- */
+
+struct ps_kv_batch *ps_kv_batch_new(void)
+{
+	struct ps_kv_batch *batch = calloc(1, sizeof *batch);
+
+	if (!batch)
+		return NULL;
+	batch->writes = rocksdb_writebatch_create();
+	if (!batch->writes) {
+		free(batch);
+		return NULL;
+	}
+	return batch;
+}
+
+void ps_kv_batch_free(struct ps_kv_batch *batch)
+{
+	if (!batch)
+		return;
+	rocksdb_writebatch_destroy(batch->writes);
+	free(batch);
+}
+
+void ps_kv_batch_put(
+        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue)
+{
+	rocksdb_writebatch_put(batch->writes, key, nkey, value, nvalue);
+}
+
+void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
+{
+	rocksdb_writebatch_delete(batch->writes, key, nkey);
+}
+
+int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
+{
+	char *text = NULL;
+	int e = 0;
+
+	pthread_rwlock_rdlock(&kv->open_lock);
+	if (kv->db)
+		rocksdb_write(kv->db, kv->write, batch->writes, &text);
+	else
+		e = -EIO;
+	pthread_rwlock_unlock(&kv->open_lock);
+	if (!text && e == 0) {
+		kv->write_failed = false;
+		return 0;
+	}
+	if (!text)
+		return e;
+	if (!kv->write_failed) {
+		kv->write_failed = true;
+		return told(kv, "index write", text);
+	}
+	e = -errno_of(text);
+	rocksdb_free(text);
+	return e;
+}
+
+/* Iterators -------------------------------------------------------------------------------------- */
+
+/* The smallest key above all that start with the prefix: the prefix plus one, carrying. */
+static size_t prefix_end(const void *prefix, size_t n, char *ret)
+{
+	memcpy(ret, prefix, n);
+	while (n > 0 && (uint8_t)ret[n - 1] == 0xff)
+		n--;
+	if (n > 0)
+		ret[n - 1] = (char)((uint8_t)ret[n - 1] + 1);
+	return n;
+}
+
+int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret)
+{
+	struct ps_kv_iter *it = calloc(1, sizeof *it);
+	int e = 0;
+
+	if (!it)
+		return -ENOMEM;
+	it->kv = kv;
+	it->nend = prefix_end(prefix, PS_MIN(nprefix, sizeof it->end), it->end);
+	it->read = rocksdb_readoptions_create();
+	rocksdb_readoptions_set_iterate_upper_bound(it->read, it->end, it->nend);
+	rocksdb_readoptions_set_fill_cache(it->read, 0);
+	pthread_rwlock_rdlock(&kv->open_lock);
+	if (kv->db) {
+		it->it = rocksdb_create_iterator(kv->db, it->read);
+		rocksdb_iter_seek(it->it, prefix, nprefix);
+		kv->niterators++;
+	} else {
+		e = -EIO;
+	}
+	pthread_rwlock_unlock(&kv->open_lock);
+	if (e < 0) {
+		rocksdb_readoptions_destroy(it->read);
+		free(it);
+		return e;
+	}
+	*ret = it;
+	return 0;
+}
+
+/* No lock: while an iterator is open, reopen refuses. */
+bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
+        size_t *ret_nvalue)
+{
+	if (it->status < 0)
+		return false;
+	if (it->started && rocksdb_iter_valid(it->it))
+		rocksdb_iter_next(it->it);
+	it->started = true;
+	if (rocksdb_iter_valid(it->it)) {
+		*ret_key = rocksdb_iter_key(it->it, ret_nkey);
+		*ret_value = rocksdb_iter_value(it->it, ret_nvalue);
+		return true;
+	}
+	char *text = NULL;
+	rocksdb_iter_get_error(it->it, &text);
+	if (text)
+		it->status = told(it->kv, "index walk", text);
+	return false;
+}
+
+int ps_kv_iter_status(const struct ps_kv_iter *it)
+{
+	return it->status;
+}
+
+void ps_kv_iter_close(struct ps_kv_iter *it)
+{
+	if (!it)
+		return;
+	rocksdb_iter_destroy(it->it);
+	rocksdb_readoptions_destroy(it->read);
+	it->kv->niterators--;
+	free(it);
+}

@@ -1,0 +1,53 @@
+/* Sorted keys and values on disk: the little of RocksDB that the index needs. index_rocksdb.c alone includes
+ * rocksdb/c.h.
+ *
+ * Ownership: a kv belongs to whoever opened it; close iterators and free batches first.
+ * Threads: any, but open and close; a batch or an iterator one at a time.
+ * Locks: a read-write lock that only ps_kv_reopen() takes for writing: nobody else ever waits for it.
+ * Errors: 0 or -errno; failures of writing and reading are logged with RocksDB's text, of writing once until
+ * the next success. Durability: a write is in the log file (page cache) when it returns: safe from a kill,
+ * not from a power cut. Blocks: on disk. */
+#ifndef PS_STORE_INDEX_ROCKSDB_H
+#define PS_STORE_INDEX_ROCKSDB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/strbuf.h"
+
+struct ps_kv;
+struct ps_kv_batch;
+struct ps_kv_iter;
+
+/* Created if missing (the parent must exist). -EIO: it is there and damaged. -EBUSY: another process has it.
+ * Others
+ * (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
+int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err) PS_MUST_USE;
+void ps_kv_close(struct ps_kv *kv);
+/* After a failed write: see ps_index_reopen(). */
+int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
+
+/* Replaces *value's content. -ENOENT: no such key. */
+int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
+
+struct ps_kv_batch *ps_kv_batch_new(void); /* NULL: out of memory */
+void ps_kv_batch_free(struct ps_kv_batch *batch);
+void ps_kv_batch_put(
+        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue);
+void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
+/* Atomic. The batch stays the caller's. -ENOSPC, -EDQUOT, -EROFS, -EIO. */
+int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
+
+/* Keys with a prefix (1 to PS_KV_PREFIX_MAX_LEN bytes, the first not 0xff), in order, over a snapshot. */
+#define PS_KV_PREFIX_MAX_LEN 32
+int ps_kv_iter_open(
+        struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret) PS_MUST_USE;
+/* The next one; key (whole) and value are borrowed until the next call. False: the end, or an error (status).
+ */
+bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
+        size_t *ret_nvalue);
+int ps_kv_iter_status(const struct ps_kv_iter *it); /* 0, or -EIO after a read error */
+void ps_kv_iter_close(struct ps_kv_iter *it);
+
+#endif

@@ -1,0 +1,336 @@
+#include "store/index_rows.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW_FORMAT 1 /* of every kind; a kind that changes gets its own next number */
+#define FLAG_SUPERSEDED 1u
+#define FLAG_URL 2u
+
+void ps_dataset_row_fini(struct ps_dataset_row *row)
+{
+	free(row->source);
+	row->source = NULL;
+}
+
+void ps_node_row_fini(struct ps_node_row *row)
+{
+	free(row->name);
+	free(row->url);
+	row->name = row->url = NULL;
+}
+
+void ps_object_row_fini(struct ps_object_row *row)
+{
+	free(row->url);
+	row->url = NULL;
+}
+
+/* Writing ---------------------------------------------------------------------------------------- */
+
+static void put_le(struct ps_strbuf *b, uint64_t v, int nbytes)
+{
+	uint8_t bytes[8];
+
+	for (int i = 0; i < nbytes; i++)
+		bytes[i] = (uint8_t)(v >> (8 * i));
+	ps_strbuf_addn(b, bytes, (size_t)nbytes);
+}
+
+static void put_string(struct ps_strbuf *b, const char *s)
+{
+	size_t n = s ? strlen(s) : 0;
+
+	/* What could not be read back must not be written. */
+	if (n > PS_ROW_STRING_MAX_LEN)
+		b->failed = true;
+	put_le(b, n, 4);
+	if (n > 0)
+		ps_strbuf_addn(b, s, n);
+}
+
+static void put_remote(struct ps_strbuf *b, const struct ps_remote *remote)
+{
+	size_t n = strnlen(remote->etag, sizeof remote->etag - 1);
+
+	put_le(b, remote->size, 8);
+	put_le(b, (uint64_t)remote->mtime_s, 8);
+	put_le(b, n, 1);
+	if (n > 0)
+		ps_strbuf_addn(b, remote->etag, n);
+}
+
+void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->number, 4);
+	put_le(b, row->root, 8);
+	put_le(b, (uint64_t)row->listed_s, 8);
+	put_le(b, row->nfiles, 8);
+	put_le(b, row->generation, 8);
+	put_string(b, row->source);
+}
+
+void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->kind, 1);
+	put_le(b, (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0), 1);
+	put_le(b, row->dataset, 4);
+	put_le(b, row->ino, 8);
+	put_le(b, row->parent, 8);
+	put_le(b, row->generation, 8);
+	put_le(b, (uint64_t)row->checked_s, 8);
+	put_remote(b, &row->remote);
+	put_string(b, row->name);
+	if (row->url)
+		put_string(b, row->url);
+}
+
+void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->dataset, 4);
+	put_le(b, row->nblocks_present, 8);
+	put_le(b, row->allocated_nbytes, 8);
+	put_le(b, (uint64_t)row->created_s, 8);
+	put_le(b, (uint64_t)row->opened_s, 8);
+	put_le(b, (uint64_t)row->data_mtime_ns, 8);
+	put_le(b, row->data_ino, 8);
+	put_remote(b, &row->remote);
+	put_string(b, row->url);
+}
+
+void ps_number_row_encode(uint64_t number, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, number, 8);
+}
+
+void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, trust, 8);
+	put_le(b, row->present, 8);
+	put_le(b, row->unverified & row->present, 8);
+	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
+		if (row->present >> i & 1)
+			put_le(b, row->crc[i], 4);
+}
+
+void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->clean, 1);
+	put_le(b, row->trust, 8);
+	put_string(b, row->boot_id);
+}
+
+/* Reading ---------------------------------------------------------------------------------------- */
+
+struct reader {
+	const uint8_t *p;
+	size_t left;
+	bool bad; /* remembered; every later get gives 0 */
+	bool no_memory;
+};
+
+static struct reader reader_at(const void *bytes, size_t n)
+{
+	struct reader r = {.p = bytes, .left = n};
+
+	if (n == 0 || r.p[0] != ROW_FORMAT) {
+		r.bad = true;
+	} else {
+		r.p++;
+		r.left--;
+	}
+	return r;
+}
+
+static uint64_t get_le(struct reader *r, size_t nbytes)
+{
+	uint64_t v = 0;
+
+	if (r->bad || r->left < nbytes) {
+		r->bad = true;
+		return 0;
+	}
+	for (size_t i = 0; i < nbytes; i++)
+		v |= (uint64_t)r->p[i] << (8 * i);
+	r->p += nbytes;
+	r->left -= nbytes;
+	return v;
+}
+
+/* n bytes into ret, with a NUL; a NUL among them is no string of ours. */
+static void get_text(struct reader *r, size_t n, char *ret)
+{
+	if (r->bad || r->left < n || memchr(r->p, 0, n)) {
+		r->bad = true;
+		n = 0;
+	}
+	if (n > 0)
+		memcpy(ret, r->p, n);
+	ret[n] = '\0';
+	r->p += n;
+	r->left -= n;
+}
+
+static char *get_string(struct reader *r)
+{
+	uint64_t n = get_le(r, 4);
+
+	if (r->bad || n > PS_ROW_STRING_MAX_LEN || n > r->left) {
+		r->bad = true;
+		return NULL;
+	}
+	char *s = malloc((size_t)n + 1);
+	if (s)
+		get_text(r, (size_t)n, s);
+	else
+		r->bad = r->no_memory = true;
+	return s;
+}
+
+static void get_remote(struct reader *r, struct ps_remote *ret)
+{
+	ret->size = get_le(r, 8);
+	ret->mtime_s = (int64_t)get_le(r, 8);
+	uint64_t n = get_le(r, 1);
+	if (n >= sizeof ret->etag) {
+		r->bad = true;
+		n = 0;
+	}
+	get_text(r, (size_t)n, ret->etag);
+}
+
+static int reader_end(const struct reader *r)
+{
+	if (r->no_memory)
+		return -ENOMEM;
+	return r->bad || r->left > 0 ? -EBADMSG : 0;
+}
+
+int ps_dataset_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_dataset_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_dataset_row row = {.id = *id};
+
+	row.number = (uint32_t)get_le(&r, 4);
+	row.root = get_le(&r, 8);
+	row.listed_s = (int64_t)get_le(&r, 8);
+	row.nfiles = get_le(&r, 8);
+	row.generation = get_le(&r, 8);
+	row.source = get_string(&r);
+	int err = reader_end(&r);
+	if (err < 0)
+		ps_dataset_row_fini(&row);
+	else
+		*ret = row;
+	return err;
+}
+
+int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_node_row row = {.node = node};
+
+	uint64_t kind = get_le(&r, 1);
+	uint64_t flags = get_le(&r, 1);
+	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) ||
+	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL)))
+		r.bad = true;
+	else
+		row.kind = (enum ps_node_kind)kind;
+	row.superseded = flags & FLAG_SUPERSEDED;
+	row.dataset = (uint32_t)get_le(&r, 4);
+	row.ino = get_le(&r, 8);
+	row.parent = get_le(&r, 8);
+	row.generation = get_le(&r, 8);
+	row.checked_s = (int64_t)get_le(&r, 8);
+	get_remote(&r, &row.remote);
+	row.name = get_string(&r);
+	row.url = flags & FLAG_URL ? get_string(&r) : NULL;
+	int err = reader_end(&r);
+	if (err < 0)
+		ps_node_row_fini(&row);
+	else
+		*ret = row;
+	return err;
+}
+
+int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_object_row row = {.id = *id};
+
+	row.dataset = (uint32_t)get_le(&r, 4);
+	row.nblocks_present = get_le(&r, 8);
+	row.allocated_nbytes = get_le(&r, 8);
+	row.created_s = (int64_t)get_le(&r, 8);
+	row.opened_s = (int64_t)get_le(&r, 8);
+	row.data_mtime_ns = (int64_t)get_le(&r, 8);
+	row.data_ino = get_le(&r, 8);
+	get_remote(&r, &row.remote);
+	row.url = get_string(&r);
+	int err = reader_end(&r);
+	if (err < 0)
+		ps_object_row_fini(&row);
+	else
+		*ret = row;
+	return err;
+}
+
+int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
+{
+	struct reader r = reader_at(bytes, n);
+	uint64_t number = get_le(&r, 8);
+	int err = reader_end(&r);
+
+	if (err == 0)
+		*ret_number = number;
+	return err;
+}
+
+int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_extent_row row = {0};
+
+	uint64_t written_under = get_le(&r, 8);
+	row.present = get_le(&r, 8);
+	row.unverified = get_le(&r, 8);
+	if (row.unverified & ~row.present)
+		r.bad = true;
+	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
+		if (row.present >> i & 1)
+			row.crc[i] = (uint32_t)get_le(&r, 4);
+	if (written_under != trust)
+		row.unverified = row.present;
+	int err = reader_end(&r);
+	if (err == 0)
+		*ret = row;
+	return err;
+}
+
+int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_stop_row row = {0};
+
+	uint64_t clean = get_le(&r, 1);
+	row.clean = clean == 1;
+	row.trust = get_le(&r, 8);
+	uint64_t len = get_le(&r, 4);
+	if (clean > 1 || len >= sizeof row.boot_id) {
+		r.bad = true;
+		len = 0;
+	}
+	get_text(&r, (size_t)len, row.boot_id);
+	int err = reader_end(&r);
+	if (err == 0)
+		*ret = row;
+	return err;
+}

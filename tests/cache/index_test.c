@@ -1,0 +1,412 @@
+/* The index: rows survive being written and read, numbers are given once, walks are sorted, strangers are
+ * refused. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "cache_test.h"
+#include "store/index.h"
+#include "store/index_private.h"
+#include "store/index_rows.h"
+
+static struct ps_index *open_index(const char *dir)
+{
+	struct ps_index *index = NULL;
+	struct ps_error err = {0};
+
+	if (ps_index_open_at_boot(dir, "boot-a", &index, &err) < 0)
+		fail_msg("%s", err.text);
+	return index;
+}
+
+static void commit(struct ps_index *index, struct ps_index_batch *batch)
+{
+	assert_int_equal(ps_index_batch_commit(index, batch), 0);
+}
+
+static char some_source[] = "https://h/p/", some_url[] = "https://h/p/a.tar", some_name[] = "a.tar",
+            no_name[] = "";
+static const struct ps_remote some_remote = {.size = 123456789, .mtime_s = -1, .etag = "W/\"a b\""};
+static const struct ps_id some_id = {{1, 2, 3, 255, 254, 0, 7, 8, 9, 10, 11, 12, 13, 14, 255, 255}};
+
+static void rows_come_back_as_written_also_after_reopen(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_dataset_row d = {.id = some_id,
+	        .number = 7,
+	        .source = some_source,
+	        .root = 1024,
+	        .listed_s = 55,
+	        .nfiles = 3,
+	        .generation = UINT64_MAX};
+	struct ps_node_row n = {.node = 1025,
+	        .ino = 1024,
+	        .parent = 1,
+	        .dataset = 7,
+	        .kind = PS_NODE_FILE,
+	        .superseded = true,
+	        .generation = 9,
+	        .checked_s = -5,
+	        .remote = some_remote,
+	        .name = some_name,
+	        .url = some_url};
+	struct ps_object_row o = {.id = some_id,
+	        .url = some_url,
+	        .remote = some_remote,
+	        .dataset = 7,
+	        .nblocks_present = 2,
+	        .allocated_nbytes = 4096,
+	        .created_s = 1,
+	        .opened_s = 2,
+	        .data_mtime_ns = -3,
+	        .data_ino = 44};
+	struct ps_extent_row x = {.present = UINT64_C(1) << 63 | 5, .unverified = 4};
+	x.crc[0] = 0xdeadbeef;
+	x.crc[2] = 1;
+	x.crc[63] = 0xffffffff;
+
+	struct ps_index_batch *b = ps_index_batch_new();
+	ps_index_batch_put_dataset(b, &d);
+	ps_index_batch_put_node(b, &n);
+	ps_index_batch_put_child(b, 1, "a.tar", 1025);
+	ps_index_batch_put_object(b, &o);
+	ps_index_batch_put_extent(index, b, &some_id, 3, &x);
+	commit(index, b);
+
+	for (int pass = 0; pass < 2; pass++) {
+		struct ps_dataset_row d2;
+		struct ps_node_row n2;
+		struct ps_object_row o2;
+		struct ps_extent_row x2;
+		uint64_t child = 0;
+
+		assert_int_equal(ps_index_get_dataset(index, &some_id, &d2), 0);
+		assert_string_equal(d2.source, d.source);
+		assert_int_equal(d2.number, 7);
+		assert_int_equal(d2.generation, UINT64_MAX);
+		ps_dataset_row_fini(&d2);
+		assert_int_equal(ps_index_get_node(index, 1025, &n2), 0);
+		assert_string_equal(n2.name, n.name);
+		assert_string_equal(n2.url, n.url);
+		assert_int_equal(n2.checked_s, -5);
+		assert_true(n2.superseded);
+		assert_string_equal(n2.remote.etag, some_remote.etag);
+		assert_int_equal(n2.remote.size, some_remote.size);
+		ps_node_row_fini(&n2);
+		assert_int_equal(ps_index_get_child(index, 1, "a.tar", &child), 0);
+		assert_int_equal(child, 1025);
+		assert_int_equal(ps_index_get_object(index, &some_id, &o2), 0);
+		assert_string_equal(o2.url, o.url);
+		assert_int_equal(o2.data_mtime_ns, -3);
+		assert_int_equal(o2.data_ino, 44);
+		ps_object_row_fini(&o2);
+		assert_int_equal(ps_index_get_extent(index, &some_id, 3, &x2), 0);
+		assert_memory_equal(&x2, &x, sizeof x);
+		assert_int_equal(ps_index_get_extent(index, &some_id, 4, &x2), -ENOENT);
+		ps_index_close(index);
+		index = open_index(*state);
+	}
+	ps_index_close(index);
+}
+
+static void a_directory_has_no_url_and_a_deleted_row_is_gone(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_node_row n = {
+	        .node = 2000, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = no_name};
+	struct ps_node_row got;
+	uint64_t child;
+
+	struct ps_index_batch *b = ps_index_batch_new();
+	ps_index_batch_put_node(b, &n);
+	ps_index_batch_put_child(b, 2000, "x", 5);
+	commit(index, b);
+	assert_int_equal(ps_index_get_node(index, 2000, &got), 0);
+	assert_null(got.url);
+	assert_string_equal(got.name, "");
+	assert_int_equal(got.remote.size, PS_SIZE_UNKNOWN);
+	ps_node_row_fini(&got);
+
+	b = ps_index_batch_new();
+	ps_index_batch_del_node(b, 2000);
+	ps_index_batch_del_child(b, 2000, "x");
+	commit(index, b);
+	assert_int_equal(ps_index_get_node(index, 2000, &got), -ENOENT);
+	assert_int_equal(ps_index_get_child(index, 2000, "x", &child), -ENOENT);
+	ps_index_close(index);
+}
+
+static void children_come_in_name_order_of_one_parent_only(void **state)
+{
+	static const char *const names[] = {"b", "a", "c-2", "c-10", "\xff\xfe", "z"};
+	static const char *const sorted[] = {"a", "b", "c-10", "c-2", "z", "\xff\xfe"};
+	struct ps_index *index = open_index(*state);
+	struct ps_index_batch *b = ps_index_batch_new();
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+		ps_index_batch_put_child(b, 0x1ff, names[i], i);
+	ps_index_batch_put_child(b, 0x1fe, "other", 1);
+	ps_index_batch_put_child(b, 0x200, "other", 1);
+	commit(index, b);
+
+	struct ps_index_children *it = NULL;
+	assert_int_equal(ps_index_children_open(index, 0x1ff, &it), 0);
+	/* A snapshot: what is added now does not show. */
+	b = ps_index_batch_new();
+	ps_index_batch_put_child(b, 0x1ff, "aa", 9);
+	commit(index, b);
+	const char *name;
+	uint64_t node;
+	for (size_t i = 0; i < PS_ARRAY_LEN(sorted); i++) {
+		assert_true(ps_index_children_next(it, &name, &node));
+		assert_string_equal(name, sorted[i]);
+		assert_string_equal(names[node], name);
+	}
+	assert_false(ps_index_children_next(it, &name, &node));
+	/* Nobody pulls the index from under a walk. */
+	assert_int_equal(ps_index_reopen(index, NULL), -EBUSY);
+	ps_index_children_close(it);
+	assert_int_equal(ps_index_reopen(index, NULL), 0);
+	assert_int_equal(ps_index_get_child(index, 0x1ff, "aa", &node), 0);
+	ps_index_close(index);
+}
+
+static int count_extent(void *arg, uint32_t extent, const struct ps_extent_row *row)
+{
+	uint32_t *next = arg;
+
+	assert_int_equal(extent, *next);
+	assert_int_equal(row->present, extent + 1);
+	++*next;
+	return 0;
+}
+
+static int count_object(void *arg, const struct ps_object_row *row)
+{
+	int *n = arg;
+
+	assert_non_null(row->url);
+	++*n;
+	return 0;
+}
+
+static void walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_index_batch *b = ps_index_batch_new();
+	struct ps_id next_id = some_id;
+
+	next_id.bytes[15] = 0; /* its neighbour */
+	next_id.bytes[13] = 15;
+	for (uint32_t i = 0; i < 300; i++) {
+		struct ps_extent_row x = {.present = i + 1};
+		ps_index_batch_put_extent(index, b, &some_id, i, &x);
+	}
+	struct ps_extent_row other = {.present = 77};
+	ps_index_batch_put_extent(index, b, &next_id, 0, &other);
+	struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote};
+	ps_index_batch_put_object(b, &o);
+	o.id = next_id;
+	ps_index_batch_put_object(b, &o);
+	commit(index, b);
+
+	uint32_t next = 0;
+	assert_int_equal(ps_index_each_extent(index, &some_id, count_extent, &next), 0);
+	assert_int_equal(next, 300);
+	int n = 0;
+	assert_int_equal(ps_index_each_object(index, count_object, NULL, &n), 0);
+	assert_int_equal(n, 2);
+
+	b = ps_index_batch_new();
+	ps_index_batch_del_object(b, &some_id, 300);
+	commit(index, b);
+	next = 0;
+	assert_int_equal(ps_index_each_extent(index, &some_id, count_extent, &next), 0);
+	assert_int_equal(next, 0);
+	assert_int_equal(ps_index_get_extent(index, &next_id, 0, &other), 0);
+	ps_index_close(index);
+}
+
+static void numbers_are_never_given_twice_though_killed(void **state)
+{
+	uint64_t highest = PS_NODE_FIRST - 1;
+	uint32_t highest_dataset = 0;
+
+	for (int round = 0; round < 4; round++) {
+		int pipes[2];
+		assert_int_equal(pipe(pipes), 0);
+		pid_t pid = fork();
+		if (pid == 0) {
+			struct ps_index *index = NULL;
+			uint64_t node = 0;
+			uint32_t dataset = 0;
+			if (ps_index_open_at_boot(*state, "boot-a", &index, NULL) < 0)
+				_exit(2);
+			uint64_t got[2] = {0};
+			for (int i = 0; i < 10 + 70000 * (round == 2); i++) {
+				if (ps_index_new_node(index, &node) < 0 ||
+				        ps_index_new_dataset(index, &dataset) < 0)
+					_exit(3);
+				if (node <= highest || dataset <= highest_dataset)
+					_exit(4);
+				highest = node;
+				highest_dataset = dataset;
+			}
+			got[0] = node;
+			got[1] = dataset;
+			if (write(pipes[1], got, sizeof got) != sizeof got)
+				_exit(5);
+			_exit(0); /* nothing is closed or marked */
+		}
+		uint64_t got[2];
+		close(pipes[1]);
+		assert_int_equal(read(pipes[0], got, sizeof got), sizeof got);
+		close(pipes[0]);
+		int status;
+		waitpid(pid, &status, 0);
+		assert_int_equal(status, 0);
+		assert_true(got[0] > highest);
+		highest = got[0];
+		highest_dataset = (uint32_t)got[1];
+	}
+	assert_true(highest < PS_NODE_FIRST + 10 * 65536);
+}
+
+/* An extent as it comes back after a stop. */
+static uint64_t unverified_after(const char *dir, const char *boot, bool mark_clean)
+{
+	struct ps_index *index = NULL;
+	struct ps_extent_row x;
+
+	assert_int_equal(ps_index_open_at_boot(dir, boot, &index, NULL), 0);
+	assert_int_equal(ps_index_get_extent(index, &some_id, 0, &x), 0);
+	assert_int_equal(x.present, 0xff);
+	if (mark_clean)
+		assert_int_equal(ps_index_mark_clean(index), 0);
+	ps_index_close(index);
+	return x.unverified;
+}
+
+static void blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_extent_row x = {.present = 0xff};
+
+	struct ps_index_batch *b = ps_index_batch_new();
+	ps_index_batch_put_extent(index, b, &some_id, 0, &x);
+	commit(index, b);
+	ps_index_close(index);
+
+	assert_int_equal(unverified_after(*state, "boot-a", true), 0);  /* killed, same boot */
+	assert_int_equal(unverified_after(*state, "boot-b", false), 0); /* clean, then another boot */
+	assert_int_equal(unverified_after(*state, "boot-c", false), 0xff);
+	assert_int_equal(
+	        unverified_after(*state, "boot-c", false), 0xff);         /* a kill does not make them good */
+	assert_int_equal(unverified_after(*state, "boot-c", true), 0xff); /* nor does a clean stop */
+
+	assert_int_equal(ps_index_open_at_boot(*state, "boot-c", &index, NULL), 0);
+	x.unverified = 0xf0;
+	b = ps_index_batch_new();
+	ps_index_batch_put_extent(index, b, &some_id, 0, &x);
+	commit(index, b);
+	ps_index_close(index);
+	assert_int_equal(unverified_after(*state, "boot-c", false), 0xf0);
+	/* No boot id at all is never the same boot. */
+	assert_int_equal(unverified_after(*state, "", false), 0xff);
+	assert_int_equal(unverified_after(*state, "", false), 0xff);
+}
+
+static void a_newer_schema_is_refused_and_left_alone(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_error err = {0};
+
+	assert_int_equal(ps_index_set_schema(index, PS_INDEX_SCHEMA + 1), 0);
+	ps_index_close(index);
+	assert_int_equal(ps_index_open(*state, &index, &err), -EPROTO);
+	assert_non_null(strstr(err.text, "newer penstock"));
+	assert_int_equal(ps_index_open(*state, &index, &err), -EPROTO);
+}
+
+static void a_schema_without_a_way_up_counts_as_damage(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_error err = {0};
+
+	assert_int_equal(ps_index_set_schema(index, 0), 0);
+	ps_index_close(index);
+	assert_int_equal(ps_index_open(*state, &index, &err), -EIO);
+}
+
+static void an_index_in_use_is_busy_and_a_damaged_one_is_eio(void **state)
+{
+	struct ps_index *index = open_index(*state), *second = NULL;
+	struct ps_error err = {0};
+
+	assert_int_equal(ps_index_open(*state, &second, &err), -EBUSY);
+	ps_index_close(index);
+	test_write_file(*state, "CURRENT", "rubbish");
+	assert_int_equal(ps_index_open(*state, &second, &err), -EIO);
+	assert_true(err.text[0] != '\0');
+}
+
+static void a_damaged_row_is_told_and_the_rest_stays(void **state)
+{
+	(void)state;
+	struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote}, back;
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_object_row_encode(&o, &b);
+	for (size_t n = 0; n < b.len; n++)
+		assert_int_equal(ps_object_row_decode(b.s, n, &some_id, &back), -EBADMSG);
+	ps_strbuf_addc(&b, 'x');
+	assert_int_equal(ps_object_row_decode(b.s, b.len, &some_id, &back), -EBADMSG);
+	b.s[0] = 2;
+	assert_int_equal(ps_object_row_decode(b.s, b.len - 1, &some_id, &back), -EBADMSG);
+}
+
+static void a_row_that_could_not_be_read_back_is_not_written(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	char *long_url = malloc(PS_ROW_STRING_MAX_LEN + 2);
+	struct ps_object_row o = {.id = some_id, .url = long_url, .remote = some_remote};
+
+	memset(long_url, 'u', PS_ROW_STRING_MAX_LEN + 1);
+	long_url[PS_ROW_STRING_MAX_LEN + 1] = '\0';
+	struct ps_index_batch *b = ps_index_batch_new();
+	ps_index_batch_put_object(b, &o);
+	assert_int_equal(ps_index_batch_commit(index, b), -ENOMEM);
+	assert_int_equal(ps_index_batch_commit(index, NULL), -ENOMEM);
+	free(long_url);
+	ps_index_close(index);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(rows_come_back_as_written_also_after_reopen),
+	        TEST(a_directory_has_no_url_and_a_deleted_row_is_gone),
+	        TEST(children_come_in_name_order_of_one_parent_only),
+	        TEST(walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents),
+	        TEST(numbers_are_never_given_twice_though_killed),
+	        TEST(blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again),
+	        TEST(a_newer_schema_is_refused_and_left_alone),
+	        TEST(a_schema_without_a_way_up_counts_as_damage),
+	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
+	        TEST(a_damaged_row_is_told_and_the_rest_stays),
+	        TEST(a_row_that_could_not_be_read_back_is_not_written),
+	};
+
+	return cmocka_run_group_tests_name("index", tests, NULL, NULL);
+}
