@@ -2,6 +2,7 @@
 #include "dataset/dataset.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -84,7 +85,7 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 {
 	struct ps_node_info info = {.state = "remote"};
 	struct ps_node_row row = {0};
-	const char *error = "";
+	char error[PS_ERROR_TEXT_LEN] = "";
 	int rc = ps_index_get_node(ds->index, node, &row);
 
 	if (rc < 0)
@@ -100,6 +101,7 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 				info.state = "cached";
 			else if (info.cached_nbytes > 0)
 				info.state = "partial";
+			ps_fill_object_error(ds->cache->fill, object, error, sizeof error);
 			ps_object_put(object);
 		}
 	}
@@ -108,8 +110,8 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
-			if (ds->errors[i].text && ds->errors[i].node == node)
-				error = ds->errors[i].text;
+			if (!error[0] && ds->errors[i].text && ds->errors[i].node == node)
+				snprintf(error, sizeof error, "%s", ds->errors[i].text);
 		info.error = strdup(error);
 	}
 	ps_node_row_fini(&row);

@@ -110,6 +110,20 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
 	snprintf(ret_text, cap, "%s", file->error);
 }
 
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, char *ret_text, size_t cap)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+
+		if (file->object != object)
+			continue;
+		PS_LOCK_SCOPE(&file->lock);
+		if (file->error[0])
+			snprintf(ret_text, cap, "%s", file->error);
+	}
+}
+
 /* Slots; the file's lock is held ------------------------------------------------------------------ */
 
 struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state)

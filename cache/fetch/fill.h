@@ -48,6 +48,8 @@ struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
 bool ps_fill_file_changed(struct ps_fill_file *file);
 /* The text of the last failure, "" if none; cap is the buffer's size. */
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
+/* The same for an object that somebody has open; untouched if nobody has, or nothing failed. */
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, char *ret_text, size_t cap);
 
 /* Answers now or later; see struct ps_read. read->nbytes has been cut at the end of the file and is not 0. Returns true if
  * the read had to wait (the answer may have been given all the same). */

@@ -1,0 +1,207 @@
+#include "tests/cache/pattern_origin.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/list.h"
+
+#define PIECE (128 * 1024) /* as curl hands out bytes */
+
+struct job {
+	struct ps_list link;
+	struct ps_get *get;
+	bool cancelled, stalled;
+};
+
+struct impl {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct ps_list jobs;
+	bool stop, aborted;
+};
+
+uint8_t ps_pattern_byte(uint64_t offset)
+{
+	uint64_t x = offset / 8 * UINT64_C(0x9e3779b97f4a7c15);
+
+	return (uint8_t)(x >> (8 * (offset % 8)));
+}
+
+static void copy_pattern(const struct ps_get *get, size_t from, size_t to)
+{
+	size_t at = 0;
+
+	for (int i = 0; i < get->niov; i++) {
+		uint8_t *base = get->iov[i].iov_base;
+
+		for (size_t k = 0; k < get->iov[i].iov_len; k++, at++)
+			if (at >= from && at < to)
+				base[k] = ps_pattern_byte(get->offset + at);
+	}
+}
+
+static void finish(struct job *job, size_t done, int errnum, bool retryable)
+{
+	struct ps_error err = {.err = errnum, .retryable = retryable, .text = "as the test wants"};
+
+	job->get->nbytes_done = done;
+	job->get->wire_nbytes = done;
+	job->get->seen = job->get->expect;
+	job->get->done(job->get, &err);
+	free(job);
+}
+
+/* Serves one get; a stalled one goes back on the list and is looked at again. */
+static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *job)
+{
+	struct ps_get *get = job->get;
+	size_t stop = get->nbytes, stall = atomic_load(&o->stall_after);
+	bool cancelled;
+	{
+		PS_LOCK_SCOPE(&impl->lock);
+		cancelled = job->cancelled || impl->aborted;
+	}
+	if (cancelled) {
+		finish(job, job->stalled ? stall : 0, ECANCELED, false);
+		return true;
+	}
+	bool fail = !job->stalled && atomic_load(&o->fail_next) > 0;
+	if (fail) {
+		atomic_fetch_sub(&o->fail_next, 1);
+		stop = PS_MIN(stop, atomic_load(&o->fail_after));
+	}
+	bool stalls = !fail && stall < stop && !atomic_load(&o->released);
+	if (stalls)
+		stop = stall;
+	for (size_t at = job->stalled ? stall : 0; at < stop; at += PIECE) {
+		copy_pattern(get, at, PS_MIN(at + PIECE, stop));
+		get->progress(get, PS_MIN(at + PIECE, stop));
+	}
+	if (stalls) {
+		job->stalled = true;
+		return false;
+	}
+	finish(job, stop, fail ? atomic_load(&o->fail_errno) : 0, atomic_load(&o->fail_retryable));
+	return true;
+}
+
+static void *main_loop(void *arg)
+{
+	struct ps_pattern_origin *o = arg;
+	struct impl *impl = o->impl;
+
+	for (;;) {
+		struct ps_list batch;
+
+		ps_list_init(&batch);
+		{
+			PS_LOCK_SCOPE(&impl->lock);
+			if (ps_list_empty(&impl->jobs) && impl->stop)
+				return NULL;
+			if (ps_list_empty(&impl->jobs))
+				pthread_cond_wait(&impl->cond, &impl->lock);
+			ps_list_splice(&batch, &impl->jobs);
+		}
+		for (struct ps_list *l = batch.next, *next; l != &batch; l = next) {
+			struct job *job = PS_CONTAINER_OF(l, struct job, link);
+
+			next = l->next;
+			ps_list_remove(l);
+			if (!serve(o, impl, job)) {
+				PS_LOCK_SCOPE(&impl->lock);
+				ps_list_append(&impl->jobs, &job->link);
+			}
+		}
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+static void pattern_get(struct ps_origin *origin, struct ps_get *get)
+{
+	struct ps_pattern_origin *o = (struct ps_pattern_origin *)origin;
+	struct impl *impl = o->impl;
+	struct job *job = calloc(1, sizeof *job);
+	uint64_t longest = atomic_load(&o->max_asked);
+
+	if (!job)
+		abort();
+	while (get->nbytes > longest && !atomic_compare_exchange_weak(&o->max_asked, &longest, get->nbytes))
+		;
+	atomic_fetch_add(&o->ngets, 1);
+	atomic_fetch_add(&o->nbytes, get->nbytes);
+	job->get = get;
+	PS_LOCK_SCOPE(&impl->lock);
+	get->priv = job;
+	ps_list_append(&impl->jobs, &job->link);
+	pthread_cond_signal(&impl->cond);
+}
+
+/* The job may be on no list (being served): then the flag is seen when it comes back. */
+static void pattern_cancel(struct ps_origin *origin, struct ps_get *get)
+{
+	struct impl *impl = ((struct ps_pattern_origin *)origin)->impl;
+
+	PS_LOCK_SCOPE(&impl->lock);
+	for (struct ps_list *l = impl->jobs.next; l != &impl->jobs; l = l->next) {
+		struct job *job = PS_CONTAINER_OF(l, struct job, link);
+
+		if (job->get == get)
+			job->cancelled = true;
+	}
+	pthread_cond_signal(&impl->cond);
+}
+
+static void pattern_abort(struct ps_origin *origin)
+{
+	struct impl *impl = ((struct ps_pattern_origin *)origin)->impl;
+
+	PS_LOCK_SCOPE(&impl->lock);
+	impl->aborted = true;
+	pthread_cond_signal(&impl->cond);
+}
+
+static void pattern_close(struct ps_origin *origin)
+{
+	struct impl *impl = ((struct ps_pattern_origin *)origin)->impl;
+	{
+		PS_LOCK_SCOPE(&impl->lock);
+		impl->stop = true;
+		pthread_cond_signal(&impl->cond);
+	}
+	pthread_join(impl->thread, NULL);
+	pthread_mutex_destroy(&impl->lock);
+	pthread_cond_destroy(&impl->cond);
+	free(impl);
+	free(origin);
+}
+
+static const struct ps_origin_ops pattern_ops = {
+	.name = "pattern",
+	.get = pattern_get,
+	.cancel = pattern_cancel,
+	.abort = pattern_abort,
+	.close = pattern_close,
+};
+
+struct ps_pattern_origin *ps_pattern_origin_new(void)
+{
+	struct ps_pattern_origin *o = calloc(1, sizeof *o);
+	struct impl *impl = calloc(1, sizeof *impl);
+
+	if (!o || !impl)
+		abort();
+	o->origin.ops = &pattern_ops;
+	o->impl = impl;
+	atomic_store(&o->stall_after, SIZE_MAX);
+	ps_list_init(&impl->jobs);
+	pthread_mutex_init(&impl->lock, NULL);
+	pthread_cond_init(&impl->cond, NULL);
+	if (pthread_create(&impl->thread, NULL, main_loop, o) != 0)
+		abort();
+	return o;
+}
