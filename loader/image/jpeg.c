@@ -12,7 +12,8 @@
 #include "base/overflow.h"
 
 #define ROWS 8u                 /* at a time: few calls, and they stay in the nearest cache */
-#define MARGIN 1u               /* pixels left and right: fancy upsampling looks at the neighbours */
+#define MARGIN 1u               /* pixels left and right: fancy upsampling looks at the neighbours, ... */
+#define NARROWEST 16u           /* ... and is left out where a row has less than three values of chroma */
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
 /* libjpeg-turbo writes rows that start at a multiple of 32 around the cache (non-temporal stores), and the
@@ -273,7 +274,9 @@ static void step_start(struct ps_jpeg *j)
 {
 	struct jpeg_decompress_struct *c = &j->cinfo;
 	JDIMENSION left = j->x > MARGIN ? j->x - MARGIN : 0;
-	JDIMENSION right = PS_MIN(j->x + j->width + MARGIN, c->image_width);
+	JDIMENSION right = PS_MIN(PS_MAX(j->x + j->width + MARGIN, left + NARROWEST), c->image_width);
+	if (right - left < NARROWEST)
+		left = right > NARROWEST ? right - NARROWEST : 0;
 	JDIMENSION width = right - left;
 
 	c->dct_method = JDCT_ISLOW;

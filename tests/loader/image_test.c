@@ -1,0 +1,295 @@
+/* From JPEG bytes to a place in a batch: the parts put together, odd files, limits, sameness. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "image/augment.h"
+#include "image/image.h"
+#include "image/jpeg.h"
+#include "image/resize.h"
+#include "tests/loader/image_fixture.h"
+
+#define BOMB "odd/jpeg-decoder/tests_crashtest_images_imagetestsuite_255015e07b6f9137b53b0f97d67a8aef.jpg"
+#define ODD_FILE_SECONDS 10.0 /* of processor time: also under a sanitizer */
+#define GUARD 64
+
+static struct ps_load_error err;
+
+static double cpu_seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static struct ps_image_spec small_spec(uint64_t n)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(48);
+	spec.out_height = 37;
+	spec.crop = n % 3;
+	spec.resize_shorter = 56;
+	spec.interpolation = n / 3 % 2;
+	spec.dtype = n / 6 % 2 ? PS_U8 : PS_F32;
+	spec.layout = n / 12 % 2 ? PS_NHWC : PS_NCHW;
+	return spec;
+}
+
+/* With a decoder of its own; the caller frees. NULL after an error, which is then in err. */
+static uint8_t *decode_fresh(const struct ps_image_spec *spec, const uint8_t *data, size_t nbytes,
+        const struct ps_rng_key *key, int *ret_rc)
+{
+	struct ps_image_decoder *d = ps_image_decoder_new(spec, &err);
+	size_t size = ps_image_nbytes(spec);
+	assert_non_null(d);
+	uint8_t *dst = malloc(size + GUARD);
+	assert_non_null(dst);
+	memset(dst, 0xcd, size + GUARD);
+	*ret_rc = ps_image_decode(d, data, nbytes, key, dst, &err);
+	for (size_t i = 0; i < GUARD; i++)
+		assert_int_equal(dst[size + i], 0xcd);
+	ps_image_decoder_free(d);
+	if (*ret_rc < 0) {
+		free(dst);
+		return NULL;
+	}
+	return dst;
+}
+
+/* The same by hand: the whole image decoded, then the portable resize of the crop. */
+static void compare_with_parts(const char *name, const uint8_t *data, size_t nbytes)
+{
+	const struct ps_jpeg_limits limits = {1 << 26, 100, 1 << 28};
+	struct ps_jpeg *j = ps_jpeg_new();
+	struct ps_resize *r = ps_resize_new(PS_RESIZE_PORTABLE);
+	uint32_t width, height, nrows;
+	size_t stride;
+	const uint8_t *rows;
+	assert_int_equal(ps_jpeg_open(j, data, nbytes, &limits, &width, &height, &err), 0);
+	assert_int_equal(ps_jpeg_start(j, 0, 0, width, height, 0, &err), 0);
+	ps_autofree uint8_t *whole = malloc((size_t)width * height * 3 + 4096);
+	for (uint32_t y = 0; y < height; y += nrows) {
+		assert_int_equal(ps_jpeg_rows(j, &rows, &stride, &nrows, &err), 0);
+		for (uint32_t i = 0; i < nrows; i++)
+			memcpy(whole + (size_t)(y + i) * width * 3, rows + i * stride, (size_t)width * 3);
+	}
+	for (uint64_t n = 0; n < 24; n++) {
+		struct ps_image_spec spec = small_spec(n);
+		struct ps_rng_key key = {.seed = 5, .sample = n};
+		struct ps_resize_geometry g;
+		struct ps_resize_region region;
+		int rc;
+		ps_autofree uint8_t *got = decode_fresh(&spec, data, nbytes, &key, &rc);
+		assert_int_equal(rc, 0);
+		ps_autofree uint8_t *want = malloc(ps_image_nbytes(&spec));
+		struct ps_resize_sink sink = {.dst = want, .dtype = spec.dtype, .layout = spec.layout};
+		for (int c = 0; c < 3; c++) {
+			sink.scale[c] = (float)(1 / (255 * (double)spec.std[c]));
+			sink.bias[c] = (float)(-(double)spec.mean[c] / (double)spec.std[c]);
+		}
+		ps_augment_geometry(&spec, width, height, &key, &g);
+		assert_int_equal(ps_resize_plan(r, &g, spec.interpolation), 0);
+		ps_resize_source(r, &region);
+		ps_resize_begin(r, &sink);
+		for (uint32_t y = region.y; y < region.y + region.height; y++)
+			ps_resize_row(r, whole + ((size_t)y * width + region.x) * 3);
+		if (memcmp(got, want, ps_image_nbytes(&spec)))
+			fail_msg("%s: form %u differs", name, (unsigned)n);
+	}
+	ps_jpeg_free(j);
+	ps_resize_free(r);
+}
+
+static void image_is_whole_decode_then_portable_resize(void **state)
+{
+	(void)state;
+	assert_true(fixture_each_jpeg("photos", compare_with_parts) >= 10);
+}
+
+static struct ps_image_decoder *shared;
+static int decoded, refused;
+
+/* One decoder sees all the odd files, damaged ones between sound ones, and must give what a new one gives. */
+static void decode_odd(const char *name, const uint8_t *data, size_t nbytes)
+{
+	struct ps_image_spec spec = small_spec(0);
+	struct ps_rng_key key = {.seed = 6, .sample = nbytes};
+	ps_autofree uint8_t *dst = malloc(ps_image_nbytes(&spec));
+	double begin = cpu_seconds();
+	int fresh_rc;
+	err.text[0] = '\0';
+	int rc = ps_image_decode(shared, data, nbytes, &key, dst, &err);
+	if (cpu_seconds() - begin > ODD_FILE_SECONDS)
+		fail_msg("%s: took %g s", name, cpu_seconds() - begin);
+	if (rc < 0 && (rc != -EBADMSG || err.text[0] == '\0' || err.err != EBADMSG))
+		fail_msg("%s: %d, \"%s\"", name, rc, err.text);
+	ps_autofree uint8_t *fresh = decode_fresh(&spec, data, nbytes, &key, &fresh_rc);
+	assert_int_equal(rc, fresh_rc);
+	if (rc == 0)
+		assert_memory_equal(dst, fresh, ps_image_nbytes(&spec));
+	decoded += rc == 0;
+	refused += rc < 0;
+}
+
+static void odd_files_are_decoded_or_refused_with_a_text(void **state)
+{
+	struct ps_image_spec spec = small_spec(0);
+	struct rusage before, after;
+	(void)state;
+	getrusage(RUSAGE_SELF, &before);
+	shared = ps_image_decoder_new(&spec, &err);
+	assert_true(fixture_each_jpeg("odd/jpeg-decoder", decode_odd) >= 100);
+	ps_image_decoder_free(shared);
+	getrusage(RUSAGE_SELF, &after);
+	assert_true(decoded >= 20 && refused >= 20);
+	assert_true(after.ru_maxrss - before.ru_maxrss < 512 << 10); /* KiB */
+}
+
+/* libjpeg alone takes 8 s and 3 GB for these 613 bytes. */
+static void tiny_file_of_huge_size_is_refused_at_once(void **state)
+{
+	struct ps_image_spec spec = small_spec(0);
+	struct ps_rng_key key = {0};
+	char path[1024];
+	size_t nbytes;
+	int rc;
+	(void)state;
+	fixture_path(path, BOMB);
+	ps_autofree uint8_t *data = fixture_read(path, &nbytes);
+	double begin = cpu_seconds();
+	ps_autofree uint8_t *dst = decode_fresh(&spec, data, nbytes, &key, &rc);
+	assert_null(dst);
+	assert_int_equal(rc, -EBADMSG);
+	assert_true(cpu_seconds() - begin < 0.2);
+}
+
+static void key_decides_the_pixels(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(32);
+	struct fixture_jpeg f = {
+	        .width = 200, .height = 150, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	size_t nbytes, size = ps_image_nbytes(&spec);
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	struct ps_rng_key a = {.seed = 1, .sample = 1}, b = {.seed = 1, .sample = 2};
+	int rc;
+	(void)state;
+	ps_autofree uint8_t *first = decode_fresh(&spec, data, nbytes, &a, &rc);
+	ps_autofree uint8_t *other = decode_fresh(&spec, data, nbytes, &b, &rc);
+	ps_autofree uint8_t *again = decode_fresh(&spec, data, nbytes, &a, &rc);
+	assert_memory_equal(first, again, size);
+	assert_memory_not_equal(first, other, size);
+}
+
+/* Orientation 6 (turn right) in an Exif segment: ignored, as documented. */
+static void exif_orientation_is_not_applied(void **state)
+{
+	static const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0,
+	        8, 0, 1, 0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0};
+	struct ps_image_spec spec = small_spec(2);
+	struct fixture_jpeg f = {.width = 64, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 2);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree uint8_t *with = malloc(nbytes + sizeof exif);
+	struct ps_rng_key key = {0};
+	int rc;
+	(void)state;
+	memcpy(with, data, 2);
+	memcpy(with + 2, exif, sizeof exif);
+	memcpy(with + 2 + sizeof exif, data + 2, nbytes - 2);
+	ps_autofree uint8_t *want = decode_fresh(&spec, data, nbytes, &key, &rc);
+	ps_autofree uint8_t *got = decode_fresh(&spec, with, nbytes + sizeof exif, &key, &rc);
+	assert_non_null(got);
+	assert_memory_equal(got, want, ps_image_nbytes(&spec));
+}
+
+static void memory_of_a_decoder_settles(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(32);
+	struct fixture_jpeg f = {.width = 300, .height = 200, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 3);
+	size_t nbytes, settled = 0;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree uint8_t *dst = malloc(ps_image_nbytes(&spec));
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+	(void)state;
+	for (uint64_t n = 0; n < 3000; n++) {
+		struct ps_rng_key key = {.sample = n};
+		assert_int_equal(ps_image_decode(d, data, nbytes, &key, dst, &err), 0);
+		if (n == 1500)
+			settled = ps_image_decoder_nbytes(d);
+	}
+	assert_int_equal(ps_image_decoder_nbytes(d), settled);
+	assert_true(settled < 200 << 10);
+	ps_image_decoder_free(d);
+}
+
+#define WRONG(name, ...)                                                  \
+	{                                                                 \
+		struct ps_image_spec s = ps_image_spec_imagenet(224);     \
+		__VA_ARGS__;                                              \
+		err.text[0] = '\0';                                       \
+		assert_int_equal(ps_image_spec_check(&s, &err), -EINVAL); \
+		assert_non_null(strstr(err.text, name));                  \
+		assert_int_equal(ps_image_nbytes(&s), 0);                 \
+		assert_null(ps_image_decoder_new(&s, &err));              \
+	}
+
+static void unsound_specs_are_refused_by_name(void **state)
+{
+	(void)state;
+	WRONG("output size", s.out_width = 0);
+	WRONG("output size", s.out_height = 0);
+	WRONG("output size", s.out_width = PS_IMAGE_SIDE_MAX + 1);
+	WRONG("crop", s.crop = 3);
+	WRONG("resize_shorter", s.crop = PS_CROP_CENTER; s.resize_shorter = 223);
+	WRONG("resize_shorter", s.crop = PS_CROP_CENTER; s.resize_shorter = PS_IMAGE_SIDE_MAX + 1);
+	WRONG("scale", s.scale_min = 0);
+	WRONG("scale", s.scale_min = 0.9; s.scale_max = 0.8);
+	WRONG("scale", s.scale_max = 1.1);
+	WRONG("scale", s.scale_min = __builtin_nan(""));
+	WRONG("ratio", s.ratio_min = 0);
+	WRONG("ratio", s.ratio_max = __builtin_inf());
+	WRONG("hflip_probability", s.hflip_probability = -0.1);
+	WRONG("hflip_probability", s.hflip_probability = __builtin_nan(""));
+	WRONG("interpolation", s.interpolation = 2);
+	WRONG("dtype", s.dtype = PS_I64);
+	WRONG("dtype", s.dtype = 99);
+	WRONG("layout", s.layout = 2);
+	WRONG("std", s.std[1] = 0);
+	WRONG("mean", s.mean[2] = __builtin_nanf(""));
+}
+
+static void sound_specs_tell_their_size(void **state)
+{
+	struct ps_image_spec s = ps_image_spec_imagenet(224);
+	(void)state;
+	assert_int_equal(ps_image_nbytes(&s), 224 * 224 * 3 * 4);
+	s.dtype = PS_U8;
+	s.std[0] = 0; /* not used */
+	assert_int_equal(ps_image_nbytes(&s), 224 * 224 * 3);
+	s.out_width = s.out_height = PS_IMAGE_SIDE_MAX;
+	assert_int_equal(ps_image_nbytes(&s), UINT64_C(3) << 28);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(image_is_whole_decode_then_portable_resize),
+	        cmocka_unit_test(odd_files_are_decoded_or_refused_with_a_text),
+	        cmocka_unit_test(tiny_file_of_huge_size_is_refused_at_once),
+	        cmocka_unit_test(key_decides_the_pixels),
+	        cmocka_unit_test(exif_orientation_is_not_applied),
+	        cmocka_unit_test(memory_of_a_decoder_settles),
+	        cmocka_unit_test(unsound_specs_are_refused_by_name),
+	        cmocka_unit_test(sound_specs_tell_their_size),
+	};
+	return cmocka_run_group_tests_name("image", tests, NULL, NULL);
+}

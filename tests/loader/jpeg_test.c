@@ -1,0 +1,403 @@
+/* JPEG regions, colours, damage and limits. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "image/jpeg.h"
+#include "tests/loader/image_fixture.h"
+
+#define REGIONS 140 /* of each file; a multiple of 4, 5 and 7 */
+
+static const struct ps_jpeg_limits wide_limits = {
+        .max_pixels = 1 << 24, .max_scans = 100, .max_coef_nbytes = 64 << 20};
+
+static struct ps_jpeg *jpeg; /* one for all tests: an error must not spoil what follows */
+static struct ps_load_error err;
+
+/* A region as tight RGB, or the error. *ret_rgb is the caller's. */
+static int decode_region(const uint8_t *data, size_t nbytes, const struct ps_jpeg_limits *limits, uint32_t x,
+        uint32_t y, uint32_t width, uint32_t height, uint8_t **ret_rgb)
+{
+	uint32_t image_width, image_height, nrows = 0;
+	const uint8_t *rows = NULL;
+	size_t stride = 0;
+	int rc = ps_jpeg_open(jpeg, data, nbytes, limits, &image_width, &image_height, &err);
+	if (rc < 0)
+		return rc;
+	if (width == 0) {
+		width = image_width;
+		height = image_height;
+	}
+	rc = ps_jpeg_start(jpeg, x, y, width, height, 100, &err);
+	if (rc < 0)
+		return rc;
+	ps_autofree uint8_t *rgb = malloc((size_t)width * height * 3);
+	assert_non_null(rgb);
+	for (uint32_t row = 0; row < height;) {
+		rc = ps_jpeg_rows(jpeg, &rows, &stride, &nrows, &err);
+		if (rc < 0)
+			return rc;
+		assert_true(nrows >= 1 && row + nrows <= height);
+		for (uint32_t i = 0; i < nrows; i++, row++)
+			memcpy(rgb + (size_t)row * width * 3, rows + i * stride, (size_t)width * 3);
+	}
+	ps_jpeg_close(jpeg);
+	*ret_rgb = ps_steal_ptr(&rgb);
+	return 0;
+}
+
+static int decode_whole(const uint8_t *data, size_t nbytes)
+{
+	uint8_t *rgb = NULL;
+	int rc = decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &rgb);
+	free(rgb);
+	return rc;
+}
+
+static int regions_compared;
+
+/* Every region must hold the pixels that the whole image has there. */
+static void compare_regions(const char *name, const uint8_t *data, size_t nbytes)
+{
+	uint64_t seed = nbytes;
+	uint32_t width, height;
+	uint8_t *whole = NULL;
+	if (decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &whole) < 0)
+		return;
+	assert_int_equal(ps_jpeg_open(jpeg, data, nbytes, &wide_limits, &width, &height, &err), 0);
+	for (int n = 0; n < REGIONS; n++) {
+		uint32_t w = fixture_between(&seed, 1, n % 2 ? width : PS_MIN(width, n % 4 ? 40 : 5));
+		uint32_t h = fixture_between(&seed, 1, n % 3 ? height : PS_MIN(height, 20));
+		uint32_t x = fixture_between(&seed, 0, width - w), y = fixture_between(&seed, 0, height - h);
+		/* Edges of the image and narrow strips are where upsampling differs. */
+		x = n % 5 == 0 ? 0 : n % 5 == 1 ? width - w : x;
+		y = n % 7 == 0 ? 0 : n % 7 == 1 ? height - h : y;
+		uint8_t *part = NULL;
+		if (decode_region(data, nbytes, &wide_limits, x, y, w, h, &part) < 0)
+			fail_msg("%s: %u,%u %ux%u: %s", name, x, y, w, h, err.text);
+		for (uint32_t row = 0; row < h; row++) {
+			if (memcmp(part + (size_t)row * w * 3, whole + ((size_t)(y + row) * width + x) * 3,
+			            (size_t)w * 3))
+				fail_msg("%s: %ux%u at %u,%u differs in row %u", name, w, h, x, y, row);
+		}
+		free(part);
+		regions_compared++;
+	}
+	free(whole);
+}
+
+static void region_equals_full_decode_of_photos(void **state)
+{
+	(void)state;
+	assert_true(fixture_each_jpeg("photos", compare_regions) >= 10);
+}
+
+static void region_equals_full_decode_of_odd_files(void **state)
+{
+	(void)state;
+	regions_compared = 0;
+	assert_true(fixture_each_jpeg("odd/jpeg-decoder", compare_regions) >= 100);
+	assert_true(regions_compared >= REGIONS * 20);
+}
+
+static void region_equals_full_decode_of_every_sampling(void **state)
+{
+	static const struct {
+		J_COLOR_SPACE in, stored;
+		int h, v;
+		bool progressive;
+		int restart;
+	} cases[] = {
+	        {JCS_RGB, JCS_YCbCr, 1, 1, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 2, 1, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 2, 2, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 1, 2, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 4, 1, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 4, 2, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 1, 4, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 2, 2, true, 0},
+	        {JCS_RGB, JCS_YCbCr, 2, 1, true, 7},
+	        {JCS_RGB, JCS_YCbCr, 2, 2, false, 3},
+	        {JCS_RGB, JCS_RGB, 1, 1, false, 0},
+	        {JCS_RGB, JCS_YCbCr, 3, 1, false, 0},
+	        {JCS_CMYK, JCS_CMYK, 1, 1, false, 0},
+	        {JCS_CMYK, JCS_YCCK, 2, 2, false, 0},
+	        {JCS_CMYK, JCS_YCCK, 2, 1, true, 0},
+	        {JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 1, false, 0},
+	        {JCS_GRAYSCALE, JCS_GRAYSCALE, 2, 2, false, 0},
+	};
+	(void)state;
+	regions_compared = 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		for (uint32_t size = 0; size < 6; size++) {
+			struct fixture_jpeg f = {.width = (uint32_t[]){1, 17, 64, 130, 257, 33}[size],
+			        .height = (uint32_t[]){1, 9, 48, 131, 70, 300}[size],
+			        .in = cases[i].in,
+			        .stored = cases[i].stored,
+			        .h = cases[i].h,
+			        .v = cases[i].v,
+			        .progressive = cases[i].progressive,
+			        .restart = cases[i].restart};
+			ps_autofree uint8_t *pixels = fixture_picture(f.width, 2 * f.height, 0, i);
+			size_t nbytes;
+			ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+			char name[64];
+			snprintf(name, sizeof name, "case %zu, %ux%u", i, f.width, f.height);
+			compare_regions(name, data, nbytes);
+		}
+	}
+	assert_int_equal(regions_compared, REGIONS * 6 * (int)PS_ARRAY_LEN(cases));
+}
+
+/* libjpeg used plainly, as the oracle of a whole image. */
+static void compare_with_plain_libjpeg(const char *name, const uint8_t *data, size_t nbytes)
+{
+	struct jpeg_decompress_struct c;
+	struct jpeg_error_mgr errors;
+	uint8_t *whole = NULL;
+	c.err = jpeg_std_error(&errors);
+	jpeg_create_decompress(&c);
+	jpeg_mem_src(&c, data, nbytes);
+	jpeg_read_header(&c, TRUE);
+	c.out_color_space = JCS_RGB;
+	jpeg_start_decompress(&c);
+	assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &whole), 0);
+	ps_autofree uint8_t *row = malloc((size_t)c.output_width * 3);
+	for (uint32_t y = 0; y < c.output_height; y++) {
+		jpeg_read_scanlines(&c, &row, 1);
+		if (memcmp(row, whole + (size_t)y * c.output_width * 3, (size_t)c.output_width * 3))
+			fail_msg("%s: row %u differs", name, y);
+	}
+	jpeg_destroy_decompress(&c);
+	free(whole);
+}
+
+static void whole_image_is_what_libjpeg_gives(void **state)
+{
+	(void)state;
+	assert_true(fixture_each_jpeg("photos", compare_with_plain_libjpeg) >= 10);
+}
+
+static void gray_is_three_equal_channels(void **state)
+{
+	struct fixture_jpeg f = {.width = 40, .height = 30, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE};
+	uint8_t pixels[40 * 30], *rgb = NULL;
+	size_t nbytes;
+	(void)state;
+	for (int i = 0; i < 40 * 30; i++)
+		pixels[i] = (uint8_t)(i / 5);
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &rgb), 0);
+	for (int i = 0; i < 40 * 30; i++) {
+		assert_true(rgb[3 * i] == rgb[3 * i + 1] && rgb[3 * i] == rgb[3 * i + 2]);
+		assert_true(abs(rgb[3 * i] - pixels[i]) < 12);
+	}
+	free(rgb);
+}
+
+static void cmyk_is_inverted_as_adobe_writes_it(void **state)
+{
+	static const struct {
+		uint8_t cmyk[4], rgb[3];
+		const char *why;
+	} cases[] = {
+	        {{255, 255, 255, 255}, {255, 255, 255}, "no ink"},
+	        {{0, 0, 0, 0}, {0, 0, 0}, "all ink"},
+	        {{255, 255, 255, 0}, {0, 0, 0}, "black"},
+	        {{0, 255, 255, 255}, {0, 255, 255}, "cyan"},
+	        {{255, 0, 0, 255}, {255, 0, 0}, "magenta and yellow make red"},
+	        {{128, 255, 255, 128}, {64, 128, 128}, "half of both"},
+	};
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		struct fixture_jpeg f = {
+		        .width = 16, .height = 16, .in = JCS_CMYK, .stored = JCS_CMYK, .quality = 100};
+		uint8_t pixels[16 * 16 * 4], *rgb = NULL;
+		size_t nbytes;
+		for (int p = 0; p < 16 * 16; p++)
+			memcpy(pixels + 4 * p, cases[i].cmyk, 4);
+		ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+		assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &rgb), 0);
+		for (int c = 0; c < 3; c++)
+			assert_true(abs(rgb[3 * 100 + c] - cases[i].rgb[c]) <= 1);
+		free(rgb);
+	}
+}
+
+static void cut_file_is_refused_whatever_the_region(void **state)
+{
+	struct fixture_jpeg f = {
+	        .width = 200, .height = 150, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	(void)state;
+	for (int progressive = 0; progressive < 2; progressive++) {
+		size_t nbytes;
+		f.progressive = progressive;
+		ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+		for (size_t cut = 0; cut < nbytes; cut += 1 + cut / 20) {
+			uint8_t *rgb = NULL;
+			/* Only as many bytes as there are, for a sanitizer to guard. */
+			ps_autofree uint8_t *part = malloc(cut ? cut : 1);
+			memcpy(part, data, cut);
+			int rc = decode_region(part, cut, &wide_limits, 0, 0, 1, 1, &rgb);
+			assert_int_equal(rc, -EBADMSG);
+			assert_true(err.text[0] != '\0');
+		}
+		assert_int_equal(decode_whole(data, nbytes - 1), -EBADMSG);
+		assert_int_equal(decode_whole(data, nbytes), 0);
+	}
+}
+
+/* Missing data between sound ends: libjpeg would fill in gray and only warn. */
+static void hole_in_the_data_is_refused(void **state)
+{
+	struct fixture_jpeg f = {
+	        .width = 200, .height = 150, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 2);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	(void)state;
+	memcpy(data + nbytes / 2, "\xff\xd9", 2);
+	assert_int_equal(decode_whole(data, nbytes / 2 + 2), -EBADMSG);
+	assert_non_null(strstr(err.text, "truncated"));
+}
+
+static void lost_restart_marker_is_refused(void **state)
+{
+	struct fixture_jpeg f = {.width = 200,
+	        .height = 150,
+	        .in = JCS_RGB,
+	        .stored = JCS_YCbCr,
+	        .h = 2,
+	        .v = 2,
+	        .restart = 5};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 3);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	(void)state;
+	for (size_t i = nbytes / 2; i + 1 < nbytes; i++) {
+		if (data[i] != 0xff || data[i + 1] < 0xd0 || data[i + 1] > 0xd7)
+			continue;
+		data[i + 1] = (uint8_t)(0xd0 + (data[i + 1] + 3) % 8);
+		break;
+	}
+	assert_int_equal(decode_whole(data, nbytes), -EBADMSG);
+	assert_non_null(strstr(err.text, "damaged"));
+}
+
+static void bytes_between_segments_and_after_the_end_are_tolerated(void **state)
+{
+	struct fixture_jpeg f = {
+	        .width = 60, .height = 50, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 4);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree uint8_t *odd = malloc(nbytes + 20);
+	(void)state;
+	/* Five stray bytes behind the start-of-image and JFIF segments (2 + 18 bytes). */
+	memcpy(odd, data, 20);
+	memcpy(odd + 20, "stray", 5);
+	memcpy(odd + 25, data + 20, nbytes - 20);
+	memcpy(odd + nbytes + 5, "trailing bytes", 14);
+	assert_int_equal(decode_whole(odd, nbytes + 19), 0);
+	/* A JFIF revision of the future. */
+	memcpy(odd, data, nbytes);
+	odd[11] = 9;
+	assert_int_equal(decode_whole(odd, nbytes), 0);
+}
+
+static void limits_are_told_by_name(void **state)
+{
+	struct fixture_jpeg f = {
+	        .width = 300, .height = 200, .in = JCS_RGB, .stored = JCS_YCbCr, .progressive = true};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 5);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	uint8_t *rgb = NULL;
+	struct ps_jpeg_limits l = wide_limits;
+	(void)state;
+	l.max_pixels = 300 * 200 - 1;
+	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
+	assert_non_null(strstr(err.text, "max_pixels=59999"));
+	l = wide_limits;
+	l.max_scans = 3;
+	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
+	assert_non_null(strstr(err.text, "max_scans=3"));
+	l = wide_limits;
+	l.max_coef_nbytes = 300 * 200;
+	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
+	assert_non_null(strstr(err.text, "max_coef_nbytes=60000"));
+	assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &rgb), 0);
+	free(rgb);
+}
+
+static void size_that_the_bytes_cannot_hold_is_refused_at_once(void **state)
+{
+	struct fixture_jpeg f = {.width = 16, .height = 16, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(16, 16, 0, 6);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	(void)state;
+	for (size_t i = 0; i + 8 < nbytes; i++) {
+		if (data[i] == 0xff && data[i + 1] == 0xc0) {
+			memcpy(data + i + 5, "\x0f\xff\x0f\xff", 4); /* 4095 x 4095 */
+			break;
+		}
+	}
+	assert_int_equal(decode_whole(data, nbytes), -EBADMSG);
+	assert_non_null(strstr(err.text, "cannot hold 4095 x 4095"));
+}
+
+static void what_is_no_jpeg_is_refused(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t nbytes;
+	} cases[] = {{"", 0}, {"\xff", 1}, {"\xff\xd8", 2}, {"\xff\xd8\xff\xd9", 4}, {"GIF89a", 6},
+	        {"\x89PNG\r\n\x1a\n", 8}};
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		err.text[0] = '\0';
+		assert_int_equal(decode_whole((const uint8_t *)cases[i].bytes, cases[i].nbytes), -EBADMSG);
+		assert_true(err.text[0] != '\0');
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	jpeg = ps_jpeg_new();
+	return jpeg ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	ps_jpeg_free(jpeg);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(region_equals_full_decode_of_photos),
+	        cmocka_unit_test(region_equals_full_decode_of_odd_files),
+	        cmocka_unit_test(region_equals_full_decode_of_every_sampling),
+	        cmocka_unit_test(whole_image_is_what_libjpeg_gives),
+	        cmocka_unit_test(gray_is_three_equal_channels),
+	        cmocka_unit_test(cmyk_is_inverted_as_adobe_writes_it),
+	        cmocka_unit_test(cut_file_is_refused_whatever_the_region),
+	        cmocka_unit_test(hole_in_the_data_is_refused),
+	        cmocka_unit_test(lost_restart_marker_is_refused),
+	        cmocka_unit_test(bytes_between_segments_and_after_the_end_are_tolerated),
+	        cmocka_unit_test(limits_are_told_by_name),
+	        cmocka_unit_test(size_that_the_bytes_cannot_hold_is_refused_at_once),
+	        cmocka_unit_test(what_is_no_jpeg_is_refused),
+	};
+	return cmocka_run_group_tests_name("jpeg", tests, setup, teardown);
+}

@@ -1,0 +1,348 @@
+/* The resize: its definition in doubles as oracle, and every form of it against every other. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "image/resize.h"
+#include "tests/loader/image_fixture.h"
+
+#define GUARD 64
+
+struct picture {
+	uint32_t width, height;
+	uint8_t *rgb; /* 4 KiB of other bytes behind */
+};
+
+/* Resizes from rows in separate allocations, so that a sanitizer sees reads past the promised slack. */
+static void resize(enum ps_resize_cpu cpu, const struct picture *p, const struct ps_resize_geometry *g,
+        enum ps_interpolation interpolation, struct ps_resize_sink *sink)
+{
+	struct ps_resize *r = ps_resize_new(cpu);
+	struct ps_resize_region region;
+	assert_non_null(r);
+	assert_int_equal(ps_resize_plan(r, g, interpolation), 0);
+	ps_resize_source(r, &region);
+	assert_true(region.x >= g->box_x && region.x + region.width <= g->box_x + g->box_w);
+	assert_true(region.y >= g->box_y && region.y + region.height <= g->box_y + g->box_h);
+	ps_resize_begin(r, sink);
+	size_t row_nbytes = (size_t)region.width * 3;
+	for (uint32_t y = 0; y < region.height; y++) {
+		ps_autofree uint8_t *row = malloc(row_nbytes + region.slack_nbytes);
+		assert_non_null(row);
+		memcpy(row, p->rgb + ((size_t)(region.y + y) * p->width + region.x) * 3, row_nbytes);
+		memset(row + row_nbytes, 0xee, region.slack_nbytes);
+		ps_resize_row(r, row);
+	}
+	ps_resize_free(r);
+}
+
+/* As resize(), into new memory with guard bytes behind; the caller frees. */
+static void *resized(enum ps_resize_cpu cpu, const struct picture *p, const struct ps_resize_geometry *g,
+        enum ps_interpolation interpolation, enum ps_dtype dtype, enum ps_layout layout)
+{
+	size_t nbytes = (size_t)g->window_w * g->window_h * 3 * ps_dtype_nbytes(dtype);
+	uint8_t *dst = malloc(nbytes + GUARD);
+	assert_non_null(dst);
+	memset(dst, 0xcd, nbytes + GUARD);
+	struct ps_resize_sink sink = {.dst = dst,
+	        .dtype = dtype,
+	        .layout = layout,
+	        .scale = {0.0171f, 0.0175f, 0.0174f},
+	        .bias = {-2.1f, -2.03f, -1.8f}};
+	resize(cpu, p, g, interpolation, &sink);
+	for (int i = 0; i < GUARD; i++)
+		assert_int_equal(dst[nbytes + (size_t)i], 0xcd);
+	return dst;
+}
+
+static struct picture picture_new(uint32_t width, uint32_t height, uint64_t seed)
+{
+	return (struct picture){width, height, fixture_picture(width, height, 4096, seed)};
+}
+
+static double filter_weight(enum ps_interpolation interpolation, double x)
+{
+	x = fabs(x);
+	if (interpolation == PS_BILINEAR)
+		return x < 1 ? 1 - x : 0;
+	return x < 1   ? 1.5 * x * x * x - 2.5 * x * x + 1
+	       : x < 2 ? -0.5 * x * x * x + 2.5 * x * x - 4 * x + 2
+	               : 0;
+}
+
+/* One output of one axis, exactly: the sum over all pixels of the box, however far. */
+static double exact_axis(enum ps_interpolation interpolation, double scale, uint32_t box, uint32_t output,
+        const double *values)
+{
+	double f = fmax(scale, 1), center = (output + 0.5) * scale, total = 0, sum = 0;
+	double support = interpolation == PS_BICUBIC ? 2 * f : f;
+	for (uint32_t j = 0; j < box; j++) {
+		/* PIL takes pixels whose centre is within the support rounded to a pixel. */
+		if (j < floor(fmax(center - support + 0.5, 0)) || j >= floor(center + support + 0.5))
+			continue;
+		double w = filter_weight(interpolation, (j + 0.5 - center) / f);
+		total += w;
+		sum += w * values[j];
+	}
+	return sum / total;
+}
+
+/* Horizontal pass clamped but not rounded, vertical pass: what all the fixed point approximates. */
+static void compare_with_doubles(const struct picture *p, const struct ps_resize_geometry *g,
+        enum ps_interpolation interpolation, const uint8_t *got, double tolerance)
+{
+	double sx = (double)g->box_w / g->scaled_w, sy = (double)g->box_h / g->scaled_h;
+	ps_autofree double *column = malloc(g->box_h * sizeof *column);
+	ps_autofree double *row = malloc(g->box_w * sizeof *row);
+	for (int c = 0; c < 3; c++) {
+		for (uint32_t x = 0; x < g->window_w; x++) {
+			uint32_t out = g->window_x + (g->flip ? g->window_w - 1 - x : x);
+			for (uint32_t j = 0; j < g->box_h; j++) {
+				for (uint32_t i = 0; i < g->box_w; i++)
+					row[i] = p->rgb[((size_t)(g->box_y + j) * p->width + g->box_x + i) *
+					                        3 +
+					                (size_t)c];
+				column[j] =
+				        fmin(fmax(exact_axis(interpolation, sx, g->box_w, out, row), 0), 255);
+			}
+			for (uint32_t y = 0; y < g->window_h; y++) {
+				double want =
+				        exact_axis(interpolation, sy, g->box_h, g->window_y + y, column);
+				double have = got[(y * (size_t)g->window_w + x) * 3 + (size_t)c];
+				want = fmin(fmax(want, 0), 255);
+				if (!(fabs(want - have) <= tolerance))
+					fail_msg("%ux%u to %ux%u at %u,%u: %g, not %g", g->box_w, g->box_h,
+					        g->scaled_w, g->scaled_h, x, y, have, want);
+			}
+		}
+	}
+}
+
+/* A random part of a random picture to a random part of a random size. */
+static struct ps_resize_geometry random_geometry(uint64_t *seed, const struct picture *p, uint32_t most)
+{
+	struct ps_resize_geometry g = {.box_w = fixture_between(seed, 1, p->width),
+	        .box_h = fixture_between(seed, 1, p->height),
+	        .scaled_w = fixture_between(seed, 1, most),
+	        .scaled_h = fixture_between(seed, 1, most),
+	        .flip = fixture_noise(seed) % 2};
+	g.box_x = fixture_between(seed, 0, p->width - g.box_w);
+	g.box_y = fixture_between(seed, 0, p->height - g.box_h);
+	g.window_w = fixture_noise(seed) % 2 ? g.scaled_w : fixture_between(seed, 1, g.scaled_w);
+	g.window_h = fixture_noise(seed) % 2 ? g.scaled_h : fixture_between(seed, 1, g.scaled_h);
+	g.window_x = fixture_between(seed, 0, g.scaled_w - g.window_w);
+	g.window_y = fixture_between(seed, 0, g.scaled_h - g.window_h);
+	return g;
+}
+
+static void pixels_are_the_exact_ones_rounded(void **state)
+{
+	uint64_t seed = 1;
+	(void)state;
+	for (int n = 0; n < 60; n++) {
+		struct picture p =
+		        picture_new(fixture_between(&seed, 1, 60), fixture_between(&seed, 1, 60), seed);
+		struct ps_resize_geometry g = random_geometry(&seed, &p, 50);
+		for (int i = PS_BILINEAR; i <= PS_BICUBIC; i++) {
+			ps_autofree uint8_t *got = resized(PS_RESIZE_PORTABLE, &p, &g, i, PS_U8, PS_NHWC);
+			compare_with_doubles(&p, &g, i, got, 0.6);
+		}
+		free(p.rgb);
+	}
+}
+
+static void extreme_sizes_stay_exact(void **state)
+{
+	static const struct {
+		uint32_t w, h, out_w, out_h;
+		const char *why;
+	} cases[] = {
+	        {1, 1, 1, 1, "nothing to do"},
+	        {1, 1, 300, 200, "one pixel everywhere"},
+	        {2, 3, 64, 64, "edges of a cubic weigh up to 1.125"},
+	        {20000, 1, 3, 1, "weights of a few units"},
+	        {1, 20000, 1, 3, "the same, upright"},
+	        {60000, 2, 1, 1, "one output sees all"},
+	        {3, 60000, 2, 1, "a ring of 60000 rows"},
+	};
+	(void)state;
+	for (size_t n = 0; n < PS_ARRAY_LEN(cases); n++) {
+		struct picture p = picture_new(cases[n].w, cases[n].h, n);
+		struct ps_resize_geometry g = {.box_w = p.width,
+		        .box_h = p.height,
+		        .scaled_w = cases[n].out_w,
+		        .scaled_h = cases[n].out_h,
+		        .window_w = cases[n].out_w,
+		        .window_h = cases[n].out_h};
+		for (int i = PS_BILINEAR; i <= PS_BICUBIC; i++) {
+			ps_autofree uint8_t *got = resized(PS_RESIZE_PORTABLE, &p, &g, i, PS_U8, PS_NHWC);
+			compare_with_doubles(&p, &g, i, got, 0.7);
+			ps_autofree uint8_t *best = resized(ps_resize_cpu_best(), &p, &g, i, PS_U8, PS_NHWC);
+			assert_memory_equal(got, best, (size_t)g.window_w * g.window_h * 3);
+		}
+		free(p.rgb);
+	}
+}
+
+static void every_processor_gives_the_same_bits(void **state)
+{
+	uint64_t seed = 2;
+	(void)state;
+	for (int n = 0; n < 400; n++) {
+		struct picture p =
+		        picture_new(fixture_between(&seed, 1, 700), fixture_between(&seed, 1, 200), seed);
+		struct ps_resize_geometry g = random_geometry(&seed, &p, 300);
+		enum ps_interpolation i = fixture_noise(&seed) % 2;
+		enum ps_dtype dtype = fixture_noise(&seed) % 2 ? PS_U8 : PS_F32;
+		enum ps_layout layout = fixture_noise(&seed) % 2 ? PS_NCHW : PS_NHWC;
+		ps_autofree void *want = resized(PS_RESIZE_PORTABLE, &p, &g, i, dtype, layout);
+		ps_autofree void *got = resized(ps_resize_cpu_best(), &p, &g, i, dtype, layout);
+		assert_memory_equal(got, want, (size_t)g.window_w * g.window_h * 3 * ps_dtype_nbytes(dtype));
+		free(p.rgb);
+	}
+}
+
+static void flip_mirrors_the_finished_pixels(void **state)
+{
+	uint64_t seed = 3;
+	(void)state;
+	for (int n = 0; n < 50; n++) {
+		struct picture p =
+		        picture_new(fixture_between(&seed, 1, 100), fixture_between(&seed, 1, 100), seed);
+		struct ps_resize_geometry g = random_geometry(&seed, &p, 90);
+		g.flip = false;
+		ps_autofree uint8_t *plain =
+		        resized(ps_resize_cpu_best(), &p, &g, PS_BICUBIC, PS_U8, PS_NCHW);
+		g.flip = true;
+		ps_autofree uint8_t *flipped =
+		        resized(ps_resize_cpu_best(), &p, &g, PS_BICUBIC, PS_U8, PS_NCHW);
+		for (uint32_t y = 0; y < 3 * g.window_h; y++) {
+			for (uint32_t x = 0; x < g.window_w; x++)
+				assert_int_equal(flipped[y * g.window_w + x],
+				        plain[y * g.window_w + g.window_w - 1 - x]);
+		}
+		free(p.rgb);
+	}
+}
+
+static void window_is_the_part_of_the_whole(void **state)
+{
+	struct picture p = picture_new(123, 77, 4);
+	struct ps_resize_geometry whole = {
+	        .box_w = 123, .box_h = 77, .scaled_w = 50, .scaled_h = 60, .window_w = 50, .window_h = 60};
+	struct ps_resize_geometry part = whole;
+	(void)state;
+	part.window_x = 7;
+	part.window_y = 11;
+	part.window_w = 31;
+	part.window_h = 20;
+	ps_autofree uint8_t *all = resized(ps_resize_cpu_best(), &p, &whole, PS_BILINEAR, PS_U8, PS_NHWC);
+	ps_autofree uint8_t *cut = resized(ps_resize_cpu_best(), &p, &part, PS_BILINEAR, PS_U8, PS_NHWC);
+	for (size_t y = 0; y < part.window_h; y++)
+		assert_memory_equal(cut + y * 31 * 3, all + ((y + 11) * 50 + 7) * 3, 31 * 3);
+	free(p.rgb);
+}
+
+static void f32_is_one_multiply_and_one_add_of_u8(void **state)
+{
+	struct picture p = picture_new(200, 150, 5);
+	struct ps_resize_geometry g = {
+	        .box_w = 200, .box_h = 150, .scaled_w = 97, .scaled_h = 83, .window_w = 97, .window_h = 83};
+	const float scale[3] = {0.0171f, 0.0175f, 0.0174f}, bias[3] = {-2.1f, -2.03f, -1.8f};
+	(void)state;
+	ps_autofree uint8_t *bytes = resized(ps_resize_cpu_best(), &p, &g, PS_BILINEAR, PS_U8, PS_NHWC);
+	ps_autofree float *planes = resized(ps_resize_cpu_best(), &p, &g, PS_BILINEAR, PS_F32, PS_NCHW);
+	ps_autofree float *triples = resized(ps_resize_cpu_best(), &p, &g, PS_BILINEAR, PS_F32, PS_NHWC);
+	for (size_t i = 0; i < 97 * 83; i++) {
+		for (size_t c = 0; c < 3; c++) {
+			volatile float product = (float)bytes[i * 3 + c] * scale[c];
+			float want = product + bias[c];
+			assert_true(planes[c * 97 * 83 + i] == want && triples[i * 3 + c] == want);
+		}
+	}
+	free(p.rgb);
+}
+
+static void same_size_changes_nothing(void **state)
+{
+	struct picture p = picture_new(64, 48, 6);
+	struct ps_resize_geometry g = {.box_x = 3,
+	        .box_y = 5,
+	        .box_w = 40,
+	        .box_h = 30,
+	        .scaled_w = 40,
+	        .scaled_h = 30,
+	        .window_w = 40,
+	        .window_h = 30};
+	(void)state;
+	for (int i = PS_BILINEAR; i <= PS_BICUBIC; i++) {
+		ps_autofree uint8_t *got = resized(ps_resize_cpu_best(), &p, &g, i, PS_U8, PS_NHWC);
+		for (size_t y = 0; y < 30; y++)
+			assert_memory_equal(got + y * 40 * 3, p.rgb + ((y + 5) * 64 + 3) * 3, 40 * 3);
+	}
+	free(p.rgb);
+}
+
+static void one_colour_stays_that_colour(void **state)
+{
+	uint64_t seed = 7;
+	(void)state;
+	for (int n = 0; n < 100; n++) {
+		struct picture p =
+		        picture_new(fixture_between(&seed, 1, 900), fixture_between(&seed, 1, 90), 0);
+		struct ps_resize_geometry g = random_geometry(&seed, &p, 120);
+		int level = n % 3 == 0 ? 255 : (int)fixture_between(&seed, 0, 255);
+		memset(p.rgb, level, (size_t)p.width * p.height * 3);
+		ps_autofree uint8_t *got = resized(ps_resize_cpu_best(), &p, &g, n % 2, PS_U8, PS_NHWC);
+		for (size_t i = 0; i < (size_t)g.window_w * g.window_h * 3; i++)
+			assert_int_equal(got[i], level);
+		free(p.rgb);
+	}
+}
+
+/* Plans of many sizes on one ps_resize: nothing is left over from the one before. */
+static void reuse_gives_what_a_new_one_gives(void **state)
+{
+	uint64_t seed = 8;
+	struct picture p = picture_new(300, 200, 9);
+	struct ps_resize *r = ps_resize_new(ps_resize_cpu_best());
+	(void)state;
+	for (int n = 0; n < 60; n++) {
+		struct ps_resize_geometry g = random_geometry(&seed, &p, 250);
+		struct ps_resize_region region;
+		size_t nbytes = (size_t)g.window_w * g.window_h * 3;
+		ps_autofree uint8_t *want = resized(ps_resize_cpu_best(), &p, &g, n % 2, PS_U8, PS_NCHW);
+		ps_autofree uint8_t *got = malloc(nbytes);
+		struct ps_resize_sink sink = {.dst = got, .dtype = PS_U8, .layout = PS_NCHW};
+		assert_int_equal(ps_resize_plan(r, &g, n % 2), 0);
+		ps_resize_source(r, &region);
+		assert_true(region.slack_nbytes <= 4096);
+		ps_resize_begin(r, &sink);
+		for (uint32_t y = region.y; y < region.y + region.height; y++)
+			ps_resize_row(r, p.rgb + ((size_t)y * 300 + region.x) * 3);
+		assert_memory_equal(got, want, nbytes);
+	}
+	ps_resize_free(r);
+	free(p.rgb);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(pixels_are_the_exact_ones_rounded),
+	        cmocka_unit_test(extreme_sizes_stay_exact),
+	        cmocka_unit_test(every_processor_gives_the_same_bits),
+	        cmocka_unit_test(flip_mirrors_the_finished_pixels),
+	        cmocka_unit_test(window_is_the_part_of_the_whole),
+	        cmocka_unit_test(f32_is_one_multiply_and_one_add_of_u8),
+	        cmocka_unit_test(same_size_changes_nothing),
+	        cmocka_unit_test(one_colour_stays_that_colour),
+	        cmocka_unit_test(reuse_gives_what_a_new_one_gives),
+	};
+	return cmocka_run_group_tests_name("resize", tests, NULL, NULL);
+}
