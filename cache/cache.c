@@ -8,10 +8,10 @@
 int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err)
 {
 	const struct ps_fill_options fill = {
-		.memory_bytes = options->memory_bytes,
-		.max_connections = options->max_connections,
-		.max_bytes_per_s = options->max_bytes_per_s,
-		.timeout_ms = options->timeout_ms,
+	        .memory_bytes = options->memory_bytes,
+	        .max_connections = options->max_connections,
+	        .max_bytes_per_s = options->max_bytes_per_s,
+	        .timeout_ms = options->timeout_ms,
 	};
 	struct ps_cache *cache = calloc(1, sizeof *cache);
 
@@ -50,6 +50,6 @@ struct ps_store *ps_cache_store(struct ps_cache *cache)
 json_t *ps_cache_stats(struct ps_cache *cache)
 {
 	return json_pack("{s:o,s:o,s:o,s:o}", "cache", ps_store_stats(cache->store), "memory",
-		ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill), "reads",
-		ps_fill_read_stats(cache->fill));
+	        ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill),
+	        "reads", ps_fill_read_stats(cache->fill));
 }

@@ -1,14 +1,13 @@
 /* The cache as fs/ sees it: attach a dataset, look up names, open, read. Knows nothing of FUSE.
  *
- * Ownership: a dataset belongs to its cache, handles to whoever opened them; close handles, then detach, then close.
- * Threads: everything from any thread, but ps_cache_open and ps_cache_close.
- * Blocking: a call that takes a callback never blocks on the network; it calls back once, before it returns or later
- *   from a thread of the cache, with no lock held. The callback must not block for long. Calls without a callback say
- *   what they block on.
- * Errors: -errno in calls, positive errno in callbacks:
- *   ENOENT no such name       ESTALE the node was superseded: look the name up again   EIO origin or disk failed
- *   ETIMEDOUT not there within the timeout      EACCES the origin refuses       ECANCELED cancelled.
- *   The story is in the log and in ps_node_info.error. */
+ * Ownership: a dataset belongs to its cache, handles to whoever opened them; close handles, then detach, then
+ * close. Threads: everything from any thread, but ps_cache_open and ps_cache_close. Blocking: a call that
+ * takes a callback never blocks on the network; it calls back once, before it returns or later from a thread
+ * of the cache, with no lock held. The callback must not block for long. Calls without a callback say what
+ * they block on. Errors: -errno in calls, positive errno in callbacks: ENOENT no such name       ESTALE the
+ * node was superseded: look the name up again   EIO origin or disk failed ETIMEDOUT not there within the
+ * timeout      EACCES the origin refuses       ECANCELED cancelled. The story is in the log and in
+ * ps_node_info.error. */
 #ifndef PS_CACHE_H
 #define PS_CACHE_H
 
@@ -30,36 +29,39 @@ struct ps_buf;
 
 struct ps_cache_options {
 	struct ps_store_options store;
-	uint64_t memory_bytes;    /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit */
+	uint64_t memory_bytes; /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit
+	                        */
 	unsigned max_connections; /* to one origin; 0: 16 */
 	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
 	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
 };
 
-int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err) PS_MUST_USE;
-/* Cancels transfers, answers every waiter (ECANCELED), writes what arrived, closes the store. Blocks on disk only. */
+int ps_cache_open(
+        const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err) PS_MUST_USE;
+/* Cancels transfers, answers every waiter (ECANCELED), writes what arrived, closes the store. Blocks on disk
+ * only. */
 void ps_cache_close(struct ps_cache *cache);
 struct ps_store *ps_cache_store(struct ps_cache *cache);
 
-/* {"cache": ps_store_stats() and memory, "origin": {bytes, requests, errors, retries}, "reads": {bytes, hit_bytes,
- * stalled_seconds, waiting}}; the caller owns it. Blocks never. */
+/* {"cache": ps_store_stats() and memory, "origin": {bytes, requests, errors, retries}, "reads": {bytes,
+ * hit_bytes, stalled_seconds, waiting}}; the caller owns it. Blocks never. */
 json_t *ps_cache_stats(struct ps_cache *cache);
 
 /* Datasets --------------------------------------------------------------------------------------- */
 
 struct ps_dataset_options {
 	struct ps_origin_options origin;
-	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is older; 0: 1 h;
-	                           UINT64_MAX: never */
+	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
+	                           older; 0: 1 h; UINT64_MAX: never */
 };
 
-/* Lists the source and stores the names. With a stored listing of the same source and credentials it waits at most
- * PS_ATTACH_WAIT_MS for a fresh one, then goes on with the stored one while the listing continues in the background
- * (also when the origin is gone). Errors: a listing that fails and none is stored; an empty one (ENOENT); a first
- * object that is not there or refused. Blocks on network and disk. */
+/* Lists the source and stores the names. With a stored listing of the same source and credentials it waits at
+ * most PS_ATTACH_WAIT_MS for a fresh one, then goes on with the stored one while the listing continues in the
+ * background (also when the origin is gone). Errors: a listing that fails and none is stored; an empty one
+ * (ENOENT); a first object that is not there or refused. Blocks on network and disk. */
 #define PS_ATTACH_WAIT_MS 800
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
-	struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
+        struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
@@ -77,15 +79,18 @@ struct ps_attr {
 
 /* May need a HEAD when the listing told no size; all waiters of one name share it. */
 typedef void (*ps_attr_fn)(void *arg, int errnum, const struct ps_attr *attr);
-void ps_dataset_lookup(struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);
+void ps_dataset_lookup(
+        struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);
 void ps_dataset_getattr(struct ps_dataset *dataset, uint64_t node, ps_attr_fn fn, void *arg);
 
 /* A directory's entries in name order, without "." and "..", from a snapshot. Blocks on the index. */
 struct ps_dir;
 int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret) PS_MUST_USE;
-/* The entry at position `pos` (0 first), or false past the end. Sequential positions are cheap, going back is not.
- * *ret_name is borrowed until the next call. want_attr: fill size and mtime where they are known without the network. */
-bool ps_dir_read(struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr);
+/* The entry at position `pos` (0 first), or false past the end. Sequential positions are cheap, going back is
+ * not. *ret_name is borrowed until the next call. want_attr: fill size and mtime where they are known without
+ * the network. */
+bool ps_dir_read(
+        struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr);
 void ps_dir_close(struct ps_dir *dir);
 
 struct ps_node_info {
@@ -121,8 +126,8 @@ struct ps_read {
 	struct ps_handle *handle;
 	uint64_t offset;
 	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
-	/* Once, as soon as the bytes are there, from whatever source. The segments are valid during the call only. nsegs 0
-	 * with errnum 0: at or past the end of the file. The read may be freed inside. */
+	/* Once, as soon as the bytes are there, from whatever source. The segments are valid during the call
+	 * only. nsegs 0 with errnum 0: at or past the end of the file. The read may be freed inside. */
 	void (*done)(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
 
 	struct { /* the cache's; under the file's lock while it waits */
@@ -136,8 +141,9 @@ struct ps_read {
 	} priv;
 };
 void ps_handle_read(struct ps_read *read);
-/* Makes a waiting read call done with ECANCELED, soon, from this or another thread; no effect on one already answered,
- * but the read must still be alive: call it before done has returned (the caller's own lock decides). */
+/* Makes a waiting read call done with ECANCELED, soon, from this or another thread; no effect on one already
+ * answered, but the read must still be alive: call it before done has returned (the caller's own lock
+ * decides). */
 void ps_read_cancel(struct ps_read *read);
 
 /* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). Blocks never. */

@@ -58,7 +58,9 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
 {
 	struct ps_handle *handle = NULL;
-	int rc = row->superseded ? -ESTALE : row->kind != PS_NODE_FILE ? -EISDIR : handle_new(ds, row, &handle);
+	int rc = row->superseded             ? -ESTALE
+	         : row->kind != PS_NODE_FILE ? -EISDIR
+	                                     : handle_new(ds, row, &handle);
 
 	fn(arg, -rc, handle);
 }
@@ -97,7 +99,8 @@ void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *a
 
 	if (rc < 0) {
 		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
-	} else if (row.superseded || row.kind != PS_NODE_FILE || ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
+	} else if (row.superseded || row.kind != PS_NODE_FILE ||
+	           ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
 		open_row(ds, &row, fn, arg);
 	} else if (!(open = calloc(1, sizeof *open))) {
 		fn(arg, ENOMEM, NULL);

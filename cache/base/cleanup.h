@@ -39,15 +39,15 @@ static inline void ps_cleanup_unlock(pthread_mutex_t **lock)
 
 #define PS_CONCAT_(a, b) a##b
 #define PS_CONCAT(a, b) PS_CONCAT_(a, b)
-#define PS_LOCK_SCOPE(lock)                                                                                   \
-	pthread_mutex_t *PS_CONCAT(ps_scope_, __LINE__)                                                       \
-		__attribute__((cleanup(ps_cleanup_unlock), unused)) = ps_cleanup_lock(lock)
+#define PS_LOCK_SCOPE(lock)                             \
+	pthread_mutex_t *PS_CONCAT(ps_scope_, __LINE__) \
+	        __attribute__((cleanup(ps_cleanup_unlock), unused)) = ps_cleanup_lock(lock)
 
-#define ps_steal_ptr(p)                                                                                       \
-	({                                                                                                    \
-		__typeof__(*(p)) ps_stolen_ = *(p);                                                           \
-		*(p) = NULL;                                                                                  \
-		ps_stolen_;                                                                                   \
+#define ps_steal_ptr(p)                             \
+	({                                          \
+		__typeof__(*(p)) ps_stolen_ = *(p); \
+		*(p) = NULL;                        \
+		ps_stolen_;                         \
 	})
 
 static inline int ps_steal_fd(int *fd)

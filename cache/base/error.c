@@ -42,8 +42,7 @@ int ps_error_prefix(struct ps_error *err, const char *fmt, ...)
 	va_end(ap);
 	if (n >= 0 && (size_t)n < sizeof err->text) {
 		size_t room = sizeof err->text - (size_t)n;
-		cut_at_character(err->text, sizeof err->text,
-			n + snprintf(err->text + n, room, ": %s", old));
+		cut_at_character(err->text, sizeof err->text, n + snprintf(err->text + n, room, ": %s", old));
 	}
 	return -err->err;
 }

@@ -14,10 +14,10 @@
 #define PS_ERROR_TEXT_LEN 512 /* longer texts are cut, at a character's edge */
 
 struct ps_error {
-	int err;                  /* errno, positive; 0 means no error */
-	int http_status;          /* the last status line, 0 if there was none */
-	bool retryable;           /* set by the origin layer alone: the same request may succeed later */
-	uint32_t retry_after_ms;  /* the server's Retry-After, 0 if none */
+	int err;                 /* errno, positive; 0 means no error */
+	int http_status;         /* the last status line, 0 if there was none */
+	bool retryable;          /* set by the origin layer alone: the same request may succeed later */
+	uint32_t retry_after_ms; /* the server's Retry-After, 0 if none */
 	char text[PS_ERROR_TEXT_LEN];
 };
 

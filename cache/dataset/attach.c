@@ -74,7 +74,8 @@ static void *dataset_main(void *arg)
 		ps_probe_sweep(ds);
 	while (!atomic_load(&ds->stop)) {
 		uint64_t wake = ps_probe_tick(ds, ps_clock_mono_ns());
-		struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
+		struct timespec ts = {
+		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
 
 		PS_LOCK_SCOPE(&ds->lock);
 		if (!atomic_load(&ds->stop))
@@ -87,13 +88,14 @@ static void *dataset_main(void *arg)
 
 /* Tells credentials apart: what one may list is not shown to another who mounts the same source. */
 static int dataset_id(struct ps_store *store, const char *canonical, const char *source,
-	const struct ps_dataset_options *options, struct ps_id *ret)
+        const struct ps_dataset_options *options, struct ps_id *ret)
 {
 	ps_autostrbuf struct ps_strbuf secret = {0};
 	char hex[PS_ID_HEX_LEN + 1];
 	struct ps_id fingerprint;
 
-	ps_strbuf_addf(&secret, "%s\n%s\n", source, options->origin.user_password ? options->origin.user_password : "");
+	ps_strbuf_addf(&secret, "%s\n%s\n", source,
+	        options->origin.user_password ? options->origin.user_password : "");
 	for (const char *const *h = options->origin.headers; h && *h; h++)
 		ps_strbuf_addf(&secret, "%s\n", *h);
 	if (secret.failed)
@@ -153,7 +155,8 @@ static int wait_listing(struct ps_dataset *ds, bool stored, uint64_t *ret_first_
 		if (!stored) {
 			pthread_cond_wait(&ds->cond, &ds->lock);
 		} else if (pthread_cond_timedwait(&ds->cond, &ds->lock, &ts) == ETIMEDOUT) {
-			ps_log_info("list: %s: using the stored listing while the new one is on its way", ds->row.source);
+			ps_log_info("list: %s: using the stored listing while the new one is on its way",
+			        ds->row.source);
 			return 0;
 		}
 	}
@@ -162,7 +165,8 @@ static int wait_listing(struct ps_dataset *ds, bool stored, uint64_t *ret_first_
 		return 0;
 	/* Gone or refused is the origin's word; no answer is not. */
 	if (stored && ds->listing_error.err != ENOENT && ds->listing_error.err != EACCES) {
-		ps_log_warning("list: %s: the origin does not answer; using the stored listing", ds->row.source);
+		ps_log_warning(
+		        "list: %s: the origin does not answer; using the stored listing", ds->row.source);
 		return 0;
 	}
 	if (err)
@@ -220,7 +224,7 @@ static int check_first(struct ps_dataset *ds, uint64_t node, struct ps_error *er
 }
 
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
-	struct ps_dataset **ret, struct ps_error *err)
+        struct ps_dataset **ret, struct ps_error *err)
 {
 	ps_autofree char *canonical = ps_source_canonical(source, err);
 	struct ps_dataset *ds;
@@ -254,7 +258,8 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	}
 	rc = load_row(ds, &id, canonical);
 	if (rc < 0) {
-		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store), strerror(-rc));
+		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store),
+		        strerror(-rc));
 		ps_dataset_detach(ds);
 		return rc;
 	}
@@ -306,8 +311,9 @@ const char *ps_dataset_source(const struct ps_dataset *ds)
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I}", "source", ds->row.source, "files", (json_int_t)ds->row.nfiles,
-		"listed_at", (json_int_t)ds->row.listed_s, "listing", (int)!ds->listing_done, "listing_error",
-		ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "opens",
-		(json_int_t)atomic_load(&ds->nopens));
+	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I}", "source", ds->row.source, "files",
+	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)ds->row.listed_s, "listing",
+	        (int)!ds->listing_done, "listing_error",
+	        ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "opens",
+	        (json_int_t)atomic_load(&ds->nopens));
 }

@@ -1,13 +1,15 @@
 /* A dataset inside: what attach.c, lookup.c, probe.c and handle.c share. Callers outside see cache.h only.
  *
- * A dataset has one thread. It lists the source and merges the listing into the index (merge.c), asks for sizes the
- * listing did not tell (a sweep of HEADs), and then keeps time for probes: HEADs on behalf of lookups and opens.
+ * A dataset has one thread. It lists the source and merges the listing into the index (merge.c), asks for
+ * sizes the listing did not tell (a sweep of HEADs), and then keeps time for probes: HEADs on behalf of
+ * lookups and opens.
  *
- * When a version counts as confirmed: by a listing that told size and version, or by a HEAD, since this attach and
- * (for an open) within the revalidation time.
+ * When a version counts as confirmed: by a listing that told size and version, or by a HEAD, since this
+ * attach and (for an open) within the revalidation time.
  *
- * Locks: dataset.lock is a leaf. dataset.names_lock is held over "read the row, decide, commit" so that a listing and a
- * HEAD cannot both give a name its next version; it is held over writes to the index, never over the network. */
+ * Locks: dataset.lock is a leaf. dataset.names_lock is held over "read the row, decide, commit" so that a
+ * listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
+ * over the network. */
 #ifndef PS_DATASET_DATASET_H
 #define PS_DATASET_DATASET_H
 
@@ -37,7 +39,8 @@ struct ps_dataset {
 	bool thread_started;
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
-	_Atomic uint64_t offline_until_ns; /* no revalidation before: the origin did not answer the last one */
+	_Atomic uint64_t
+	        offline_until_ns; /* no revalidation before: the origin did not answer the last one */
 
 	pthread_mutex_t names_lock;
 
@@ -67,15 +70,16 @@ void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr);
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
 
 /* probe.c */
-/* Asks the origin for size and version of a file row and calls fn with what stands for the name now: the same node (its
- * version confirmed or its size learned), a new node, or ENOENT. Probes of one node are shared. If the origin does not
- * answer and `row` has a known version, that is given. Blocks never. */
+/* Asks the origin for size and version of a file row and calls fn with what stands for the name now: the same
+ * node (its version confirmed or its size learned), a new node, or ENOENT. Probes of one node are shared. If
+ * the origin does not answer and `row` has a known version, that is given. Blocks never. */
 void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* Retries and deadlines that are due; returns when to call again. From the dataset's thread. */
 uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
 /* Ends all probes with ECANCELED and waits for those at the origin. */
 void ps_probe_drain(struct ps_dataset *dataset);
-/* HEADs for every file of unknown size, a few at a time; returns when all are answered or the dataset stops. */
+/* HEADs for every file of unknown size, a few at a time; returns when all are answered or the dataset stops.
+ */
 void ps_probe_sweep(struct ps_dataset *dataset);
 
 #endif

@@ -57,7 +57,8 @@ static bool seek(struct ps_dir *dir, uint64_t pos)
 	return dir->have;
 }
 
-bool ps_dir_read(struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr)
+bool ps_dir_read(
+        struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr)
 {
 	struct ps_node_row row = {0};
 

@@ -12,12 +12,12 @@ void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr)
 	bool is_dir = row->kind == PS_NODE_DIR;
 
 	*ret_attr = (struct ps_attr){
-		.node = row->node,
-		.ino = row->ino,
-		.is_dir = is_dir,
-		.complete_attr = is_dir || row->remote.size != PS_SIZE_UNKNOWN,
-		.size = is_dir || row->remote.size == PS_SIZE_UNKNOWN ? 0 : row->remote.size,
-		.mtime_s = row->remote.mtime_s < 0 ? 0 : row->remote.mtime_s,
+	        .node = row->node,
+	        .ino = row->ino,
+	        .is_dir = is_dir,
+	        .complete_attr = is_dir || row->remote.size != PS_SIZE_UNKNOWN,
+	        .size = is_dir || row->remote.size == PS_SIZE_UNKNOWN ? 0 : row->remote.size,
+	        .mtime_s = row->remote.mtime_s < 0 ? 0 : row->remote.mtime_s,
 	};
 }
 
@@ -40,12 +40,13 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_s() - when) * 1000 <= max_age_ms;
 }
 
-static void attr_or_probe(struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
+static void attr_or_probe(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
 {
 	struct ps_attr attr;
 
 	if (row->kind == PS_NODE_FILE && (row->remote.size == PS_SIZE_UNKNOWN ||
-						 (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)))) {
+	                                         (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)))) {
 		ps_probe(ds, row, fn, arg);
 		return;
 	}

@@ -55,7 +55,7 @@ struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
 	m->dataset = dataset;
 	m->batch = ps_index_batch_new();
 	if (!m->batch || ps_index_new_node(dataset->index, &m->first_number) < 0 ||
-		!dir_remember(m, "", 0, dataset->row.root)) {
+	        !dir_remember(m, "", 0, dataset->row.root)) {
 		ps_merge_free(m);
 		return NULL;
 	}
@@ -150,7 +150,7 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 		return rc;
 	if (!is_dir) {
 		struct ps_node_row made = {
-			.parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
+		        .parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
 
 		rc = put_new(m, &made, 0);
 		if (rc < 0)
@@ -203,8 +203,11 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 			m->nbatched++;
 		}
 	} else {
-		struct ps_node_row row = {.parent = parent, .kind = PS_NODE_FILE, .remote = listed->remote,
-			.name = (char *)name, .url = (char *)listed->url};
+		struct ps_node_row row = {.parent = parent,
+		        .kind = PS_NODE_FILE,
+		        .remote = listed->remote,
+		        .name = (char *)name,
+		        .url = (char *)listed->url};
 
 		if (have_old) {
 			old.superseded = true;
@@ -263,7 +266,7 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 		row.superseded = true;
 		ps_index_batch_put_node(m->batch, &row);
 		if (row.kind == PS_NODE_DIR && depth < PS_LIST_MAX_DEPTH &&
-			(rc = ps_index_children_open(index, node, &it)) == 0) {
+		        (rc = ps_index_children_open(index, node, &it)) == 0) {
 			while (rc == 0 && ps_index_children_next(it, &child_name, &child))
 				rc = remove_name(m, node, child_name, child, depth + 1);
 			ps_index_children_close(it);

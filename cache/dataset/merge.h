@@ -1,7 +1,7 @@
 /* A listing on its way into the index: names get nodes, changed versions get new ones, vanished names go.
  *
- * Rows are committed in batches as the listing comes, so a listing of a million names needs little memory: 8 bytes a name
- * to tell at the end which are gone, and the directories.
+ * Rows are committed in batches as the listing comes, so a listing of a million names needs little memory: 8
+ * bytes a name to tell at the end which are gone, and the directories.
  *
  * Threads: one. Locks: names_lock of the dataset, for each name. Blocks: on the index. */
 #ifndef PS_DATASET_MERGE_H

@@ -1,4 +1,5 @@
-/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node. */
+/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node.
+ */
 #include "dataset/dataset.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
-#define OFFLINE_S 30        /* after a failed revalidation, how long others are not even tried */
+#define OFFLINE_S 30 /* after a failed revalidation, how long others are not even tried */
 #define SWEEP_CONCURRENCY 16
 
 struct probe_waiter {
@@ -89,8 +90,8 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	pthread_cond_broadcast(&ds->cond);
 }
 
-/* What the answer means for the name, put into the index. *row becomes the node that stands for the name now; -ENOENT: none
- * does. */
+/* What the answer means for the name, put into the index. *row becomes the node that stands for the name now;
+ * -ENOENT: none does. */
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
@@ -174,7 +175,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 			return;
 		if (known && err->err != EACCES && err->err != ECANCELED) {
 			atomic_store(&ds->offline_until_ns, ps_clock_mono_ns() + OFFLINE_S * PS_NS_PER_S);
-			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url, err->text);
+			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
+			        err->text);
 			ps_attr_of_row(&probe->row, &attr);
 			probe_end(probe, 0, &attr);
 			return;
@@ -182,7 +184,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		if (err->err != ECANCELED)
 			ps_log_warning("head: %s: %s", probe->row.url, err->text);
 		ps_dataset_note_error(ds, probe->row.node, err->text);
-		int errnum = err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
+		int errnum =
+		        err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
 		probe_end(probe, errnum, NULL);
 		return;
 	}
@@ -207,7 +210,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 }
 
 /* Joins a probe of this node or starts one. Returns false if there is no memory. */
-static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep)
+static bool probe_begin(
+        struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep)
 {
 	struct probe *probe = NULL;
 	{
@@ -261,7 +265,8 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 	}
 }
 
-/* Readers do not wait past the deadline for a HEAD that the origin sits on; the probe itself ends when the origin lets it. */
+/* Readers do not wait past the deadline for a HEAD that the origin sits on; the probe itself ends when the
+ * origin lets it. */
 static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 {
 	if (now_ns < probe->expires_ns)
@@ -279,7 +284,8 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 		uint64_t next = now_ns + PS_NS_PER_S;
 		{
 			PS_LOCK_SCOPE(&ds->lock);
-			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !due && !expired; l = l->next) {
+			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !due && !expired;
+			        l = l->next) {
 				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
 
 				expired = take_expired(probe, now_ns);
@@ -366,8 +372,8 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 		while (full && !atomic_load(&ds->stop)) {
 			ps_probe_tick(ds, ps_clock_mono_ns());
 			uint64_t wake = ps_clock_mono_ns() + 100 * PS_NS_PER_MS;
-			struct timespec ts = {
-				.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
+			struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
+			        .tv_nsec = (long)(wake % PS_NS_PER_S)};
 			PS_LOCK_SCOPE(&ds->lock);
 			full = ds->nsweep >= SWEEP_CONCURRENCY;
 			if (full)

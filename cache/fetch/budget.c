@@ -9,8 +9,8 @@
 #include "base/size.h"
 
 struct ps_budget {
-	size_t limit;   /* buffers */
-	size_t reserve; /* of them for demand only */
+	size_t limit;         /* buffers */
+	size_t reserve;       /* of them for demand only */
 	pthread_mutex_t lock; /* protects what follows */
 	size_t used, peak;
 	struct ps_buf *free; /* with memory, unused */
@@ -176,6 +176,7 @@ void ps_budget_trim(struct ps_budget *budget)
 json_t *ps_budget_stats(struct ps_budget *budget)
 {
 	PS_LOCK_SCOPE(&budget->lock);
-	return json_pack("{s:I,s:I,s:I}", "limit_bytes", (json_int_t)(budget->limit * PS_BLOCK_SIZE), "used_bytes",
-		(json_int_t)(budget->used * PS_BLOCK_SIZE), "peak_bytes", (json_int_t)(budget->peak * PS_BLOCK_SIZE));
+	return json_pack("{s:I,s:I,s:I}", "limit_bytes", (json_int_t)(budget->limit * PS_BLOCK_SIZE),
+	        "used_bytes", (json_int_t)(budget->used * PS_BLOCK_SIZE), "peak_bytes",
+	        (json_int_t)(budget->peak * PS_BLOCK_SIZE));
 }

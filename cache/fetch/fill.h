@@ -1,14 +1,15 @@
 /* The fill engine: wanted ranges of objects become transfers, transfers become answers and cached blocks.
  *
- * Single flight: each block of a file is fetched by at most one request at a time, whoever wants it. A reader is answered
- * from memory as soon as its own bytes have arrived, not when the request ends or the disk has them. Retries, deadlines,
- * memory and the number of connections are bounded here. HACKING.md pictures the states of a block.
+ * Single flight: each block of a file is fetched by at most one request at a time, whoever wants it. A reader
+ * is answered from memory as soon as its own bytes have arrived, not when the request ends or the disk has
+ * them. Retries, deadlines, memory and the number of connections are bounded here. HACKING.md pictures the
+ * states of a block.
  *
  * Ownership: files are reference-counted; a file is the engine's view of one object through one origin.
- * Threads: everything from any thread, but new and free. The engine has a timer and a few disk threads of its own.
- * Locks: engine, then file, then those of the store and the budget. No lock is held while an origin, the disk, or a
- *   caller's `done` is called.
- * Blocks: never on network or disk, but ps_fill_drain() and ps_fill_free(). */
+ * Threads: everything from any thread, but new and free. The engine has a timer and a few disk threads of its
+ * own. Locks: engine, then file, then those of the store and the budget. No lock is held while an origin, the
+ * disk, or a caller's `done` is called. Blocks: never on network or disk, but ps_fill_drain() and
+ * ps_fill_free(). */
 #ifndef PS_FETCH_FILL_H
 #define PS_FETCH_FILL_H
 
@@ -28,7 +29,8 @@ struct ps_fill_options {
 #define PS_FILL_CONNECTIONS 16
 #define PS_FILL_TIMEOUT_MS 60000
 
-/* A failed block answers at once for so long: the kernel repeats a failed read-ahead, which would double the timeout. */
+/* A failed block answers at once for so long: the kernel repeats a failed read-ahead, which would double the
+ * timeout. */
 #define PS_FILL_FAILED_MS 1000
 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret) PS_MUST_USE;
@@ -37,10 +39,10 @@ void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
 struct ps_budget *ps_fill_budget(struct ps_fill *fill);
 
-/* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the origin must
- * live until ps_fill_drain(). */
+/* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the
+ * origin must live until ps_fill_drain(). */
 int ps_fill_file_get(struct ps_fill *fill, struct ps_object *object, struct ps_origin *origin,
-	struct ps_fill_file **ret) PS_MUST_USE;
+        struct ps_fill_file **ret) PS_MUST_USE;
 void ps_fill_file_put(struct ps_fill_file *file);
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file);
 struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
@@ -51,19 +53,19 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
 /* The same for an object that somebody has open; untouched if nobody has, or nothing failed. */
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, char *ret_text, size_t cap);
 
-/* Answers now or later; see struct ps_read. read->nbytes has been cut at the end of the file and is not 0. Returns true if
- * the read had to wait (the answer may have been given all the same). */
+/* Answers now or later; see struct ps_read. read->nbytes has been cut at the end of the file and is not 0.
+ * Returns true if the read had to wait (the answer may have been given all the same). */
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
-/* A range that is wanted though nobody waits for it. Initialise once; the engine keeps a reference of the file while the
- * want is queued. extend() moves the end forward (never back) and queues what is new; cancel() takes it off the queue, and
- * afterwards its memory may go. */
+/* A range that is wanted though nobody waits for it. Initialise once; the engine keeps a reference of the
+ * file while the want is queued. extend() moves the end forward (never back) and queues what is new; cancel()
+ * takes it off the queue, and afterwards its memory may go. */
 enum ps_want_class { PS_WANT_DEMAND, PS_WANT_AHEAD, PS_WANT_WARM };
 struct ps_want {
 	struct ps_list link; /* all under the engine's lock */
 	struct ps_fill_file *file;
-	uint64_t next, end; /* blocks */
+	uint64_t next, end;  /* blocks */
 	unsigned run_blocks; /* length of one request */
 	enum ps_want_class cls;
 	bool queued, on_heap;
@@ -74,8 +76,8 @@ void ps_want_cancel(struct ps_want *want);
 /* Fetches all that is missing at the lowest priority, without an owner. */
 int ps_fill_warm(struct ps_fill_file *file);
 
-/* Forgets wants, ends transfers of this origin and waits until nothing refers to it. Readers that still wait are answered
- * ECANCELED. Blocks until transfers have ended and what arrived is written. */
+/* Forgets wants, ends transfers of this origin and waits until nothing refers to it. Readers that still wait
+ * are answered ECANCELED. Blocks until transfers have ended and what arrived is written. */
 void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 
 /* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */

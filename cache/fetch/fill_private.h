@@ -1,4 +1,5 @@
-/* What the three files of the fill engine share: fill.c (files, readers), run.c (requests), writeback.c (disk).
+/* What the files of the fill engine share: fill.c (files, the timer), read.c (readers), want.c (queues),
+ * run.c (requests), writeback.c (disk).
  *
  * A block of a file, as its slot tells. No slot: ask the object (absent, unverified, present on disk).
  *
@@ -48,9 +49,9 @@ struct ps_fill_file {
 	unsigned refs;       /* the engine's lock */
 	bool draining;       /* the engine's lock */
 
-	pthread_mutex_t lock; /* protects what follows */
-	struct ps_slot **slots; /* one pointer a block */
-	struct ps_list waiters; /* of ps_read.priv.link */
+	pthread_mutex_t lock;    /* protects what follows */
+	struct ps_slot **slots;  /* one pointer a block */
+	struct ps_list waiters;  /* of ps_read.priv.link */
 	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
 	bool changed;
 	char error[PS_ERROR_TEXT_LEN];
@@ -64,12 +65,12 @@ struct ps_fill {
 
 	pthread_mutex_t lock; /* protects what follows */
 	struct ps_list files;
-	struct ps_list wants[3]; /* by class */
+	struct ps_list wants[3];         /* by class */
 	struct ps_list running, retries; /* of ps_run */
 	struct ps_list disk_queue, held; /* of ps_slot */
 	size_t nheld, ndisk_busy;
-	unsigned active;          /* transfers at the origins */
-	uint64_t next_start_ns;   /* max_bytes_per_s */
+	unsigned active;        /* transfers at the origins */
+	uint64_t next_start_ns; /* max_bytes_per_s */
 	bool stopping;
 	pthread_cond_t disk_cond;  /* disk_queue has work, or stopping */
 	pthread_cond_t timer_cond; /* retries changed, or stopping */
@@ -87,18 +88,27 @@ struct ps_fill {
 
 /* fill.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
+
+/* read.c */
+/* Answers readers whose time is up, and finds those that wait for what nobody fetches. No lock held. */
+void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns);
 /* Answers reads chained by priv.link, each with priv.errnum or priv.segs. No lock held. */
 void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads);
 /* Below: the file's lock is held. ----------------------------------------------------------------- */
 /* Moves readers that touch blocks [first, end) and can be answered (or failed) to `ready`. */
 void ps_fill_collect(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_list *ready);
+/* Moves readers whose time is up (ETIMEDOUT), or all of them (ECANCELED), to `ready`. */
+void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready);
 bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block);
 struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state);
 void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
 
-/* run.c: no lock held */
-void ps_fill_pump(struct ps_fill *fill);
+/* want.c: no lock held */
 int ps_fill_demand(struct ps_fill_file *file, uint64_t block);
+
+/* run.c: no lock held */
+/* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */
+void ps_fill_pump(struct ps_fill *fill);
 void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
 /* Retries that are due are started; returns when the next is, or UINT64_MAX. */
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
@@ -106,7 +116,8 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
 /* writeback.c */
 int ps_writeback_start(struct ps_fill *fill);
 void ps_writeback_stop(struct ps_fill *fill);
-void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot); /* takes the engine's lock; slot holds a file ref */
+void ps_writeback_queue(
+        struct ps_fill *fill, struct ps_slot *slot); /* takes the engine's lock; slot holds a file ref */
 /* Drops the longest held block; the engine's lock is held. False if there is none. */
 bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
 void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin); /* no lock held */

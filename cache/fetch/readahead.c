@@ -4,8 +4,8 @@
 
 #define WINDOW_FIRST (4 * PS_MIB)
 #define WINDOW_MAX (128 * PS_MIB)
-/* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order; and a tar reader skips
- * members it does not want. Both are still the same stream. */
+/* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order; and a tar
+ * reader skips members it does not want. Both are still the same stream. */
 #define BEHIND (2 * PS_MIB)
 #define AHEAD_MIN (1 * PS_MIB)
 #define REQUESTS_PER_WINDOW 8
@@ -102,7 +102,8 @@ void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes,
 			want = &s->want;
 		}
 	}
-	/* The stream may have been given to another place meanwhile: then this fetches some blocks in vain. */
+	/* The stream may have been given to another place meanwhile: then this fetches some blocks in vain.
+	 */
 	if (want && from < target)
 		ps_want_extend(want, from, target, (unsigned)PS_MAX(step, 1));
 }

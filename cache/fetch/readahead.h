@@ -1,11 +1,11 @@
-/* Read-ahead of one open file: recognises sequential streams among its reads and keeps a window of wanted blocks before
- * each. Random readers get nothing they did not ask for.
+/* Read-ahead of one open file: recognises sequential streams among its reads and keeps a window of wanted
+ * blocks before each. Random readers get nothing they did not ask for.
  *
- * A stream's window starts small and doubles each time its reader had to wait, so that it comes to cover bandwidth x delay
- * of the origin and no more; it is bounded by a share of the memory budget.
+ * A stream's window starts small and doubles each time its reader had to wait, so that it comes to cover
+ * bandwidth x delay of the origin and no more; it is bounded by a share of the memory budget.
  *
- * Ownership: part of a handle. Threads: any; reads of one handle come from several at once, and a little out of order.
- * Locks: one, a leaf but for the engine's. Blocks: never. */
+ * Ownership: part of a handle. Threads: any; reads of one handle come from several at once, and a little out
+ * of order. Locks: one, a leaf but for the engine's. Blocks: never. */
 #ifndef PS_FETCH_READAHEAD_H
 #define PS_FETCH_READAHEAD_H
 
@@ -14,7 +14,7 @@
 #define PS_STREAMS 8 /* of one handle; workers that share a descriptor read at as many places */
 
 struct ps_readahead {
-	pthread_mutex_t lock; /* protects what follows */
+	pthread_mutex_t lock;      /* protects what follows */
 	struct ps_fill_file *file; /* the handle's */
 	uint64_t clock;
 	struct ps_stream {

@@ -1,5 +1,5 @@
-/* Runs: requests for contiguous missing blocks. Which want is served next, with how much memory and over how many
- * connections; attempts, backoff, and what becomes of blocks that cannot be had. */
+/* Runs: requests for contiguous missing blocks. Which want is served next, with how much memory and over how
+ * many connections; attempts, backoff, and what becomes of blocks that cannot be had. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #define BACKOFF_MAX_MS 10000
 
 struct ps_run {
-	struct ps_get get; /* first: done() gets back to the run from it */
-	struct ps_list link; /* fill->running or fill->retries; the engine's lock */
+	struct ps_get get;         /* first: done() gets back to the run from it */
+	struct ps_list link;       /* fill->running or fill->retries; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	uint64_t first;            /* block */
 	unsigned nblocks;
@@ -53,7 +53,7 @@ static void run_submit(struct ps_run *run)
 			continue;
 		}
 		run->iov[run->get.niov++] =
-			(struct iovec){.iov_base = run->bufs[i]->data + skip, .iov_len = len - skip};
+		        (struct iovec){.iov_base = run->bufs[i]->data + skip, .iov_len = len - skip};
 		skip = 0;
 	}
 	{
@@ -72,7 +72,8 @@ static void run_free(struct ps_run *run)
 	free(run);
 }
 
-/* A run over blocks [first, first + n), which nobody else has claimed; takes the buffers. The file's lock is held. */
+/* A run over blocks [first, first + n), which nobody else has claimed; takes the buffers. The file's lock is
+ * held. */
 static struct ps_run *run_claim(struct ps_fill_file *file, uint64_t first, unsigned n, struct ps_buf **bufs)
 {
 	struct ps_run *run = calloc(1, sizeof *run);
@@ -100,8 +101,8 @@ static struct ps_run *run_claim(struct ps_fill_file *file, uint64_t first, unsig
 }
 
 /* The end of the stretch of blocks from `b` that are missing, unclaimed and (for demand) still waited for. */
-static uint64_t claimable_end(struct ps_fill_file *file, uint64_t b, uint64_t end, enum ps_want_class cls,
-	uint64_t now_ns)
+static uint64_t claimable_end(
+        struct ps_fill_file *file, uint64_t b, uint64_t end, enum ps_want_class cls, uint64_t now_ns)
 {
 	for (; b < end; b++) {
 		struct ps_slot *slot = file->slots[b];
@@ -125,7 +126,8 @@ struct chunk {
 	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
 };
 
-/* Turns what of the chunk is missing into runs and starts them; the chunk's one place among the active is used up. */
+/* Turns what of the chunk is missing into runs and starts them; the chunk's one place among the active is
+ * used up. */
 static void start_chunk(struct ps_fill *fill, struct chunk *c)
 {
 	struct ps_run *runs[PS_RUN_MAX_BLOCKS];
@@ -136,8 +138,8 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
 		PS_LOCK_SCOPE(&c->file->lock);
 		for (uint64_t b = c->from; b < c->end && !c->file->changed;) {
 			uint64_t stop = claimable_end(c->file, b, c->end, c->cls, now);
-			struct ps_run *run = stop > b ? run_claim(c->file, b, (unsigned)(stop - b), c->bufs + used)
-						      : NULL;
+			struct ps_run *run =
+			        stop > b ? run_claim(c->file, b, (unsigned)(stop - b), c->bufs + used) : NULL;
 
 			if (run) {
 				used += run->nblocks;
@@ -159,14 +161,15 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
 			ps_list_append(&fill->running, &runs[i]->link);
 		if (fill->max_bytes_per_s)
 			fill->next_start_ns = PS_MAX(fill->next_start_ns, now) +
-					      nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
+			                      nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
 	}
 	for (unsigned i = 0; i < nruns; i++)
 		run_submit(runs[i]);
 	ps_fill_file_put(c->file);
 }
 
-/* Room for another transfer of this class? Demand keeps some connections to itself. The engine's lock is held. */
+/* Room for another transfer of this class? Demand keeps some connections to itself. The engine's lock is
+ * held. */
 static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 {
 	unsigned spare = cls == PS_WANT_DEMAND ? 0 : PS_MAX(1u, fill->max_connections / 8);
@@ -176,11 +179,13 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 	return fill->active < fill->max_connections - spare;
 }
 
-/* Takes memory for the head of a queue; drops held blocks for a reader that waits. The engine's lock is held. */
+/* Takes memory for the head of a queue; drops held blocks for a reader that waits. The engine's lock is held.
+ */
 static size_t take_buffers(struct ps_fill *fill, const struct ps_want *want, struct ps_buf **bufs,
-	struct ps_fill_file **ret_unref)
+        struct ps_fill_file **ret_unref)
 {
-	size_t n = PS_MIN(want->end - want->next, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
+	size_t n = PS_MIN(
+	        want->end - want->next, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
 	enum ps_budget_class cls = want->cls == PS_WANT_DEMAND ? PS_BUDGET_DEMAND : PS_BUDGET_AHEAD;
 	size_t got = ps_budget_take(fill->budget, cls, n, bufs);
 
@@ -239,86 +244,6 @@ void ps_fill_pump(struct ps_fill *fill)
 	} while (more);
 }
 
-/* Wants ------------------------------------------------------------------------------------------ */
-
-void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls)
-{
-	*want = (struct ps_want){.file = file, .cls = cls};
-	ps_list_init(&want->link);
-}
-
-void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks)
-{
-	struct ps_fill *fill = want->file->fill;
-	bool queued_now = false;
-
-	end = PS_MIN(end, ps_object_nblocks(want->file->object));
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		if (want->file->draining)
-			return;
-		want->next = PS_MAX(want->next, from);
-		want->end = PS_MAX(want->end, end);
-		want->run_blocks = run_blocks;
-		if (!want->queued && want->next < want->end) {
-			want->queued = queued_now = true;
-			want->file->refs++;
-			ps_list_append(&fill->wants[want->cls], &want->link);
-		}
-	}
-	if (queued_now)
-		ps_fill_pump(fill);
-}
-
-void ps_want_cancel(struct ps_want *want)
-{
-	struct ps_fill *fill = want->file->fill;
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		want->next = want->end = 0;
-		if (!want->queued)
-			return;
-		want->queued = false;
-		ps_list_remove(&want->link);
-	}
-	ps_fill_file_put(want->file);
-}
-
-static int queue_heap_want(struct ps_fill_file *file, uint64_t from, uint64_t end, unsigned run_blocks,
-	enum ps_want_class cls)
-{
-	struct ps_want *want = malloc(sizeof *want);
-
-	if (!want)
-		return -ENOMEM;
-	ps_want_init(want, file, cls);
-	want->next = from;
-	want->end = end;
-	want->run_blocks = run_blocks;
-	want->on_heap = want->queued = true;
-	PS_LOCK_SCOPE(&file->fill->lock);
-	if (file->draining || from >= end) {
-		free(want);
-		return 0;
-	}
-	file->refs++;
-	ps_list_append(&file->fill->wants[cls], &want->link);
-	return 0;
-}
-
-int ps_fill_demand(struct ps_fill_file *file, uint64_t block)
-{
-	return queue_heap_want(file, block, block + 1, 1, PS_WANT_DEMAND);
-}
-
-int ps_fill_warm(struct ps_fill_file *file)
-{
-	int rc = queue_heap_want(file, 0, ps_object_nblocks(file->object), 8, PS_WANT_WARM);
-
-	ps_fill_pump(file->fill);
-	return rc;
-}
-
 /* Progress --------------------------------------------------------------------------------------- */
 
 /* Bytes [0, filled) of the run are in place: readers are answered, whole blocks go to disk. */
@@ -350,7 +275,7 @@ static void run_advance(struct ps_run *run, size_t filled)
 			start += len;
 		}
 		ps_fill_collect(file, run->first + run->filled / PS_BLOCK_SIZE,
-			run->first + (filled + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE, &ready);
+		        run->first + (filled + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE, &ready);
 		run->filled = filled;
 	}
 	ps_fill_answer(file->fill, &ready);
@@ -377,7 +302,8 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
-	/* Jitter: many clients that failed together must not come back together. Not later than asked to be short of. */
+	/* Jitter: many clients that failed together must not come back together. Not later than asked to be
+	 * short of. */
 	if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise)
 		noise = (uint32_t)ps_clock_mono_ns();
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
@@ -449,7 +375,8 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 	}
 	if (err->err != ECANCELED)
 		ps_log_warning("fetch: %s: bytes %" PRIu64 "-%" PRIu64 ": %s", ps_object_url(file->object),
-			run->first * PS_BLOCK_SIZE + run->filled, run->first * PS_BLOCK_SIZE + run->nbytes - 1, err->text);
+		        run->first * PS_BLOCK_SIZE + run->filled,
+		        run->first * PS_BLOCK_SIZE + run->nbytes - 1, err->text);
 	ps_fill_answer(file->fill, &ready);
 }
 
@@ -531,8 +458,8 @@ void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 			ps_list_remove(l);
 			ps_list_append(&ended, l);
 		}
-		/* cancel() neither blocks nor calls back from here; a run cannot end under us while the lock that
-		 * done_cb() needs is held. */
+		/* cancel() neither blocks nor calls back from here; a run cannot end under us while the lock
+		 * that done_cb() needs is held. */
 		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
 			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 

@@ -1,5 +1,6 @@
-/* The disk side of the fill engine: whole blocks are written, unverified ones checked, by a few threads of their own,
- * so that neither a transfer nor a reader waits for the disk. What the disk does not take is held in memory. */
+/* The disk side of the fill engine: whole blocks are written, unverified ones checked, by a few threads of
+ * their own, so that neither a transfer nor a reader waits for the disk. What the disk does not take is held
+ * in memory. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -82,7 +83,7 @@ static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scrat
 	}
 	if (rc < 0)
 		ps_log_warning("verify: %s: block %llu is damaged on disk; fetching it again",
-			ps_object_url(file->object), (unsigned long long)block);
+		        ps_object_url(file->object), (unsigned long long)block);
 	ps_fill_answer(fill, &ready);
 	if (wanted && ps_object_block(file->object, block) == PS_BLOCK_ABSENT)
 		ps_fill_demand(file, block);

@@ -35,7 +35,8 @@ static void fixture_open(struct fixture *f, uint64_t cache_bytes)
 {
 	struct ps_error err = {0};
 	struct ps_store_options store = {.dir = f->dir, .limit_bytes = cache_bytes, .min_free_bytes = 1};
-	struct ps_fill_options fill = {.memory_bytes = 32 * PS_MIB, .max_connections = 8, .timeout_ms = TIMEOUT_MS};
+	struct ps_fill_options fill = {
+	        .memory_bytes = 32 * PS_MIB, .max_connections = 8, .timeout_ms = TIMEOUT_MS};
 	struct ps_remote remote = {.size = file_nbytes, .mtime_s = 1, .etag = "\"v1\""};
 
 	snprintf(f->dir, sizeof f->dir, "/tmp/penstock-fill-XXXXXX");
@@ -114,7 +115,8 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 
 		if (!data) {
 			assert_int_equal(segs[i].pos, at);
-			assert_int_equal(pread(segs[i].fd, buf, segs[i].nbytes, (off_t)segs[i].pos), segs[i].nbytes);
+			assert_int_equal(
+			        pread(segs[i].fd, buf, segs[i].nbytes, (off_t)segs[i].pos), segs[i].nbytes);
 			data = buf;
 		}
 		for (size_t k = 0; k < segs[i].nbytes; k++, at++)
@@ -385,20 +387,21 @@ static void drain_ends_stalled_transfers_and_their_readers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(serves_the_origins_bytes),
-		TEST(two_readers_of_a_block_cost_one_request),
-		TEST(eight_random_readers_fetch_each_block_once),
-		TEST(a_reader_is_answered_before_the_request_ends),
-		TEST(a_retry_resumes_where_the_body_broke),
-		TEST(a_refusal_is_not_retried_and_answers_at_once_for_a_second),
-		TEST(a_stalled_origin_times_out_once_and_then_fails_at_once),
-		TEST(cancel_answers_a_waiting_read),
-		TEST(a_changed_object_serves_its_old_bytes_or_estale),
-		cmocka_unit_test_setup_teardown(streams_what_the_cache_cannot_take, setup_tiny_cache, teardown),
-		TEST(sequential_reads_become_few_long_requests),
-		TEST(random_reads_fetch_only_their_blocks),
-		TEST(warming_brings_the_whole_file),
-		TEST(drain_ends_stalled_transfers_and_their_readers),
+	        TEST(serves_the_origins_bytes),
+	        TEST(two_readers_of_a_block_cost_one_request),
+	        TEST(eight_random_readers_fetch_each_block_once),
+	        TEST(a_reader_is_answered_before_the_request_ends),
+	        TEST(a_retry_resumes_where_the_body_broke),
+	        TEST(a_refusal_is_not_retried_and_answers_at_once_for_a_second),
+	        TEST(a_stalled_origin_times_out_once_and_then_fails_at_once),
+	        TEST(cancel_answers_a_waiting_read),
+	        TEST(a_changed_object_serves_its_old_bytes_or_estale),
+	        cmocka_unit_test_setup_teardown(
+	                streams_what_the_cache_cannot_take, setup_tiny_cache, teardown),
+	        TEST(sequential_reads_become_few_long_requests),
+	        TEST(random_reads_fetch_only_their_blocks),
+	        TEST(warming_brings_the_whole_file),
+	        TEST(drain_ends_stalled_transfers_and_their_readers),
 	};
 
 	return cmocka_run_group_tests_name("fill", tests, NULL, NULL);

@@ -181,11 +181,11 @@ static void pattern_close(struct ps_origin *origin)
 }
 
 static const struct ps_origin_ops pattern_ops = {
-	.name = "pattern",
-	.get = pattern_get,
-	.cancel = pattern_cancel,
-	.abort = pattern_abort,
-	.close = pattern_close,
+        .name = "pattern",
+        .get = pattern_get,
+        .cancel = pattern_cancel,
+        .abort = pattern_abort,
+        .close = pattern_close,
 };
 
 struct ps_pattern_origin *ps_pattern_origin_new(void)

@@ -1,5 +1,5 @@
-/* An origin made of arithmetic, for tests of the fetch engine: byte i of every object is ps_pattern_byte(i). It answers
- * from a thread of its own and misbehaves as told.
+/* An origin made of arithmetic, for tests of the fetch engine: byte i of every object is ps_pattern_byte(i).
+ * It answers from a thread of its own and misbehaves as told.
  *
  * Threads: settings are atomic and may change at any time. */
 #ifndef PS_TESTS_PATTERN_ORIGIN_H
@@ -12,14 +12,15 @@
 struct ps_pattern_origin {
 	struct ps_origin origin; /* first */
 	_Atomic unsigned ngets;
-	_Atomic uint64_t nbytes;       /* asked for */
-	_Atomic int fail_next;         /* so many gets fail ... */
-	_Atomic int fail_errno;        /* ... with this */
+	_Atomic uint64_t nbytes; /* asked for */
+	_Atomic int fail_next;   /* so many gets fail ... */
+	_Atomic int fail_errno;  /* ... with this */
 	_Atomic bool fail_retryable;
-	_Atomic size_t fail_after;     /* ... after so many bytes */
-	_Atomic size_t stall_after;    /* bytes of a get after which it waits for release or cancel; SIZE_MAX: never */
+	_Atomic size_t fail_after; /* ... after so many bytes */
+	_Atomic size_t
+	        stall_after; /* bytes of a get after which it waits for release or cancel; SIZE_MAX: never */
 	_Atomic bool released;
-	_Atomic uint64_t max_asked;    /* the longest range asked for */
+	_Atomic uint64_t max_asked; /* the longest range asked for */
 	void *impl;
 };
 

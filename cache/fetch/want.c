@@ -1,0 +1,82 @@
+/* Wants: what should be fetched, in three classes; queued here, turned into requests by run.c. */
+#include "fetch/fill_private.h"
+
+#include <errno.h>
+
+void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls)
+{
+	*want = (struct ps_want){.file = file, .cls = cls};
+	ps_list_init(&want->link);
+}
+
+void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks)
+{
+	struct ps_fill *fill = want->file->fill;
+	bool queued_now = false;
+
+	end = PS_MIN(end, ps_object_nblocks(want->file->object));
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		if (want->file->draining)
+			return;
+		want->next = PS_MAX(want->next, from);
+		want->end = PS_MAX(want->end, end);
+		want->run_blocks = run_blocks;
+		if (!want->queued && want->next < want->end) {
+			want->queued = queued_now = true;
+			want->file->refs++;
+			ps_list_append(&fill->wants[want->cls], &want->link);
+		}
+	}
+	if (queued_now)
+		ps_fill_pump(fill);
+}
+
+void ps_want_cancel(struct ps_want *want)
+{
+	struct ps_fill *fill = want->file->fill;
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		want->next = want->end = 0;
+		if (!want->queued)
+			return;
+		want->queued = false;
+		ps_list_remove(&want->link);
+	}
+	ps_fill_file_put(want->file);
+}
+
+static int queue_heap_want(
+        struct ps_fill_file *file, uint64_t from, uint64_t end, unsigned run_blocks, enum ps_want_class cls)
+{
+	struct ps_want *want = malloc(sizeof *want);
+
+	if (!want)
+		return -ENOMEM;
+	ps_want_init(want, file, cls);
+	want->next = from;
+	want->end = end;
+	want->run_blocks = run_blocks;
+	want->on_heap = want->queued = true;
+	PS_LOCK_SCOPE(&file->fill->lock);
+	if (file->draining || from >= end) {
+		free(want);
+		return 0;
+	}
+	file->refs++;
+	ps_list_append(&file->fill->wants[cls], &want->link);
+	return 0;
+}
+
+int ps_fill_demand(struct ps_fill_file *file, uint64_t block)
+{
+	return queue_heap_want(file, block, block + 1, 1, PS_WANT_DEMAND);
+}
+
+int ps_fill_warm(struct ps_fill_file *file)
+{
+	int rc = queue_heap_want(file, 0, ps_object_nblocks(file->object), 8, PS_WANT_WARM);
+
+	ps_fill_pump(file->fill);
+	return rc;
+}
