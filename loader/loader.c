@@ -1,0 +1,383 @@
+/* The public face: penstock.h over options, order, plan and pipeline. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "order/order.h"
+#include "pipeline/pipeline.h"
+
+struct penstock_loader {
+	pid_t pid;
+	struct ps_options options;
+	struct ps_order *order;
+	struct ps_plan *plan;
+	struct ps_pipeline *pipeline;
+	uint64_t open_ns;
+
+	/* The calling thread's (next, set_epoch). */
+	int failed;
+	struct ps_load_error why;
+	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
+
+	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
+};
+
+const char *penstock_version(void)
+{
+	return PACKAGE_VERSION;
+}
+
+/* Hands an error to the caller, control characters of outside names made visible. */
+static int give_error(struct penstock_error *error, int r, const struct ps_load_error *err)
+{
+	if (!error)
+		return r;
+	error->code = -r;
+	snprintf(error->text, sizeof(error->text), "%s", err->text[0] ? err->text : strerror(-r));
+	for (char *p = error->text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	return r;
+}
+
+static int pid_check(const struct penstock_loader *l, struct ps_load_error *err)
+{
+	if (l->pid == getpid())
+		return 0;
+	return ps_load_error_set(err, ECHILD,
+	        "this loader belongs to process %d, which forked; open a loader in this process",
+	        (int)l->pid);
+}
+
+static int pipeline_make(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_pipeline_options p = {.shards = l->options.shards.names,
+	        .rows = o->batch,
+	        .threads = o->threads,
+	        .readers = o->readers,
+	        .seed = o->seed,
+	        .epoch = o->epoch,
+	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
+	        .end = (enum penstock_end)o->end,
+	        .max_sample_nbytes = o->memory_budget / 2,
+	        .max_ragged_nbytes = o->memory_budget};
+	struct ps_memory m;
+	size_t batch_nbytes;
+	int r;
+
+	p.device = ps_device_find(o->device, err);
+	if (!p.device)
+		return -ENODEV;
+	if (!ps_batch_nbytes(l->plan, o->batch, &batch_nbytes))
+		return ps_load_error_set(
+		        err, E2BIG, "a batch of %u rows is larger than memory can be", o->batch);
+	r = ps_memory_plan(o, batch_nbytes, ps_order_nlanes(l->order), &m, err);
+	if (r < 0)
+		return r;
+	p.order = l->order;
+	p.plan = l->plan;
+	p.depth = m.depth;
+	p.buf_nbytes = m.buf_nbytes;
+	p.window_nbytes = m.window_nbytes;
+	return ps_pipeline_new(&p, &l->pipeline, err);
+}
+
+static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
+        const char *const *shards, size_t nshards, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	int r = ps_options_make(&l->options, options, shards, nshards, err);
+
+	if (r < 0)
+		return r;
+	l->order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
+	                                .nshards = (uint32_t)l->options.shards.n,
+	                                .window = o->shuffle_window,
+	                                .lanes = o->lanes,
+	                                .rank = o->rank,
+	                                .world = o->world,
+	                                .seed = o->seed},
+	        err);
+	if (!l->order)
+		return -err->err;
+	r = ps_plan_new(o, &l->plan, err);
+	return r < 0 ? r : pipeline_make(l, err);
+}
+
+int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
+        struct penstock_loader **ret_loader, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	struct penstock_loader *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return give_error(error, -ENOMEM, &err);
+	l->pid = getpid();
+	l->open_ns = ps_mono_ns();
+	r = loader_make(l, options, shards, nshards, &err);
+	if (r < 0) {
+		penstock_loader_close(l);
+		return give_error(error, r, &err);
+	}
+	*ret_loader = l;
+	return 0;
+}
+
+void penstock_loader_close(struct penstock_loader *l)
+{
+	if (!l)
+		return;
+	if (l->pid != getpid()) {
+		ps_pipeline_abandon(
+		        l->pipeline); /* its threads may have held any lock when the process forked */
+		return;
+	}
+	ps_pipeline_free(l->pipeline);
+	ps_order_free(l->order);
+	ps_plan_free(l->plan);
+	ps_options_fini(&l->options);
+	free(l);
+}
+
+/* -- Delivery -----------------------------------------------------------------------------------------------
+ */
+
+static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
+{
+	const struct ps_sample *s = b->rows[row].sample;
+
+	return ps_load_error_set(err, EBADMSG, "%.150s: sample \"%.80s\" at offset %ju: %s", s->file->path,
+	        s->key, (uintmax_t)s->offset, ps_batch_reason(b, row));
+}
+
+/* What on_error and max_bad make of a batch. */
+static int policy_apply(struct penstock_loader *l, const struct penstock_batch *b, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && b->failed != -ENOMEM)
+		return bad_sample(b, b->bad_rows[0], err);
+	for (uint32_t i = 0; i < b->nrows; i++) {
+		l->bad_run = b->rows[i].bad ? l->bad_run + 1 : 0;
+		if (l->bad_run <= o->max_bad)
+			continue;
+		bad_sample(b, i, err);
+		ps_load_error_prefix(err, "more than %u bad samples behind each other (max_bad)", o->max_bad);
+		return -EBADMSG;
+	}
+	if (b->failed)
+		*err = b->why;
+	return b->failed;
+}
+
+static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_load_error *err)
+{
+	struct penstock_batch *b;
+	int r = pid_check(l, err);
+
+	if (r < 0)
+		return r;
+	if (l->failed) {
+		*err = l->why;
+		return l->failed;
+	}
+	r = ps_pipeline_next(l->pipeline, &b, err);
+	if (r == 1) {
+		int e = policy_apply(l, b, err);
+
+		if (e == 0) {
+			*ret_batch = b;
+			atomic_fetch_add_explicit(&l->samples, b->nrows, memory_order_relaxed);
+			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&l->bad, b->nbad, memory_order_relaxed);
+			return 1;
+		}
+		ps_pipeline_release(b);
+		r = e;
+	}
+	if (r < 0 && r != -EBUSY) {
+		l->failed = r;
+		l->why = *err;
+	}
+	return r;
+}
+
+int penstock_loader_next(
+        struct penstock_loader *l, struct penstock_batch **ret_batch, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = next(l, ret_batch, &err);
+
+	return r < 0 ? give_error(error, r, &err) : r;
+}
+
+int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	const struct penstock_options *o = &l->options.o;
+	int r = pid_check(l, &err);
+
+	if (r == 0 &&
+	        (epoch == UINT64_MAX || (o->epochs && (epoch < o->epoch || epoch - o->epoch >= o->epochs))))
+		r = ps_load_error_set(&err, EINVAL,
+		        "epoch %ju: outside of the epochs that were asked for (from %ju, %ju of them)",
+		        (uintmax_t)epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	if (r == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
+		r = ps_pipeline_restart(l->pipeline, epoch, &err);
+		l->failed = r;
+		l->why = err;
+		l->bad_run = 0;
+	}
+	return r < 0 ? give_error(error, r, &err) : 0;
+}
+
+/* -- Batches ------------------------------------------------------------------------------------------------
+ */
+
+void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_info *ret_info)
+{
+	*ret_info = (struct penstock_batch_info){
+	        .epoch = b->epoch, .index = b->index, .rows = b->out_rows, .bad = b->nbad};
+}
+
+static struct penstock_tensor column(const void *data, uint32_t dtype, uint64_t rows, size_t item)
+{
+	return (struct penstock_tensor){
+	        .data = data, .dtype = dtype, .ndim = 1, .shape = {rows}, .nbytes = rows * item};
+}
+
+static struct penstock_tensor ragged(const struct penstock_batch *b, uint32_t f)
+{
+	const struct ps_ragged *g = &b->ragged[f];
+	struct penstock_tensor t = column(g->values, PENSTOCK_U8, g->offsets[b->out_rows], 1);
+
+	t.offsets = g->offsets;
+	return t;
+}
+
+static struct penstock_tensor image(const struct penstock_batch *b, uint32_t f)
+{
+	const struct ps_plan_field *field = &b->plan->fields[f];
+	const struct ps_image_spec *spec = &field->image;
+	struct penstock_tensor t = {.data = b->fixed[f],
+	        .dtype = (uint32_t)spec->dtype,
+	        .ndim = 4,
+	        .shape = {b->out_rows, 3, spec->out_height, spec->out_width},
+	        .nbytes = b->out_rows * field->row_nbytes};
+
+	if (spec->layout == PS_NHWC) {
+		t.shape[1] = spec->out_height;
+		t.shape[2] = spec->out_width;
+		t.shape[3] = 3;
+	}
+	return t;
+}
+
+static bool own_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
+{
+	if (strcmp(name, "__key__") == 0)
+		*ret_tensor = ragged(b, PS_BATCH_KEYS);
+	else if (strcmp(name, "__valid__") == 0)
+		*ret_tensor = column(b->valid, PENSTOCK_U8, b->out_rows, 1);
+	else if (strcmp(name, "__shard__") == 0)
+		*ret_tensor = column(b->shard_ids, PENSTOCK_I64, b->out_rows, sizeof(int64_t));
+	else if (strcmp(name, "__sample__") == 0)
+		*ret_tensor = column(b->sample_ids, PENSTOCK_I64, b->out_rows, sizeof(int64_t));
+	else
+		return false;
+	return true;
+}
+
+int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
+        struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int f;
+
+	if (own_field(b, name, ret_tensor))
+		return 0;
+	f = ps_plan_lookup(b->plan, name);
+	if (f < 0) {
+		ps_load_error_set(&err, ENOENT, "the batch has no field \"%.100s\"", name);
+		return give_error(error, -ENOENT, &err);
+	}
+	switch (b->plan->fields[f].kind) {
+	case PENSTOCK_IMAGE:
+		*ret_tensor = image(b, (uint32_t)f);
+		break;
+	case PENSTOCK_INT64:
+		*ret_tensor = column(b->fixed[f], PENSTOCK_I64, b->out_rows, sizeof(int64_t));
+		break;
+	case PENSTOCK_BYTES:
+		*ret_tensor = ragged(b, (uint32_t)f);
+		break;
+	}
+	return 0;
+}
+
+int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct penstock_bad *ret_bad)
+{
+	const struct ps_sample *s;
+
+	if (n >= b->nbad)
+		return -ENOENT;
+	s = b->rows[b->bad_rows[n]].sample;
+	*ret_bad = (struct penstock_bad){.row = b->bad_rows[n],
+	        .shard = s->file->path,
+	        .key = s->key,
+	        .offset = s->offset,
+	        .reason = ps_batch_reason(b, b->bad_rows[n])};
+	return 0;
+}
+
+void penstock_batch_release(struct penstock_batch *b)
+{
+	if (b && b->pid == getpid())
+		ps_pipeline_release(b);
+}
+
+/* -- Statistics ---------------------------------------------------------------------------------------------
+ */
+
+int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
+        struct penstock_error *error)
+{
+	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
+	struct ps_load_error err = {0};
+	struct ps_pipeline_stats p;
+	struct penstock_stats s = {0};
+	int r = pid_check(l, &err);
+
+	if (r < 0)
+		return give_error(error, r, &err);
+	ps_pipeline_stats(l->pipeline, &p);
+	s.samples = atomic_load_explicit(&l->samples, memory_order_relaxed);
+	s.batches = atomic_load_explicit(&l->batches, memory_order_relaxed);
+	s.bad = atomic_load_explicit(&l->bad, memory_order_relaxed);
+	s.bytes_read = p.nbytes_read;
+	s.reread = p.reread;
+	s.seconds = (double)(ps_mono_ns() - l->open_ns) / 1e9;
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		uint64_t in = p.wait_ns[i][PS_WAIT_INPUT], out = p.wait_ns[i][PS_WAIT_OUTPUT];
+		uint64_t waited = PS_MIN(in + out, p.total_ns[i]);
+
+		s.stages[i] = (struct penstock_stage){.name = names[i],
+		        .threads = i == 0   ? p.readers
+		                   : i == 1 ? p.workers
+		                            : 1,
+		        .busy = (double)(p.total_ns[i] - waited) / 1e9,
+		        .waiting_input = (double)in / 1e9,
+		        .waiting_output = (double)out / 1e9};
+	}
+	memset(ret_stats, 0, size);
+	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
+	return 0;
+}

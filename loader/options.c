@@ -1,0 +1,181 @@
+#include "config.h"
+
+#include "options.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/overflow.h"
+#include "batch/plan.h"
+#include "pipeline/cpus.h"
+#include "shard/stream.h"
+
+static const struct penstock_options defaults = {
+        .size = sizeof(struct penstock_options),
+        .field_size = sizeof(struct penstock_field),
+        .batch = 64,
+        .memory_budget = 512UL << 20,
+        .order = PENSTOCK_ORDER_WINDOW,
+        .shuffle_window = 4096,
+        .lanes = 64,
+        .world = 1,
+        .max_bad = 100,
+};
+
+void penstock_options_init(struct penstock_options *options, size_t size)
+{
+	memset(options, 0, size);
+	memcpy(options, &defaults, PS_MIN(size, sizeof(defaults)));
+	options->size = size;
+}
+
+void penstock_field_init(struct penstock_field *field, const char *name, uint32_t kind)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(224);
+
+	*field = (struct penstock_field){.name = name,
+	        .kind = kind,
+	        .image_width = spec.out_width,
+	        .image_height = spec.out_height,
+	        .dtype = (uint32_t)spec.dtype,
+	        .layout = (uint32_t)spec.layout,
+	        .crop = (uint32_t)spec.crop,
+	        .interpolation = (uint32_t)spec.interpolation,
+	        .scale_min = spec.scale_min,
+	        .scale_max = spec.scale_max,
+	        .ratio_min = spec.ratio_min,
+	        .ratio_max = spec.ratio_max,
+	        .hflip = spec.hflip_probability,
+	        .missing_value = -1};
+	memcpy(field->mean, spec.mean, sizeof(field->mean));
+	memcpy(field->std, spec.std, sizeof(field->std));
+}
+
+/* Copies the caller's fields into whole structs, or makes the default ones. */
+static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
+{
+	uint32_t n = in->fields ? in->nfields : 2;
+
+	if (n == 0 || n > PS_PLAN_MAX_FIELDS)
+		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_PLAN_MAX_FIELDS);
+	p->fields = calloc(n, sizeof(*p->fields));
+	if (!p->fields)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (!in->fields) {
+		penstock_field_init(&p->fields[0], "jpg;jpeg", PENSTOCK_IMAGE);
+		penstock_field_init(&p->fields[1], "cls", PENSTOCK_INT64);
+		p->fields[1].optional = 1;
+	}
+	for (uint32_t i = 0; i < n && in->fields; i++) {
+		penstock_field_init(&p->fields[i], NULL, PENSTOCK_IMAGE);
+		memcpy(&p->fields[i], (const char *)in->fields + i * in->field_size,
+		        PS_MIN(in->field_size, sizeof(p->fields[i])));
+	}
+	p->o.fields = p->fields;
+	p->o.nfields = n;
+	p->o.field_size = sizeof(*p->fields);
+	return 0;
+}
+
+static int range_check(
+        const char *name, uint32_t value, uint32_t least, uint32_t most, struct ps_load_error *err)
+{
+	if (value < least || value > most)
+		return ps_load_error_set(err, EINVAL, "%s %u: must be %u to %u", name, value, least, most);
+	return 0;
+}
+
+static int ranges_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	int r = range_check("batch", o->batch, 1, PS_OPTIONS_MAX_BATCH, err);
+
+	if (r == 0 && o->depth != 0)
+		r = range_check("depth", o->depth, 2, PS_OPTIONS_MAX_DEPTH, err);
+	if (r == 0)
+		r = range_check("threads", o->threads, 0, PS_OPTIONS_MAX_THREADS, err);
+	if (r == 0)
+		r = range_check("readers", o->readers, 0, PS_OPTIONS_MAX_READERS, err);
+	if (r == 0)
+		r = range_check("order", o->order, 0, PENSTOCK_ORDER_WINDOW, err);
+	if (r == 0)
+		r = range_check("end", o->end, 0, PENSTOCK_END_PAD, err);
+	if (r == 0)
+		r = range_check("on_error", o->on_error, 0, PENSTOCK_SKIP, err);
+	if (r < 0)
+		return r;
+	if (o->end != PENSTOCK_END_UNEVEN && o->world > 1)
+		return ps_load_error_set(err, EINVAL,
+		        "end drop_last and pad with world %u: the ranks' numbers of batches are not known "
+		        "before they are read; "
+		        "use uneven, and stop each epoch after a number of steps of your own",
+		        o->world);
+	if (o->epochs > UINT64_MAX - o->epoch)
+		return ps_load_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
+	return 0;
+}
+
+int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,
+        size_t nshards, struct ps_load_error *err)
+{
+	int r;
+
+	*p = (struct ps_options){.o = defaults};
+	if (in->size < offsetof(struct penstock_options, device) || in->field_size < sizeof(const char *))
+		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
+	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
+	p->o.size = sizeof(p->o);
+	r = ranges_check(&p->o, err);
+	if (r == 0)
+		r = fields_make(p, in, err);
+	for (size_t i = 0; i < nshards && r == 0; i++)
+		r = ps_list_add(&p->shards, shards[i], err);
+	if (r < 0) {
+		ps_options_fini(p);
+		return r;
+	}
+	if (p->o.threads == 0)
+		p->o.threads = PS_MIN(ps_cpus_usable(), PS_OPTIONS_MAX_THREADS);
+	if (p->o.readers == 0)
+		p->o.readers = PS_MIN(PS_MAX(p->o.threads, 2u), 8u);
+	return 0;
+}
+
+void ps_options_fini(struct ps_options *p)
+{
+	free(p->fields);
+	ps_list_fini(&p->shards);
+	*p = (struct ps_options){0};
+}
+
+#define DEPTH_AUTO 4
+#define BUF_NBYTES (1UL << 20)
+
+static uint64_t mib(uint64_t n)
+{
+	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
+}
+
+int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
+        struct ps_memory *ret_memory, struct ps_load_error *err)
+{
+	struct ps_memory m = {.depth = o->depth ? o->depth : DEPTH_AUTO};
+	uint64_t share = o->memory_budget / 8 / nlanes;
+	uint64_t batches, bufs, all;
+
+	while (!o->depth && m.depth > 2 && batch_nbytes > o->memory_budget / 2 / m.depth)
+		m.depth--;
+	m.buf_nbytes = (size_t)PS_MIN(PS_MAX(share, PS_STREAM_BUF_MIN), BUF_NBYTES);
+	if (!ps_u64_mul(batch_nbytes, m.depth, &batches) || !ps_u64_mul(m.buf_nbytes, nlanes, &bufs) ||
+	        !ps_u64_add(batches, bufs, &all))
+		return ps_load_error_set(err, E2BIG, "batches are larger than memory can be");
+	if (all > o->memory_budget)
+		return ps_load_error_set(err, E2BIG,
+		        "memory_budget of %ju MiB: %u batches of %ju MiB and %u read buffers need %ju MiB; "
+		        "raise it, or lower "
+		        "batch, depth, the image size or lanes",
+		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes), nlanes,
+		        (uintmax_t)mib(all));
+	m.window_nbytes = o->memory_budget - all;
+	*ret_memory = m;
+	return 0;
+}

@@ -1,0 +1,41 @@
+/* The public options, made whole: defaults for what an older caller's structs do not have, automatic values
+ * found, ranges checked.
+ *
+ * Ownership: ps_options owns its copies of fields, names and shards.
+ * Threads: one at a time.   Blocks: on reading list files, /proc and /sys.
+ * Errors: -EINVAL, -E2BIG, -ENOMEM or the errno of a list file; the text names the option and its range. */
+#ifndef PS_OPTIONS_H
+#define PS_OPTIONS_H
+
+#include "base/error.h"
+#include "penstock.h"
+#include "shard/list.h"
+
+#define PS_OPTIONS_MAX_BATCH 65536u
+#define PS_OPTIONS_MAX_DEPTH 64u
+#define PS_OPTIONS_MAX_THREADS 1024u
+#define PS_OPTIONS_MAX_READERS 64u
+
+struct ps_options {
+	struct penstock_options
+	        o; /* fields points to `fields`, threads and readers are found; depth may be 0 */
+	struct penstock_field *fields; /* whole structs; their names are borrowed from the caller */
+	struct ps_list shards;
+};
+
+int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,
+        size_t nshards, struct ps_load_error *err) PS_MUST_USE;
+void ps_options_fini(struct ps_options *options);
+
+/* How the memory budget is shared out. */
+struct ps_memory {
+	uint32_t depth;
+	size_t buf_nbytes;      /* of each lane's read buffer */
+	uint64_t window_nbytes; /* what is left for samples */
+};
+
+/* -E2BIG with a text that says how much is needed. */
+int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
+        struct ps_memory *ret_memory, struct ps_load_error *err) PS_MUST_USE;
+
+#endif

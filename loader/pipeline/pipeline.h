@@ -1,0 +1,73 @@
+/* The threads between shards and batches.
+ *
+ *   readers            workers                             consumer
+ *   fill blocks  ───▶  claim rows in the order of turns,   takes finished batches in order
+ *   of lanes           decode them into a batch; the last
+ *                      one of a batch finishes it
+ *
+ * Rows are claimed in the order of the epoch, under the lock, so which sample comes where does not depend on
+ * the threads; decoding is done without it. A slow row delays its own batch alone: the others go on into the
+ * next ones.
+ *
+ * Ownership: the pipeline owns batches, lanes and threads; it borrows order, shards and plan.
+ * Threads: next, restart and free one at a time; release and stats any.
+ * Locks: one, `lock`, over lanes' queues, turns, states of batches and statistics; never held over reading,
+ * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next() until
+ * a batch is finished; restart and free until reads and decodes under way are over. */
+#ifndef PS_PIPELINE_PIPELINE_H
+#define PS_PIPELINE_PIPELINE_H
+
+#include "batch/batch.h"
+#include "pipeline/lane.h"
+#include "pipeline/stage.h"
+
+struct ps_pipeline_options {
+	struct ps_order *order;
+	char *const *shards;
+	struct ps_plan *plan;
+	const struct ps_device_ops *device;
+	uint32_t rows, depth, threads, readers;
+	uint64_t seed;
+	uint64_t epoch, end_epoch; /* runs epochs [epoch, end_epoch) */
+	enum penstock_end end;
+	size_t buf_nbytes;      /* of a read */
+	uint64_t window_nbytes; /* what samples may hold */
+	uint64_t max_sample_nbytes;
+	uint64_t max_ragged_nbytes;
+};
+
+struct ps_pipeline;
+
+/* Allocates all batches and starts the threads. */
+int ps_pipeline_new(const struct ps_pipeline_options *options, struct ps_pipeline **ret_pipeline,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* Drops all that is not held and begins at an epoch. */
+int ps_pipeline_restart(struct ps_pipeline *pipeline, uint64_t epoch, struct ps_load_error *err) PS_MUST_USE;
+
+/* 1 and a batch, 0 at the end of an epoch. A batch that could not be finished comes too: batch->failed. */
+int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* True if next() would give the first batch of that epoch. */
+bool ps_pipeline_stands_at(struct ps_pipeline *pipeline, uint64_t epoch);
+
+void ps_pipeline_release(struct penstock_batch *batch);
+
+struct ps_pipeline_stats {
+	uint64_t nbytes_read;
+	uint64_t reread;
+	uint32_t readers, workers;
+	uint64_t total_ns[PENSTOCK_NSTAGES];
+	uint64_t wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
+};
+
+void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);
+
+/* NULL is allowed. */
+void ps_pipeline_free(struct ps_pipeline *pipeline);
+
+/* In a forked child: gives the batches' memory back; threads, locks and what they guard are left alone. */
+void ps_pipeline_abandon(struct ps_pipeline *pipeline);
+
+#endif

@@ -1,0 +1,60 @@
+/* Who waits for whom: the time that a stage's threads wait, and what for.
+ *
+ * Threads and locks: guarded by the pipeline's lock, as the waiting itself is. */
+#ifndef PS_PIPELINE_STAGE_H
+#define PS_PIPELINE_STAGE_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+
+enum ps_wait {
+	PS_WAIT_INPUT,  /* for what the stage needs */
+	PS_WAIT_OUTPUT, /* for room for what it made */
+	PS_NWAITS,
+};
+
+struct ps_stage {
+	uint32_t nthreads;
+	uint64_t start_ns;         /* when they began */
+	uint64_t ns[PS_NWAITS];    /* of waits that are over */
+	uint32_t now[PS_NWAITS];   /* threads that wait now ... */
+	uint64_t since[PS_NWAITS]; /* ... and the sum of the times they began at */
+	uint64_t before_ns;        /* thread time of earlier runs of the stage */
+};
+
+static inline uint64_t ps_mono_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Waits on the condition once, and counts it. */
+static inline void ps_stage_wait(
+        struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+	uint64_t start = ps_mono_ns();
+
+	stage->now[why]++;
+	stage->since[why] += start;
+	pthread_cond_wait(cond, lock);
+	stage->now[why]--;
+	stage->since[why] -= start;
+	stage->ns[why] += ps_mono_ns() - start;
+}
+
+/* Time spent in one kind of wait until `now`. */
+static inline uint64_t ps_stage_waited(const struct ps_stage *stage, enum ps_wait why, uint64_t now)
+{
+	return stage->ns[why] + stage->now[why] * now - stage->since[why];
+}
+
+/* Time of all threads until `now`. */
+static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now)
+{
+	return stage->before_ns + stage->nthreads * (now - stage->start_ns);
+}
+
+#endif

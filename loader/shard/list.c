@@ -1,0 +1,459 @@
+#include "config.h"
+
+#include "shard/list.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ps_autolist __attribute__((cleanup(ps_list_fini)))
+
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+void ps_list_fini(struct ps_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		free(list->names[i]);
+	free(list->names);
+	*list = (struct ps_list){0};
+}
+
+/* Shortens the list to its first n names. */
+static void list_cut(struct ps_list *list, size_t n)
+{
+	while (list->n > n) {
+		char *name = list->names[--list->n];
+		list->nbytes -= strlen(name) + 1;
+		free(name);
+	}
+}
+
+/* Takes `name`, which has `len` bytes; frees it on error. */
+static int list_take(struct ps_list *list, char *name, size_t len, struct ps_load_error *err)
+{
+	ps_autofree char *owned = name;
+
+	if (!owned)
+		return ps_load_error_set(err, ENOMEM, "shard list: out of memory");
+	if (list->n >= PS_LIST_MAX_NAMES || list->nbytes + len + 1 > PS_LIST_MAX_BYTES)
+		return ps_load_error_set(err, E2BIG, "shard list: more than %d names or %lu bytes of names",
+		        PS_LIST_MAX_NAMES, PS_LIST_MAX_BYTES);
+	if (list->n == list->cap) {
+		size_t cap = list->cap ? list->cap * 2 : 16;
+		char **names = reallocarray(list->names, cap, sizeof(*names));
+
+		if (!names)
+			return ps_load_error_set(err, ENOMEM, "shard list: out of memory");
+		list->names = names;
+		list->cap = cap;
+	}
+	list->names[list->n++] = ps_steal_ptr(&owned);
+	list->nbytes += len + 1;
+	return 0;
+}
+
+int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err)
+{
+	return list_take(list, strndup(name, len), len, err);
+}
+
+/* -- Ranges -------------------------------------------------------------------------------------------------
+ */
+
+struct number {
+	int64_t value;
+	int width;   /* with the sign */
+	bool padded; /* has a leading zero that asks for padding */
+};
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* Reads -?[0-9]+ at *p, at most 18 digits, so that no sum below overflows. */
+static bool number_parse(const char **p, const char *end, struct number *ret_number)
+{
+	const char *s = *p;
+	bool negative = s < end && *s == '-';
+	const char *digits = s + negative;
+	const char *q = digits;
+	int64_t v = 0;
+
+	while (q < end && is_digit(*q) && q - digits < 18)
+		v = v * 10 + (*q++ - '0');
+	if (q == digits || (q < end && is_digit(*q)))
+		return false;
+	*ret_number = (struct number){.value = negative ? -v : v,
+	        .width = (int)(q - s),
+	        .padded = *digits == '0' && q - digits > 1};
+	*p = q;
+	return true;
+}
+
+static bool dots_parse(const char **p, const char *end)
+{
+	if (end - *p < 2 || (*p)[0] != '.' || (*p)[1] != '.')
+		return false;
+	*p += 2;
+	return true;
+}
+
+/* Reads the optional "..STEP" and wants to be at the end then. A step's sign says nothing; 0 counts as 1. */
+static bool step_parse(const char *p, const char *end, int64_t *ret_step)
+{
+	struct number step = {.value = 1};
+
+	if (p != end && (!dots_parse(&p, end) || !number_parse(&p, end, &step) || p != end))
+		return false;
+	if (step.value < 0)
+		step.value = -step.value;
+	*ret_step = step.value ? step.value : 1;
+	return true;
+}
+
+/* 1 and the names if `s` is a range of integers, 0 if it is not, -errno. */
+static int int_range(struct ps_list *list, const char *s, const char *end, struct ps_load_error *err)
+{
+	struct number from, to;
+	int64_t step;
+	int width = 0;
+
+	if (!number_parse(&s, end, &from) || !dots_parse(&s, end) || !number_parse(&s, end, &to) ||
+	        !step_parse(s, end, &step))
+		return 0;
+	if (from.padded || to.padded)
+		width = PS_MAX(from.width, to.width);
+	for (int64_t v = from.value; from.value < to.value ? v <= to.value : v >= to.value;
+	        v += from.value < to.value ? step : -step) {
+		char text[64];
+		int len = snprintf(text, sizeof(text), "%0*" PRId64, width, v);
+		int r = ps_list_push(list, text, (size_t)len, err);
+
+		if (r < 0)
+			return r;
+	}
+	return 1;
+}
+
+static int letter_index(char c)
+{
+	const char *p = c ? strchr(letters, c) : NULL;
+
+	return p ? (int)(p - letters) : -1;
+}
+
+/* 1 and the names if `s` is a range of letters (A to Z, then a to z), 0 if it is not, -errno. */
+static int char_range(struct ps_list *list, const char *s, const char *end, struct ps_load_error *err)
+{
+	int from = s < end ? letter_index(*s++) : -1;
+	int to;
+	int64_t step;
+
+	if (from < 0 || !dots_parse(&s, end) || s == end)
+		return 0;
+	to = letter_index(*s++);
+	if (to < 0 || !step_parse(s, end, &step))
+		return 0;
+	for (int64_t i = from; from < to ? i <= to : i >= to; i += from < to ? step : -step) {
+		int r = ps_list_push(list, &letters[i], 1, err);
+
+		if (r < 0)
+			return r;
+	}
+	return 1;
+}
+
+/* -- Patterns -----------------------------------------------------------------------------------------------
+ */
+
+static int pattern_expand(
+        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err);
+
+static int unbalanced(const char *p, const char *end, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EINVAL,
+	        "%.*s: unbalanced braces; write \\{ for a brace that is part of the name",
+	        (int)PS_MIN(end - p, 200), p);
+}
+
+/* 1 and the names if [p, end) has a comma outside of inner braces, 0 if not, -errno. */
+static int alternatives(
+        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+{
+	const char *start = p;
+	int level = 0;
+	bool any = false;
+
+	for (const char *q = p; q <= end; q++) {
+		if (q < end && *q == '\\') {
+			q++;
+			continue;
+		}
+		if (q < end && *q == '{')
+			level++;
+		else if (q < end && *q == '}')
+			level--;
+		if ((q == end && any) || (q < end && *q == ',' && level == 0)) {
+			int r = pattern_expand(list, start, q, depth + 1, err);
+
+			if (r < 0)
+				return r;
+			any = true;
+			start = q + 1;
+		}
+	}
+	if (any && start <= end) { /* the last character was escaped: the loop stepped over the end */
+		int r = pattern_expand(list, start, end, depth + 1, err);
+
+		if (r < 0)
+			return r;
+	}
+	return any;
+}
+
+/* What the group between two braces stands for. */
+static int group_expand(
+        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+{
+	ps_autolist struct ps_list inner = {0};
+	int r;
+
+	if (depth >= PS_LIST_MAX_DEPTH)
+		return ps_load_error_set(err, EINVAL, "braces nest deeper than %d", PS_LIST_MAX_DEPTH);
+	r = int_range(list, p, end, err);
+	if (r == 0)
+		r = char_range(list, p, end, err);
+	if (r == 0)
+		r = alternatives(list, p, end, depth, err);
+	if (r != 0)
+		return PS_MIN(r, 0);
+
+	/* Neither a range nor alternatives: the braces stay. */
+	r = pattern_expand(&inner, p, end, depth + 1, err);
+	for (size_t i = 0; i < inner.n && r == 0; i++) {
+		char *name;
+		int len = asprintf(&name, "{%s}", inner.names[i]);
+
+		r = list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+	}
+	return r;
+}
+
+/* names := names x items, the items varying fastest. */
+static int product(struct ps_list *names, const struct ps_list *items, struct ps_load_error *err)
+{
+	ps_autolist struct ps_list out = {0};
+	struct ps_list old;
+
+	for (size_t i = 0; i < names->n; i++) {
+		for (size_t j = 0; j < items->n; j++) {
+			char *name;
+			int len = asprintf(&name, "%s%s", names->names[i], items->names[j]);
+			int r = list_take(&out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+
+			if (r < 0)
+				return r;
+		}
+	}
+	old = *names;
+	*names = out;
+	out = old;
+	return 0;
+}
+
+static int product_literal(struct ps_list *names, const char *p, const char *end, struct ps_load_error *err)
+{
+	ps_autolist struct ps_list one = {0};
+	int r;
+
+	if (p >= end)
+		return 0;
+	r = ps_list_push(&one, p, (size_t)(end - p), err);
+	return r < 0 ? r : product(names, &one, err);
+}
+
+static int product_group(
+        struct ps_list *names, const char *p, const char *end, int depth, struct ps_load_error *err)
+{
+	ps_autolist struct ps_list items = {0};
+	int r = group_expand(&items, p, end, depth, err);
+
+	return r < 0 ? r : product(names, &items, err);
+}
+
+/* Appends the expansion of [p, end), with its backslashes still there. */
+static int pattern_expand(
+        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+{
+	ps_autolist struct ps_list names = {0};
+	const char *start = p;
+	int level = 0;
+	int r = ps_list_push(&names, "", 0, err);
+
+	for (const char *q = p; q < end && r == 0; q++) {
+		if (*q == '\\') {
+			q++;
+		} else if (*q == '{') {
+			if (level++ == 0) {
+				r = product_literal(&names, start, q, err);
+				start = q;
+			}
+		} else if (*q == '}') {
+			if (--level < 0)
+				return unbalanced(p, end, err);
+			if (level == 0) {
+				r = product_group(&names, start + 1, q, depth, err);
+				start = q + 1;
+			}
+		}
+	}
+	if (r == 0 && level != 0)
+		return unbalanced(p, end, err);
+	if (r == 0)
+		r = product_literal(&names, start, end, err);
+	for (size_t i = 0; i < names.n && r == 0; i++) {
+		char *name = ps_steal_ptr(&names.names[i]);
+
+		r = list_take(list, name, strlen(name), err);
+	}
+	return r;
+}
+
+/* Takes each backslash off the character behind it; one at the very end stays. */
+static size_t unescape(char *s)
+{
+	char *out = s;
+
+	for (char *p = s; *p; p++) {
+		if (*p == '\\' && p[1])
+			p++;
+		*out++ = *p;
+	}
+	*out = 0;
+	return (size_t)(out - s);
+}
+
+int ps_list_add_braces(struct ps_list *list, const char *pattern, size_t len, struct ps_load_error *err)
+{
+	size_t before = list->n;
+	int r;
+
+	if (len > PS_LIST_MAX_PATTERN)
+		return ps_load_error_set(err, E2BIG, "%.60s...: a shard pattern of more than %lu bytes",
+		        pattern, PS_LIST_MAX_PATTERN);
+	if (memchr(pattern, 0, len))
+		return ps_load_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
+	r = pattern_expand(list, pattern, pattern + len, 0, err);
+	if (r < 0) {
+		list_cut(list, before);
+		return r;
+	}
+	for (size_t i = before; i < list->n; i++) {
+		size_t old = strlen(list->names[i]);
+
+		list->nbytes -= old - unescape(list->names[i]);
+		if (!*list->names[i]) {
+			list_cut(list, before);
+			return ps_load_error_set(
+			        err, EINVAL, "%.*s: an empty shard name", (int)PS_MIN(len, 200), pattern);
+		}
+	}
+	return 0;
+}
+
+/* -- Files --------------------------------------------------------------------------------------------------
+ */
+
+int ps_list_add_text(
+        struct ps_list *list, const char *text, size_t len, const char *name, struct ps_load_error *err)
+{
+	size_t before = list->n;
+	const char *end = text + len;
+	size_t line_no = 0;
+
+	for (const char *line = text; line < end;) {
+		const char *nl = memchr(line, '\n', (size_t)(end - line));
+		const char *next = nl ? nl + 1 : end;
+		const char *stop = nl ? nl : end;
+		int r = 0;
+
+		line_no++;
+		while (line < stop && (*line == ' ' || *line == '\t'))
+			line++;
+		while (stop > line && (stop[-1] == ' ' || stop[-1] == '\t' || stop[-1] == '\r'))
+			stop--;
+		if (line < stop && *line != '#')
+			r = ps_list_add_braces(list, line, (size_t)(stop - line), err);
+		if (r < 0) {
+			list_cut(list, before);
+			return ps_load_error_prefix(err, "%s:%zu", name, line_no);
+		}
+		line = next;
+	}
+	return 0;
+}
+
+static int list_file(struct ps_list *list, const char *path, struct ps_load_error *err)
+{
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ps_autofree char *text = NULL;
+	size_t len = 0, cap = 0;
+	size_t before = list->n;
+	int r;
+
+	if (fd < 0)
+		return ps_load_error_set(
+		        err, errno, "%s: cannot open the list of shards: %s", path, strerror(errno));
+	for (;;) {
+		ssize_t got;
+
+		if (len == cap) {
+			char *bigger = cap < PS_LIST_MAX_FILE ? realloc(text, cap ? cap * 2 : 65536) : NULL;
+
+			if (!bigger)
+				return ps_load_error_set(err, cap < PS_LIST_MAX_FILE ? ENOMEM : E2BIG,
+				        "%s: a list of more than %zu bytes does not fit", path, cap);
+			text = bigger;
+			cap = cap ? cap * 2 : 65536;
+		}
+		got = read(fd, text + len, cap - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return ps_load_error_set(
+			        err, errno, "%s: cannot read the list of shards: %s", path, strerror(errno));
+		if (got == 0)
+			break;
+		len += (size_t)got;
+	}
+	r = ps_list_add_text(list, text, len, path, err);
+	if (r == 0 && list->n == before)
+		return ps_load_error_set(err, EINVAL, "%s: the list names no shard", path);
+	return r;
+}
+
+int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error *err)
+{
+	size_t before = list->n;
+
+	if (*pattern == '@')
+		return list_file(list, pattern + 1, err);
+	for (const char *p = pattern;;) {
+		const char *next = strstr(p, "::");
+		int r = ps_list_add_braces(list, p, next ? (size_t)(next - p) : strlen(p), err);
+
+		if (r < 0) {
+			list_cut(list, before);
+			return r;
+		}
+		if (!next)
+			return 0;
+		p = next + 2;
+	}
+}

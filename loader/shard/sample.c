@@ -1,0 +1,116 @@
+#include "config.h"
+
+#include "shard/sample.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* __NAME__ alone, or as the first folder. */
+static bool is_meta(const char *name, size_t len)
+{
+	const char *slash = memchr(name, '/', len);
+	size_t first = slash ? (size_t)(slash - name) : len;
+
+	return first >= 4 && memcmp(name, "__", 2) == 0 && memcmp(name + first - 2, "__", 2) == 0;
+}
+
+/* WebDataset cuts at ^((?:.*<slash>|)[^.]+)[.]([^/]*)$: the key ends at the first dot that has something else
+ * in front of it in its component; a component that begins with a dot borrows from the one before it, if that
+ * has no dot. We try the starts of components from the last to the first, as the expression does. */
+bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts)
+{
+	size_t start = len;
+
+	if (is_meta(name, len))
+		return false;
+	do {
+		const char *dot;
+
+		do
+			start--;
+		while (start > 0 && start <= len && name[start - 1] != '/');
+		if (start > len)
+			return false;
+		dot = memchr(name + start, '.', len - start);
+		if (!dot)
+			continue;
+		if (memchr(dot, '/', (size_t)(name + len - dot)))
+			return false;
+		if (dot > name + start) {
+			ret_parts->key_len = (size_t)(dot - name);
+			ret_parts->suffix = dot + 1;
+			ret_parts->suffix_len = len - ret_parts->key_len - 1;
+			return true;
+		}
+	} while (start > 0);
+	return false;
+}
+
+struct ps_shard_file *ps_shard_file_ref(struct ps_shard_file *file)
+{
+	atomic_fetch_add_explicit(&file->refs, 1, memory_order_relaxed);
+	return file;
+}
+
+void ps_shard_file_unref(struct ps_shard_file *file)
+{
+	/* acq_rel: whoever frees it sees all that others did with it */
+	if (!file || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file);
+}
+
+struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, size_t len)
+{
+	for (uint32_t i = 0; i < s->nfields; i++) {
+		const char *have = s->fields[i].suffix;
+
+		if (strlen(have) == len && memcmp(have, suffix, len) == 0)
+			return &s->fields[i];
+	}
+	return NULL;
+}
+
+int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+{
+	ps_autofree uint8_t *data = NULL;
+	size_t got = 0;
+
+	if (f->data || f->size == 0)
+		return 0;
+	if (f->size > SIZE_MAX || !(data = malloc((size_t)f->size)))
+		return ps_load_error_set(
+		        err, ENOMEM, "no memory for a field of %ju bytes", (uintmax_t)f->size);
+	while (got < f->size) {
+		ssize_t n = pread(s->file->fd, data + got, (size_t)f->size - got, (off_t)(f->offset + got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ps_load_error_set(
+			        err, errno, "cannot read field %s again: %s", f->suffix, strerror(errno));
+		if (n == 0)
+			return ps_load_error_set(err, EBADMSG, "the shard became shorter while it was read");
+		got += (size_t)n;
+	}
+	if (s->budget)
+		ps_budget_force(s->budget, f->size);
+	f->data = ps_steal_ptr(&data);
+	return 0;
+}
+
+void ps_sample_free(struct ps_sample *s)
+{
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < s->nfields; i++) {
+		if (s->fields[i].data && s->budget)
+			ps_budget_give(s->budget, s->fields[i].size);
+		free(s->fields[i].data);
+	}
+	ps_shard_file_unref(s->file);
+	free(s->reason);
+	free(s);
+}

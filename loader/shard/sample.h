@@ -1,0 +1,77 @@
+/* Samples: the members of a tar that share a key, grouped as WebDataset groups them.
+ *
+ * A member's key is its path up to the first dot of its last component, its suffix what follows that dot in
+ * lower case. Members without such a dot, and those whose path begins with a component __LIKE_THIS__, belong
+ * to no sample. Members of one key that stand behind each other are a sample; a key that comes back later is
+ * another sample.
+ *
+ * Ownership: a sample owns its memory and a reference to its file; free it on any thread.
+ * Threads: one at a time for one sample; any for different ones.
+ * Errors: a damaged sample is not an error here: it is a sample with bad != 0 and a reason. */
+#ifndef PS_SHARD_SAMPLE_H
+#define PS_SHARD_SAMPLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "shard/budget.h"
+
+#define PS_SAMPLE_MAX_FIELDS 1024 /* a sample with more is bad */
+
+/* Where a member's name is cut. Both point into the name; the suffix is not lowered yet. */
+struct ps_name_parts {
+	size_t key_len;
+	const char *suffix;
+	size_t suffix_len;
+};
+
+/* False if the member belongs to no sample. */
+bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts);
+
+/* A shard's file as long as somebody needs it. */
+struct ps_shard_file {
+	_Atomic uint32_t refs;
+	int fd;           /* for pread, -1 if the file can only be read once */
+	uint32_t shard;   /* its place in the list of shards */
+	const char *path; /* borrowed from that list */
+};
+
+struct ps_shard_file *ps_shard_file_ref(struct ps_shard_file *file);
+void ps_shard_file_unref(struct ps_shard_file *file); /* NULL is allowed */
+
+struct ps_sample_field {
+	const char *suffix; /* lower case, ends with a zero */
+	uint64_t offset;    /* of its data in the tar */
+	uint64_t size;
+	uint8_t *data; /* NULL: not held; read it with ps_sample_load() */
+};
+
+struct ps_sample {
+	struct ps_shard_file *file;
+	struct ps_budget *budget; /* of what the fields hold, NULL: not counted */
+	uint64_t ordinal;         /* the nth sample of its shard, from 0 */
+	uint64_t offset;          /* of its first header */
+	uint64_t wanted_nbytes;   /* of the fields that were asked for, held or not */
+	const char *key;
+	char *reason; /* why it is bad; with bad 0 NULL */
+	uint32_t key_len;
+	int bad; /* errno, positive; 0: sound */
+	uint32_t nfields;
+	struct ps_sample_field fields[];
+};
+
+/* The field of that suffix, or NULL. */
+struct ps_sample_field *ps_sample_find(struct ps_sample *sample, const char *suffix, size_t len);
+
+/* Reads a field that is not held. -EBADMSG: the file has become shorter. Blocks on the disk. */
+int ps_sample_load(
+        struct ps_sample *sample, struct ps_sample_field *field, struct ps_load_error *err) PS_MUST_USE;
+
+/* NULL is allowed. */
+void ps_sample_free(struct ps_sample *sample);
+
+#endif

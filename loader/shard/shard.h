@@ -1,0 +1,41 @@
+/* One shard, read as samples, front to back.
+ *
+ * Ownership: a reader belongs to its creator; samples belong to the caller. The path is borrowed until the
+ * last sample is gone. Threads: one at a time; samples may be freed elsewhere.   Locks: none. Errors: what is
+ * wrong with a shard comes as a bad sample, in its place, and ends the shard if nothing behind it can be
+ * trusted: a sample is whole or bad, never shorter than it was written. Only -ENOMEM and -ECANCELED are
+ * errors. Blocks: as the stream does. */
+#ifndef PS_SHARD_SHARD_H
+#define PS_SHARD_SHARD_H
+
+#include "shard/sample.h"
+#include "shard/stream.h"
+
+struct ps_shard_options {
+	struct ps_stream_options stream;
+	/* Which fields' bytes the samples shall hold; NULL: all. Called on the reading thread. */
+	bool (*wants)(void *ctx, const char *suffix, size_t len);
+	void *wants_ctx;
+	/* Memory for held bytes. Past it, fields of files that can be read again are left in the file; NULL:
+	 * no limit. */
+	struct ps_budget *budget;
+	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
+	bool never_hold;            /* for listing: no bytes at all */
+};
+
+struct ps_shard;
+
+/* NULL: out of memory. Opens the file at the first ps_shard_next(). */
+struct ps_shard *ps_shard_new(
+        const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_load_error *err);
+
+/* The same over a stream that the reader then owns; for tests and fuzzing. */
+struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_shard_options *options);
+
+/* 1 and the next sample, 0 at the end of the shard. */
+int ps_shard_next(
+        struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
+
+void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
+
+#endif

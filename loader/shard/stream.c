@@ -1,0 +1,254 @@
+#include "config.h"
+
+#include "shard/stream.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* Ends of large fields are read straight into their place from this size on; less is not worth a call. */
+#define DIRECT_READ_MIN (128UL << 10)
+
+struct ps_stream {
+	int fd;        /* -1: memory */
+	bool seekable; /* an ordinary file: pread works, its size is known */
+	bool eof;
+	uint64_t size;   /* seekable only, when it was opened */
+	uint64_t offset; /* of buf[beg] in the file */
+	uint8_t *buf;    /* with fd -1: the caller's memory */
+	size_t cap, beg, end;
+	struct ps_stream_options options;
+};
+
+static uint64_t clock_ns(clockid_t id)
+{
+	struct timespec ts;
+
+	clock_gettime(id, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static bool stopped(const struct ps_stream *s)
+{
+	return s->options.stop && atomic_load_explicit(s->options.stop, memory_order_relaxed);
+}
+
+/* Waits until a pipe has something to say or the stop flag is raised. */
+static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
+{
+	struct pollfd fds[2] = {
+	        {.fd = s->fd, .events = POLLIN}, {.fd = s->options.wake_fd, .events = POLLIN}};
+
+	while (!stopped(s)) {
+		int n = poll(fds, 2, -1);
+
+		if (n < 0 && errno != EINTR)
+			return ps_load_error_set(err, errno, "cannot wait for data: %s", strerror(errno));
+		if (n > 0 && fds[0].revents)
+			return 0;
+	}
+	return -ECANCELED;
+}
+
+/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. */
+static int read_some(
+        struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
+{
+	struct ps_stream_meter *m = s->options.meter;
+	uint64_t wall = 0, cpu = 0;
+	ssize_t got;
+
+	if (m) {
+		wall = clock_ns(CLOCK_MONOTONIC);
+		cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	}
+	for (;;) {
+		if (stopped(s))
+			return -ECANCELED;
+		if (!s->seekable) {
+			int r = pipe_wait(s, err);
+
+			if (r < 0)
+				return r;
+		}
+		got = s->seekable ? pread(s->fd, dst, n, (off_t)at) : read(s->fd, dst, n);
+		if (got >= 0)
+			break;
+		if (errno != EINTR && errno != EAGAIN)
+			return ps_load_error_set(
+			        err, errno, "cannot read at offset %ju: %s", (uintmax_t)at, strerror(errno));
+	}
+	if (m) {
+		wall = clock_ns(CLOCK_MONOTONIC) - wall;
+		cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+		m->nbytes += (size_t)got;
+		m->read_ns += wall;
+		m->wait_ns += wall > cpu ? wall - cpu : 0;
+	}
+	*ret_got = (size_t)got;
+	return 0;
+}
+
+int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
+        struct ps_load_error *err)
+{
+	/* Not blocking, so that a pipe nobody writes to yet cannot hold us where no stop flag reaches. */
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct ps_stream *s;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return ps_load_error_set(err, errno, "cannot open: %s", strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		return ps_load_error_set(err, EISDIR, "is a folder, not a tar file");
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	s->options = *options;
+	s->cap = PS_MIN(PS_MAX(options->buf_nbytes, PS_STREAM_BUF_MIN), PS_STREAM_BUF_MAX);
+	s->seekable = S_ISREG(st.st_mode);
+	s->size = s->seekable ? (uint64_t)st.st_size : 0;
+	s->buf = malloc(s->cap);
+	if (!s->buf) {
+		free(s);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	if (s->seekable)
+		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	s->fd = ps_steal_fd(&fd);
+	*ret_stream = s;
+	return 0;
+}
+
+struct ps_stream *ps_stream_mem(const void *data, size_t nbytes)
+{
+	struct ps_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->fd = -1;
+	s->eof = true;
+	s->buf = (uint8_t *)(uintptr_t)data; /* never written to: there is nothing more to read */
+	s->cap = s->end = nbytes;
+	s->options.wake_fd = -1;
+	return s;
+}
+
+void ps_stream_free(struct ps_stream *s)
+{
+	if (!s)
+		return;
+	if (s->fd >= 0) {
+		close(s->fd);
+		free(s->buf);
+	}
+	free(s);
+}
+
+int ps_stream_peek(
+        struct ps_stream *s, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+{
+	assert(n <= PS_STREAM_BUF_MIN);
+	if (s->end - s->beg < n && !s->eof) {
+		memmove(s->buf, s->buf + s->beg, s->end - s->beg);
+		s->end -= s->beg;
+		s->beg = 0;
+	}
+	while (s->end - s->beg < n && !s->eof) {
+		size_t got;
+		int r = read_some(
+		        s, s->buf + s->end, s->cap - s->end, s->offset + (s->end - s->beg), &got, err);
+
+		if (r < 0)
+			return r;
+		s->eof = got == 0;
+		s->end += got;
+	}
+	*ret_p = s->buf + s->beg;
+	*ret_n = PS_MIN(n, s->end - s->beg);
+	return 0;
+}
+
+void ps_stream_take(struct ps_stream *s, size_t n)
+{
+	assert(n <= s->end - s->beg);
+	s->beg += n;
+	s->offset += n;
+}
+
+int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_error *err)
+{
+	uint8_t *out = dst;
+
+	while (n > 0) {
+		size_t have = PS_MIN(n, s->end - s->beg);
+		size_t got;
+		int r;
+
+		if (have > 0) {
+			memcpy(out, s->buf + s->beg, have);
+			ps_stream_take(s, have);
+			out += have;
+			n -= have;
+			continue;
+		}
+		if (s->eof)
+			return -ENODATA;
+		if (n >= DIRECT_READ_MIN) {
+			r = read_some(s, out, n, s->offset, &got, err);
+			if (r < 0)
+				return r;
+			s->eof = got == 0;
+			s->offset += got;
+			out += got;
+			n -= got;
+		} else {
+			const uint8_t *p;
+
+			r = ps_stream_peek(s, 1, &p, &got, err);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
+{
+	while (n > 0) {
+		size_t have = (size_t)PS_MIN(n, (uint64_t)(s->end - s->beg));
+		const uint8_t *p;
+		int r;
+
+		ps_stream_take(s, have);
+		n -= have;
+		if (n == 0)
+			break;
+		if (s->eof)
+			return -ENODATA;
+		if (s->seekable && n >= s->cap) {
+			if (s->offset > s->size || n > s->size - s->offset)
+				return -ENODATA;
+			s->offset += n; /* the buffer is empty here: the next read starts there */
+			return 0;
+		}
+		r = ps_stream_peek(s, 1, &p, &have, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+uint64_t ps_stream_offset(const struct ps_stream *s)
+{
+	return s->offset;
+}
+
+int ps_stream_fd(const struct ps_stream *s)
+{
+	return s->seekable ? s->fd : -1;
+}

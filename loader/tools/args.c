@@ -1,0 +1,124 @@
+#include "config.h"
+
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+void ps_complain(const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "penstock-loader: %s\n", text);
+}
+
+void ps_help_print(const char *usage, const struct ps_option_help *options, size_t n, const char *examples)
+{
+	printf("%s\nOptions:\n", usage);
+	for (size_t i = 0; i < n; i++)
+		printf("  %-24s %s\n", options[i].name, options[i].text);
+	printf("  %-24s %s\n\n%s", "--help", "print this text", examples);
+}
+
+static bool number_parse(const char *text, char **ret_end, uint64_t *ret_value)
+{
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	*ret_value = strtoull(text, ret_end, 10);
+	return errno == 0;
+}
+
+bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret_value)
+{
+	uint64_t v;
+	char *end;
+
+	if (!number_parse(text, &end, &v) || *end || v < least || v > most) {
+		ps_complain("%s %s: must be a number from %ju to %ju", option, text, (uintmax_t)least,
+		        (uintmax_t)most);
+		return false;
+	}
+	*ret_value = v;
+	return true;
+}
+
+bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
+{
+	static const char units[] = "KMGT";
+	uint64_t v;
+	char *end;
+
+	if (number_parse(text, &end, &v)) {
+		const char *unit = *end ? strchr(units, *end) : NULL;
+		unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+
+		if ((unit ? end[1] == 0 : *end == 0) && v <= UINT64_MAX >> shift) {
+			*ret_value = v << shift;
+			return true;
+		}
+	}
+	ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
+	return false;
+}
+
+bool ps_arg_choice(
+        const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place)
+{
+	char all[256] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(names[i], text) == 0) {
+			*ret_place = (uint32_t)i;
+			return true;
+		}
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? "|" : "", names[i]);
+	}
+	ps_complain("%s %s: must be %s", option, text, all);
+	return false;
+}
+
+/* Length of the UTF-8 character at p, 0 if it is none. Surrogates and overlong forms are none. */
+static int utf8_len(const unsigned char *p)
+{
+	int n = p[0] < 0x80                   ? 1
+	        : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+	        : (p[0] & 0xf0) == 0xe0       ? 3
+	        : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+	                                      : 0;
+
+	for (int i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
+	        (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+void ps_json_print(FILE *out, const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	putc('"', out);
+	while (*p) {
+		int n = utf8_len(p);
+
+		if (*p == '"' || *p == '\\')
+			fprintf(out, "\\%c", *p++);
+		else if (*p < 0x20 || *p == 0x7f)
+			fprintf(out, "\\u%04x", *p++);
+		else if (n == 0)
+			fprintf(out, "\\udc%02x", *p++);
+		else
+			for (; n > 0; n--)
+				putc(*p++, out);
+	}
+	putc('"', out);
+}

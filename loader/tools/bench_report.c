@@ -1,0 +1,152 @@
+/* bench: the report. */
+#include "config.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "pipeline/cpus.h"
+#include "tools/bench.h"
+
+enum {
+	READ,
+	DECODE,
+	CONSUMER,
+};
+
+/* A stage that waits for less than this share of its time does not limit the one behind it. */
+#define IDLE_SHARE 0.10
+
+static double total(const struct penstock_stage *s)
+{
+	return s->busy + s->waiting_input + s->waiting_output;
+}
+
+static double share(double part, double whole)
+{
+	return whole > 0 ? part / whole : 0;
+}
+
+static double per(uint64_t n, double seconds)
+{
+	return seconds > 0 ? (double)n / seconds : 0;
+}
+
+/* The stage that all others wait for, and what would help. */
+static const char *bottleneck(const struct ps_bench_result *r, const char **ret_advice)
+{
+	const struct penstock_stage *s = r->stats.stages;
+	static char text[200];
+
+	if (r->stats.samples == 0) {
+		*ret_advice = "the shards hold no samples";
+		return "none";
+	}
+	if (share(s[CONSUMER].waiting_input, total(&s[CONSUMER])) < IDLE_SHARE) {
+		*ret_advice = "the consumer takes batches more slowly than they are made; the loader is not "
+		              "the limit";
+		return "consumer";
+	}
+	if (share(s[DECODE].waiting_input, total(&s[DECODE])) > share(s[DECODE].busy, total(&s[DECODE]))) {
+		*ret_advice = s[READ].waiting_input > s[READ].busy
+		                      ? "storage is slow: more --readers or --lanes, or a cache nearer by"
+		                      : "reading takes the time: more --readers";
+		return "read";
+	}
+	if (s[DECODE].threads < ps_cpus_usable()) {
+		snprintf(text, sizeof(text), "--threads %u: decoding has %u, and that many CPUs may be used",
+		        ps_cpus_usable(), s[DECODE].threads);
+		*ret_advice = text;
+	} else {
+		*ret_advice = "all CPUs decode: more CPUs, or smaller images in the shards";
+	}
+	return "decode";
+}
+
+static json_t *stage_json(const struct penstock_stage *s)
+{
+	return json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", s->name, "threads", (int)s->threads, "busy",
+	        share(s->busy, total(s)), "waiting_input", share(s->waiting_input, total(s)),
+	        "waiting_output", share(s->waiting_output, total(s)));
+}
+
+static json_t *result_json(const struct ps_bench_result *r)
+{
+	const char *advice;
+	const char *where = bottleneck(r, &advice);
+	json_t *stages = json_array();
+
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
+		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:s, s:s}", "epoch",
+	        (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
+	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
+	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
+	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
+	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
+	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "bottleneck", where,
+	        "advice", advice);
+}
+
+static bool report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
+        const struct ps_bench_result *epochs)
+{
+	json_t *list = json_array();
+	json_t *root = result_json(all);
+	bool ok;
+
+	for (uint64_t i = 0; i < o->loader.epochs; i++)
+		json_array_append_new(list, result_json(&epochs[i]));
+	json_object_del(root, "epoch");
+	ok = root && json_object_set_new(root, "epochs", list) == 0 &&
+	     json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
+	putchar('\n');
+	json_decref(root);
+	return ok;
+}
+
+static void row_print(const char *name, const struct ps_bench_result *r)
+{
+	printf("%-7s %9ju %8ju %9.2f %11.0f %13.0f %9.3f %10.1f %8ju\n", name, (uintmax_t)r->stats.samples,
+	        (uintmax_t)r->stats.batches, r->seconds, per(r->stats.samples, r->seconds),
+	        per(r->stats.samples, r->cpu_seconds), r->first_batch_seconds,
+	        (double)r->stats.bytes_read / 1e6, (uintmax_t)r->stats.bad);
+}
+
+static void report_table(const struct ps_bench_options *o, const struct ps_bench_result *all,
+        const struct ps_bench_result *epochs)
+{
+	const char *advice;
+	const char *where = bottleneck(all, &advice);
+
+	printf("%-7s %9s %8s %9s %11s %13s %9s %10s %8s\n", "epoch", "samples", "batches", "seconds",
+	        "samples/s", "samples/CPU s", "first s", "MB read", "skipped");
+	for (uint64_t i = 0; i < o->loader.epochs; i++) {
+		char name[24];
+
+		snprintf(name, sizeof(name), "%ju", (uintmax_t)epochs[i].epoch);
+		row_print(name, &epochs[i]);
+	}
+	row_print("all", all);
+	printf("\n%-9s %7s %7s %14s %15s\n", "stage", "threads", "busy", "waiting input", "waiting output");
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		const struct penstock_stage *s = &all->stats.stages[i];
+
+		printf("%-9s %7u %6.1f%% %13.1f%% %14.1f%%\n", s->name, s->threads,
+		        100 * share(s->busy, total(s)), 100 * share(s->waiting_input, total(s)),
+		        100 * share(s->waiting_output, total(s)));
+	}
+	printf("\npeak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6, where,
+	        advice);
+}
+
+bool ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_result *all,
+        const struct ps_bench_result *epochs)
+{
+	if (o->json)
+		return report_json(o, all, epochs);
+	report_table(o, all, epochs);
+	return true;
+}

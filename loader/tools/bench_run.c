@@ -1,0 +1,151 @@
+/* bench: the run. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/bench.h"
+
+#define PROGRESS_SECONDS 0.2
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static double seconds_of(struct timeval tv)
+{
+	return (double)tv.tv_sec + (double)tv.tv_usec / 1e6;
+}
+
+static double cpu(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return seconds_of(u.ru_utime) + seconds_of(u.ru_stime);
+}
+
+static uint64_t peak_rss(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (uint64_t)u.ru_maxrss * 1024;
+}
+
+/* a - b of all that counts up. */
+static struct penstock_stats stats_minus(const struct penstock_stats *a, const struct penstock_stats *b)
+{
+	struct penstock_stats d = *a;
+
+	d.samples -= b->samples;
+	d.batches -= b->batches;
+	d.bad -= b->bad;
+	d.bytes_read -= b->bytes_read;
+	d.reread -= b->reread;
+	d.seconds -= b->seconds;
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		d.stages[i].busy -= b->stages[i].busy;
+		d.stages[i].waiting_input -= b->stages[i].waiting_input;
+		d.stages[i].waiting_output -= b->stages[i].waiting_output;
+	}
+	return d;
+}
+
+/* A point in the run that parts are measured from. */
+struct mark {
+	double time, cpu;
+	struct penstock_stats stats;
+};
+
+static int mark_take(struct penstock_loader *loader, struct mark *m, struct penstock_error *error)
+{
+	m->time = now();
+	m->cpu = cpu();
+	return penstock_loader_stats(loader, &m->stats, sizeof(m->stats), error);
+}
+
+static void result_make(struct ps_bench_result *res, const struct mark *from, const struct mark *to,
+        uint64_t epoch, double first)
+{
+	*res = (struct ps_bench_result){.epoch = epoch,
+	        .stats = stats_minus(&to->stats, &from->stats),
+	        .seconds = to->time - from->time,
+	        .cpu_seconds = to->cpu - from->cpu,
+	        .first_batch_seconds = first > 0 ? first - from->time : 0,
+	        .peak_rss_nbytes = peak_rss()};
+}
+
+static void progress(uint64_t epoch, uint64_t samples, double seconds)
+{
+	fprintf(stderr, "\repoch %ju: %ju samples, %.0f/s ", (uintmax_t)epoch, (uintmax_t)samples,
+	        seconds > 0 ? (double)samples / seconds : 0);
+}
+
+/* One epoch. `from` is where the last one ended and becomes where this one does. */
+static int epoch_run(struct penstock_loader *loader, uint64_t epoch, bool talk, struct mark *from,
+        struct ps_bench_result *ret_result, struct penstock_error *error)
+{
+	struct penstock_batch *batch;
+	uint64_t samples = 0;
+	double first = 0, talked = from->time;
+	struct mark to;
+	int r;
+
+	while ((r = penstock_loader_next(loader, &batch, error)) == 1) {
+		struct penstock_batch_info info;
+		double t = now();
+
+		penstock_batch_info(batch, &info);
+		penstock_batch_release(batch);
+		samples += info.rows;
+		if (first == 0)
+			first = t;
+		if (talk && t - talked >= PROGRESS_SECONDS) {
+			progress(epoch, samples, t - from->time);
+			talked = t;
+		}
+	}
+	if (r == 0)
+		r = mark_take(loader, &to, error);
+	if (talk)
+		fprintf(stderr, "\r\033[K");
+	if (r < 0)
+		return r;
+	result_make(ret_result, from, &to, epoch, first);
+	*from = to;
+	return 0;
+}
+
+int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_all,
+        struct ps_bench_result *ret_epochs, struct penstock_error *error)
+{
+	struct penstock_loader *loader;
+	struct mark start = {.time = now(), .cpu = cpu()}, from;
+	bool talk = isatty(STDERR_FILENO) != 0;
+	int r = penstock_loader_open(&o->loader, o->shards, o->nshards, &loader, error);
+
+	if (r < 0)
+		return r;
+	from = start;
+	for (uint64_t i = 0; i < o->loader.epochs && r == 0; i++)
+		r = epoch_run(loader, o->loader.epoch + i, talk, &from, &ret_epochs[i], error);
+	if (r == 0) {
+		result_make(ret_all, &start, &from, 0, 0);
+		ret_all->first_batch_seconds = ret_epochs[0].first_batch_seconds;
+		for (int i = 0; i < PENSTOCK_NSTAGES;
+		        i++) { /* names and counts of threads come with the marks */
+			ret_all->stats.stages[i].name = from.stats.stages[i].name;
+			ret_all->stats.stages[i].threads = from.stats.stages[i].threads;
+		}
+	}
+	penstock_loader_close(loader);
+	return r;
+}

@@ -1,0 +1,126 @@
+/* penstock-loader ls: the samples of shards. */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+
+#include "shard/list.h"
+#include "shard/shard.h"
+#include "tools/tools.h"
+
+static const struct ps_option_help options_help[] = {
+        {"--json", "a JSON object a line: shard, key, fields with offset and size"},
+};
+
+static void json_line(const struct ps_sample *s)
+{
+	printf("{\"shard\": ");
+	ps_json_print(stdout, s->file->path);
+	printf(", \"key\": ");
+	ps_json_print(stdout, s->key);
+	printf(", \"fields\": {");
+	for (uint32_t i = 0; i < s->nfields; i++) {
+		printf("%s", i ? ", " : "");
+		ps_json_print(stdout, s->fields[i].suffix);
+		printf(": {\"offset\": %ju, \"size\": %ju}", (uintmax_t)s->fields[i].offset,
+		        (uintmax_t)s->fields[i].size);
+	}
+	printf("}}\n");
+}
+
+/* Control characters would spoil the table, or the terminal. */
+static void plain_print(const char *text)
+{
+	for (; *text; text++)
+		putchar((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text);
+}
+
+static void plain_line(const struct ps_sample *s)
+{
+	plain_print(s->key);
+	for (uint32_t i = 0; i < s->nfields; i++) {
+		putchar(i ? ' ' : '\t');
+		plain_print(s->fields[i].suffix);
+		printf(":%ju", (uintmax_t)s->fields[i].size);
+	}
+	putchar('\n');
+}
+
+/* False if something in the shard is damaged. */
+static bool shard_list(const char *path, bool json)
+{
+	struct ps_shard_options options = {
+	        .stream = {.buf_nbytes = 256 << 10, .wake_fd = -1}, .never_hold = true};
+	struct ps_load_error err = {0};
+	struct ps_shard *shard = ps_shard_new(path, 0, &options, &err);
+	struct ps_sample *s;
+	bool sound = true;
+	int r = -ENOMEM;
+
+	while (shard && (r = ps_shard_next(shard, &s, &err)) == 1) {
+		if (s->bad) {
+			sound = false;
+			if (s->key_len > 0)
+				ps_complain("%s: sample \"%s\" at offset %ju: %s", path, s->key,
+				        (uintmax_t)s->offset, s->reason);
+			else
+				ps_complain("%s: %s", path, s->reason);
+		} else if (json) {
+			json_line(s);
+		} else {
+			plain_line(s);
+		}
+		ps_sample_free(s);
+	}
+	if (r < 0)
+		ps_complain("%s", err.text);
+	ps_shard_free(shard);
+	return sound && r == 0;
+}
+
+int ps_cmd_ls(int argc, char **argv)
+{
+	static const struct option longs[] = {
+	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	struct ps_load_error err = {0};
+	bool json = false, sound = true;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			ps_help_print("Usage: penstock-loader ls [--json] SHARDS...\n\n"
+			              "Lists the samples of tar shards: key, fields and their sizes.\n",
+			        options_help, PS_ARRAY_LEN(options_help),
+			        "Examples:\n"
+			        "  penstock-loader ls 'train-{000..007}.tar' | wc -l\n"
+			        "  penstock-loader ls --json train-000.tar | jq -r .key\n");
+			return PS_EXIT_OK;
+		default:
+			ps_complain(
+			        "ls: %s: no such option; see penstock-loader ls --help", argv[optind - 1]);
+			return PS_EXIT_USAGE;
+		}
+	}
+	for (int i = optind; i < argc; i++) {
+		int r = ps_list_add(&shards, argv[i], &err);
+
+		if (r < 0) {
+			ps_complain("%s", err.text);
+			return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
+		}
+	}
+	if (shards.n == 0) {
+		ps_complain("ls: no shards; see penstock-loader ls --help");
+		return PS_EXIT_USAGE;
+	}
+	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
+		sound = shard_list(shards.names[i], json) && sound;
+	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;
+}

@@ -1,0 +1,63 @@
+/* penstock-loader: the commands. */
+#include "config.h"
+
+#include <string.h>
+
+#include "penstock.h"
+#include "tools/tools.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *text;
+} commands[] = {
+        {"bench", ps_cmd_bench, "load shards as a training run would, and say how fast and what limits"},
+        {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
+};
+
+static void help(FILE *out)
+{
+	fprintf(out, "Usage: penstock-loader COMMAND [OPTION...] SHARDS...\n\n"
+	             "Reads WebDataset tar shards. SHARDS are paths, patterns as 'train-{000..127}.tar', or "
+	             "@LIST files.\n\n"
+	             "Commands:\n");
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].text);
+	fprintf(out, "\nOptions:\n"
+	             "  --help     print this text; with a command, its options\n"
+	             "  --version  print the version\n\n"
+	             "Exit status: 0 fine, 1 it failed, 2 it was called wrongly.\n\n"
+	             "Examples:\n"
+	             "  penstock-loader bench 'data/train-{000..127}.tar'\n"
+	             "  penstock-loader ls --json data/train-000.tar\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		ps_complain("no command; see penstock-loader --help");
+		return PS_EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		help(stdout);
+		return PS_EXIT_OK;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("penstock-loader %s\n", penstock_version());
+		return PS_EXIT_OK;
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
+		int r;
+
+		if (strcmp(argv[1], commands[i].name) != 0)
+			continue;
+		r = commands[i].run(argc - 1, argv + 1);
+		if (fflush(stdout) != 0 || ferror(stdout)) {
+			ps_complain("cannot write to stdout");
+			return PS_EXIT_FAILED;
+		}
+		return r;
+	}
+	ps_complain("%s: no such command; see penstock-loader --help", argv[1]);
+	return PS_EXIT_USAGE;
+}

@@ -1,0 +1,46 @@
+/* What the commands of penstock-loader share.
+ *
+ * Errors: a command returns the program's exit code: PS_EXIT_OK, PS_EXIT_FAILED (the text is on stderr),
+ * PS_EXIT_USAGE. Threads: the main one. */
+#ifndef PS_TOOLS_TOOLS_H
+#define PS_TOOLS_TOOLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/cleanup.h"
+
+enum {
+	PS_EXIT_OK = 0,
+	PS_EXIT_FAILED = 1,
+	PS_EXIT_USAGE = 2,
+};
+
+int ps_cmd_bench(int argc, char **argv);
+int ps_cmd_ls(int argc, char **argv);
+
+/* One line on stderr: "penstock-loader: TEXT". */
+void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
+
+/* Prints the help of a command: its text up to the options, and the table of options. */
+struct ps_option_help {
+	const char *name; /* "--batch N" */
+	const char *text;
+};
+void ps_help_print(const char *usage, const struct ps_option_help *options, size_t n, const char *examples);
+
+/* A number in decimal, between least and most. Complains and returns false. */
+bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret_value);
+
+/* A number of bytes: 1000, 64K, 512M, 2G (powers of 1024). Complains and returns false. */
+bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value);
+
+/* The place of `text` among n names. Complains and returns false. */
+bool ps_arg_choice(
+        const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);
+
+/* Bytes as a JSON string. Those that are not UTF-8 become \udcXX, as Python's surrogateescape reads them. */
+void ps_json_print(FILE *out, const char *text);
+
+#endif
