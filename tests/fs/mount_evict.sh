@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# penstock evict drops what matches, of a mount or of a cache at rest; open readers keep their bytes.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx getfattr
+
+mkdir -p "$T/www"
+for i in 1 2 3; do
+	random_file "$T/www/$i.bin" 8000000 "$i"
+done
+sha_manifest "$T/www" >"$T/manifest"
+start_nginx
+state() { getfattr --only-values -n user.penstock.state "$MNT/$1"; }
+used() { du -s --block-size=1 "$CACHE/data" | cut -f 1; }
+
+mount_penstock "$ORIGIN/"
+read_tree 1m
+sleep 1
+full=$(used)
+exec 7<"$MNT/1.bin"
+head -c 100 <&7 >/dev/null
+check "evict with a glob" timeout 20 penstock evict "$MNT" '[12].bin'
+check "gone" wait_until 5 bash -c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/2.bin')\" = remote ]"
+equal "what does not match stays" cached "$(state 3.bin)"
+check "an open reader reads on" cmp "/proc/$$/fd/7" "$T/www/1.bin"
+exec 7<&-
+at_most "the space is given back" $((full - 7000000)) "$(used)"
+check "evicted files are fetched again, right" read_tree 1m
+umount_penstock
+
+check "evict of a cache at rest" timeout 20 penstock evict --cache-dir "$CACHE"
+at_most "leaves no data" 100000 "$(used)"
+mount_penstock "$ORIGIN/"
+check "and the next mount serves" read_tree 1m

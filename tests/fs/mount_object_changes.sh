@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# An object that changes at the origin: a new open sees new data; an old handle reads whole old data or fails with
+# ESTALE, never a mix; nor does a handle that is in the middle of a cold file when it changes.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx
+
+mkdir -p "$T/www"
+random_file "$T/old" 12000000 old
+random_file "$T/new" 12000000 new
+put() { # as a publisher does: a new file under the old name
+	cp "$T/$1" "$T/www/.tmp" && touch -d "$2" "$T/www/.tmp" && mv "$T/www/.tmp" "$T/www/f.bin"
+}
+put old "2020-01-01 00:00:01"
+start_nginx
+
+# What a reader of an old handle got is the beginning of the old file, and it ended with success only if all of it.
+whole_or_stale() {
+	"$python" - "$MNT/f.bin" "$T/old" "$1" "$T/opened" "$T/go" <<'PY'
+import errno, os, sys, time
+path, old, warm, opened, go = sys.argv[1:]
+old = open(old, "rb").read()
+fd = os.open(path, os.O_RDONLY)
+got = os.read(fd, len(old) if warm == "all" else 1_500_000)
+while warm == "all" and len(got) < len(old):
+    got += os.read(fd, 1 << 20)
+open(opened, "w").close()
+while not os.path.exists(go):
+    time.sleep(0.02)
+try:
+    if warm == "all":
+        os.lseek(fd, 0, 0)
+        got = b""
+    while data := os.read(fd, 1 << 20):
+        got += data
+except OSError as e:
+    if e.errno != errno.ESTALE:
+        sys.exit(f"{e}, expected ESTALE")
+    sys.exit(0 if got == old[: len(got)] else "a mix before ESTALE")
+sys.exit(0 if got == old else f"{len(got)} bytes that are not the old file")
+PY
+}
+
+for warm in part all; do
+	CACHE=$T/cache-$warm
+	put old "2020-01-01 00:00:01"
+	rm -f "$T/opened" "$T/go"
+	# Slow, so that little was read ahead when the object changes.
+	mount_penstock "$ORIGIN/limit/" --revalidate open
+	whole_or_stale "$warm" >"$T/out" 2>&1 &
+	reader=$!
+	wait_until 20 test -e "$T/opened" || die "a program reads the old file" "$(cat "$T/out")"
+	put new "2021-01-01 00:00:01"
+	check "a new open sees the new data ($warm of the old was read)" cmp "$MNT/f.bin" "$T/new"
+	equal "and its time" "$(stat -c %Y "$T/www/f.bin")" "$(stat -c %Y "$MNT/f.bin")"
+	touch "$T/go"
+	rc=0
+	wait "$reader" || rc=$?
+	equal "the old handle gives whole old data or ESTALE" "0 " "$rc $(cat "$T/out")"
+	umount_penstock
+
+	put old "2022-01-01 00:00:01"
+	mount_penstock "$ORIGIN/limit/"
+	check "after a remount, too, the origin's data are seen" cmp "$MNT/f.bin" "$T/old"
+	umount_penstock
+done
+
+# Another size.
+CACHE=$T/cache-size
+put new "2023-01-01 00:00:01"
+mount_penstock "$ORIGIN/" --revalidate open
+cat "$MNT/f.bin" >/dev/null
+head -c 5000001 "$T/old" >"$T/short"
+put short "2024-01-01 00:00:01"
+check "a shorter file is seen whole" cmp "$MNT/f.bin" "$T/short"
+equal "with its size" 5000001 "$(stat -c %s "$MNT/f.bin")"
+put new "2025-01-01 00:00:01"
+check "and a longer one" cmp "$MNT/f.bin" "$T/new"

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Whatever the origin does wrong on the way, what a reader gets is right; and the faults are counted.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx-lua jq
+
+make_tree "$T/www"
+start_nginx
+
+for fault in flaky badrange cut; do
+	CACHE=$T/cache-$fault
+	check "mounts over /$fault/" mount_penstock "$ORIGIN/$fault/"
+	check "right bytes over /$fault/" read_tree 1m
+	at_least "and retries are counted" 1 "$(stats '.origin.retries')"
+	umount_penstock
+done
+
+# 503 for a while, then normal.
+CACHE=$T/cache-busy
+mount_penstock "$ORIGIN/busy/" --timeout 30s
+touch "$T/nginx/busy"
+(sleep 2 && rm "$T/nginx/busy") &
+check "right bytes after two seconds of 503" read_tree 1m
+umount_penstock
+
+# The origin restarts under a reader.
+CACHE=$T/cache-restart
+mount_penstock "$ORIGIN/" --timeout 30s
+head -c 1000 "$MNT/shard-000000.tar" >/dev/null
+kill_nginx
+(sleep 2 && restart_nginx) &
+check "right bytes from an origin that was away for two seconds" read_tree 1m
+umount_penstock
+
+# No ranges at all: an error, never wrong data.
+CACHE=$T/cache-norange
+if mount_penstock "$ORIGIN/norange/" --timeout 5s >"$T/out" 2>&1; then
+	rc=0
+	timeout 30 cat "$MNT/sub/deep/7654321.bin" >"$T/got" 2>"$T/err" || rc=$?
+	if ((rc == 0)); then
+		check "an origin without ranges: right bytes" cmp "$T/got" "$T/www/sub/deep/7654321.bin"
+	else
+		pass "an origin without ranges: a clean error"
+	fi
+	umount_penstock
+else
+	equal "an origin without ranges: a one-line error" 1 "$(wc -l <"$T/out")"
+fi

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SOURCE with braces is expanded as WebDataset does.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx
+
+make_shards "$T/www/train" 12 50000
+make_shards "$T/www/val" 3 50000
+start_nginx
+mount_penstock "$ORIGIN/train/shard-{000000..000011}.tar"
+equal "twelve shards" 12 "$(find "$MNT" -type f | wc -l)"
+shard=$(find "$MNT" -name shard-000007.tar)
+check "with their bytes" cmp "$shard" "$T/www/train/shard-000007.tar"
+umount_penstock
+
+CACHE=$T/cache2
+mount_penstock "$ORIGIN/{train,val}/shard-{000000..000002}.tar"
+equal "a set and a range" 6 "$(find "$MNT" -type f | wc -l)"
+for set in train val; do
+	check "$set's first" cmp "$(find "$MNT" -path "*$set/shard-000000.tar")" "$T/www/$set/shard-000000.tar"
+done
+umount_penstock

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SOURCE that is a manifest, at the origin or local (@file), names the files.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx
+
+make_shards "$T/www/train" 3 50000
+start_nginx
+cat >"$T/www/list.txt" <<END
+# a comment
+
+$ORIGIN/train/shard-000000.tar
+$ORIGIN/train/shard-000002.tar
+END
+mount_penstock "$ORIGIN/list.txt"
+equal "two shards" 2 "$(find "$MNT" -type f | wc -l)"
+check "with their bytes" cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
+umount_penstock
+
+cp "$T/www/list.txt" "$T/local.txt"
+CACHE=$T/cache2
+mount_penstock "@$T/local.txt"
+equal "two shards of a local manifest" 2 "$(find "$MNT" -type f | wc -l)"
+check "with their bytes, too" cmp "$(find "$MNT" -name shard-000000.tar)" "$T/www/train/shard-000000.tar"
+umount_penstock
+
+# Sizes in the manifest make HEADs needless.
+echo "$ORIGIN/train/shard-000001.tar $(stat -c %s "$T/www/train/shard-000001.tar")" >"$T/sized.txt"
+CACHE=$T/cache3
+mount_penstock "@$T/sized.txt"
+check "a size in the manifest" cmp "$(find "$MNT" -name shard-000001.tar)" "$T/www/train/shard-000001.tar"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# penstock status tells people and, with --json, scripts what the mounts do.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx jq
+
+make_tree "$T/www"
+start_nginx
+mount_penstock "$ORIGIN/" --cache-size 1G
+read_tree 1m
+penstock status "$MNT" --json >"$T/status.json"
+check "--json is JSON" jq -e . "$T/status.json"
+equal "the mount" "$MNT" "$(jq -r '.mounts[0].mountpoint // .mounts[0].path' "$T/status.json")"
+equal "its source" "$ORIGIN/" "$(jq -r '.mounts[0].source' "$T/status.json")"
+equal "the cache's folder" "$CACHE" "$(jq -r .cache.dir "$T/status.json")"
+equal "its limit" $((1 << 30)) "$(jq .cache.limit_bytes "$T/status.json")"
+total=$(find "$T/www" -type f -printf '%s\n' | awk '{s += $1} END {print s}')
+at_least "origin bytes" "$total" "$(jq .origin.bytes "$T/status.json")"
+at_most "each once" $((total * 101 / 100)) "$(jq .origin.bytes "$T/status.json")"
+at_least "bytes read" "$total" "$(jq .reads.bytes "$T/status.json")"
+for field in .cache.used_bytes .cache.objects .origin.requests .origin.errors .origin.retries .reads.hit_bytes \
+	.reads.stalled_seconds; do
+	equal "$field is a number" number "$(jq -r "$field | type" "$T/status.json")"
+done
+equal "passthrough is told" boolean "$(jq -r '.passthrough.active | type' "$T/status.json")"
+check "for people, too" grep -q . <(penstock status "$MNT")
+umount_penstock
+check_not "status of what is not mounted" penstock status "$MNT"

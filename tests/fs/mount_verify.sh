@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# penstock verify is silent on a sound cache, finds a flipped byte, drops the block, and the mount then fetches it again.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx
+
+mkdir -p "$T/www"
+random_file "$T/www/f.bin" 9000000
+sha_manifest "$T/www" >"$T/manifest"
+start_nginx
+mount_penstock "$ORIGIN/"
+read_tree 1m
+umount_penstock
+check "a sound cache verifies" timeout 60 penstock verify --cache-dir "$CACHE"
+
+data=$(find "$CACHE/data" -type f -size +1000k)
+equal "one data file" 1 "$(wc -l <<<"$data")"
+byte=$(od -An -tu1 -j 5000000 -N 1 "$data" | tr -d ' ')
+printf "\\x$(printf %02x $((byte ^ 4)))" | dd of="$data" bs=1 seek=5000000 conv=notrunc 2>/dev/null
+check "the byte is flipped" bash -c "! cmp -s '$data' '$T/www/f.bin'"
+rc=0
+timeout 60 penstock verify --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
+equal "verify fails" 1 "$((rc > 0 && rc < 124))"
+check "and names the file" grep -q 'f\.bin' "$T/out"
+check "a second verify is content: the block is dropped" timeout 60 penstock verify --cache-dir "$CACHE"
+origin_forget
+mount_penstock "$ORIGIN/"
+check "the mount serves right bytes" read_tree 1m
+at_most "having fetched the bad block only (and what is read ahead)" 5000000 "$(origin_bytes /f.bin)"
+at_least "which it did" 1000000 "$(origin_bytes /f.bin)"
+
+check_not "verify of a folder that is no cache" penstock verify --cache-dir "$T/www"
+check_not "nor of one that is not there" penstock verify --cache-dir "$T/nothing"

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# penstock warm fetches what matches, says by its exit status if all is in, and resumes without fetching twice.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx-lua jq getfattr
+
+make_shards "$T/www/train" 4 3000000
+make_shards "$T/www/val" 2 3000000
+sha_manifest "$T/www" >"$T/manifest"
+start_nginx
+state() { getfattr --only-values -n user.penstock.state "$MNT/$1"; }
+
+mount_penstock "$ORIGIN/"
+origin_forget
+check "warm with a glob" timeout 60 penstock warm "$MNT" 'train/*.tar'
+equal "what matches is in the cache" cached "$(state train/shard-000003.tar)"
+equal "the rest is not" remote "$(state val/shard-000000.tar)"
+at_most "each byte was fetched once" $((4 * 3000000 * 11 / 10)) "$(origin_bytes)"
+origin_forget
+check "warm of all" timeout 60 penstock warm "$MNT"
+equal "fetches what is missing only" 0 "$(grep -c 'GET /train/.*tar' "$T/nginx/access.log" || true)"
+equal "and that all" cached "$(state val/shard-000001.tar)"
+check "the bytes are right" read_tree 1m
+check_not "a glob that matches nothing is an error" timeout 20 penstock warm "$MNT" 'nothing*'
+umount_penstock
+
+# Interrupted, then resumed.
+CACHE=$T/cache2
+mount_penstock "$ORIGIN/limit/"
+timeout -s INT 0.3 penstock warm "$MNT" >"$T/out" 2>&1 || true
+sleep 0.5
+umount_penstock
+have=$(du -s --block-size=1 "$CACHE/data" | cut -f 1)
+mount_penstock "$ORIGIN/limit/"
+origin_forget
+check "warm after an interrupted warm" timeout 60 penstock warm "$MNT"
+total=$(du -bc "$T"/www/*/*.tar | tail -n 1 | cut -f 1)
+at_most "fetches the rest (of $total, $have were there)" $((total - have + (8 << 20))) "$(origin_bytes)"
+check "all of it" read_tree 1m
+umount_penstock
+
+# Without a mount.
+CACHE=$T/cache3
+check "warm of a SOURCE" timeout 60 penstock warm "$ORIGIN/train/" --cache-dir "$CACHE"
+origin_forget
+mount_penstock "$ORIGIN/train/"
+check "a later mount finds the data" cmp "$MNT/shard-000001.tar" "$T/www/train/shard-000001.tar"
+equal "in the cache" 0 "$(grep -c 'GET /train/.*tar' "$T/nginx/access.log" || true)"
+umount_penstock
+
+# What cannot be fetched is told by the exit status.
+CACHE=$T/cache4
+mount_penstock "$ORIGIN/busy/" --timeout 3s
+touch "$T/nginx/busy"
+rc=0
+timeout 60 penstock warm "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "warm of a refusing origin fails" 1 "$((rc > 0 && rc < 124))"
+check "and says so" grep -q . "$T/out"
