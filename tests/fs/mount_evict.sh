@@ -17,11 +17,11 @@ read_tree 1m
 sleep 1
 full=$(used)
 exec 7<"$MNT/1.bin"
-head -c 100 <&7 >/dev/null
+dd bs=100 count=1 <&7 >/dev/null 2>&1
 check "evict with a glob" timeout 20 penstock evict "$MNT" '[12].bin'
 check "gone" wait_until 5 bash -c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/2.bin')\" = remote ]"
 equal "what does not match stays" cached "$(state 3.bin)"
-check "an open reader reads on" cmp "/proc/$$/fd/7" "$T/www/1.bin"
+equal "an open reader reads on" "$(tail -c +101 "$T/www/1.bin" | sha256sum)" "$(sha256sum <&7)"
 exec 7<&-
 at_most "the space is given back" $((full - 7000000)) "$(used)"
 check "evicted files are fetched again, right" read_tree 1m

@@ -14,8 +14,14 @@ check "a sound cache verifies" timeout 60 penstock verify --cache-dir "$CACHE"
 
 data=$(find "$CACHE/data" -type f -size +1000k)
 equal "one data file" 1 "$(wc -l <<<"$data")"
-byte=$(od -An -tu1 -j 5000000 -N 1 "$data" | tr -d ' ')
-printf "\\x$(printf %02x $((byte ^ 4)))" | dd of="$data" bs=1 seek=5000000 conv=notrunc 2>/dev/null
+"$python" - "$data" <<'PY'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(5_000_000)
+    byte = f.read(1)[0]
+    f.seek(5_000_000)
+    f.write(bytes([byte ^ 4]))
+PY
 check "the byte is flipped" bash -c "! cmp -s '$data' '$T/www/f.bin'"
 rc=0
 timeout 60 penstock verify --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
