@@ -29,9 +29,11 @@ static int by_name(const void *a, const void *b)
 
 static int add(const char *folder, const char *name)
 {
-	char *path = NULL;
-	if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", name) < 0)
+	size_t cap = strlen(folder) + strlen(name) + 2;
+	char *path = malloc(cap);
+	if (!path)
 		return -ENOMEM;
+	snprintf(path, cap, "%s%s%s", folder, *folder ? "/" : "", name);
 	inputs[ninputs++] = path;
 	return 0;
 }
