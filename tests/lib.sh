@@ -440,7 +440,7 @@ ps_nginx_conf() {
 # origin_bytes [PATH-PREFIX]: body bytes that nginx sent for GETs below the prefix since it started or the log was
 # forgotten. It logs a request when it ends, so call it when all reads are answered.
 origin_bytes() {
-	awk -v prefix="${1:-/}" '$1 == "GET" && index($2, prefix) == 1 {sum += $4} END {print sum + 0}' \
+	awk -v prefix="${1:-/}" '$1 == "GET" && index($2, prefix) == 1 {sum += $4} END {printf "%.0f\n", sum}' \
 		"$T/nginx/access.log"
 }
 origin_forget() {

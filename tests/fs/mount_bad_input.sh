@@ -30,7 +30,7 @@ bad() {
 	elif is_mounted; then
 		fail "$what: nothing is mounted"
 	elif daemon_pid >/dev/null; then
-		fail "$what: no process is left" "$(ps -fp "$(daemon_pid)")"
+		fail "$what: no process is left" "$(tr "\0" " " <"/proc/$(daemon_pid)/cmdline")"
 	else
 		pass "$what: $(head -c 160 "$T/out" | sed "s|$T|...|g")"
 	fi

@@ -13,7 +13,7 @@ equal "the mount" "$MNT" "$(jq -r '.mounts[0].mountpoint // .mounts[0].path' "$T
 equal "its source" "$ORIGIN/" "$(jq -r '.mounts[0].source' "$T/status.json")"
 equal "the cache's folder" "$CACHE" "$(jq -r .cache.dir "$T/status.json")"
 equal "its limit" $((1 << 30)) "$(jq .cache.limit_bytes "$T/status.json")"
-total=$(find "$T/www" -type f -printf '%s\n' | awk '{s += $1} END {print s}')
+total=$(find "$T/www" -type f -printf '%s\n' | awk '{s += $1} END {printf "%.0f\n", s}')
 at_least "origin bytes" "$total" "$(jq .origin.bytes "$T/status.json")"
 at_most "each once" $((total * 101 / 100)) "$(jq .origin.bytes "$T/status.json")"
 at_least "bytes read" "$total" "$(jq .reads.bytes "$T/status.json")"
