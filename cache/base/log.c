@@ -16,6 +16,7 @@ static struct {
 	enum ps_log_level level;
 	int fd;
 	bool to_syslog;
+	char *path; /* of the log file, or NULL */
 	bool stamp; /* a terminal's or a pipe's reader has its own clock; a file has none */
 } logger = {.level = PS_LOG_WARNING, .fd = STDERR_FILENO};
 
@@ -45,9 +46,23 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 			return ps_error_set(err, errno, "log file %s: %s", target, strerror(errno));
 		logger.fd = fd;
 		logger.stamp = true;
+		logger.path = strdup(target); /* without memory it can only not be opened anew */
 	}
 	logger.level = level;
 	return 0;
+}
+
+int ps_log_reopen(void)
+{
+	if (!logger.path)
+		return 0;
+	int fd = open(logger.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+	if (fd < 0)
+		return -errno;
+	/* In place of the old number: writers on other threads see one file or the other, never none. */
+	int rc = dup2(fd, logger.fd) < 0 || fcntl(logger.fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
 }
 
 void ps_log(enum ps_log_level level, const char *fmt, ...)

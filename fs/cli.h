@@ -1,0 +1,86 @@
+/* Command lines: options from tables, -o lists, --help from the same tables, and one-line errors.
+ *
+ *   static const struct ps_opt opts[] = {
+ *       {"json", 0, PS_OPT_FLAG, offsetof(struct status, json), NULL, "print JSON"}, {0}};
+ *
+ * An option is known as --name VALUE, --name=VALUE, -l VALUE and, where its command takes -o, as -o
+ * name=VALUE. Ownership: values are copied into the command's struct, which ps_opts_fini() frees. Threads:
+ * one. Errors: -EINVAL and a text for a person. */
+#ifndef PS_CLI_H
+#define PS_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+#define PS_EXIT_OK 0
+#define PS_EXIT_FAILED 1
+#define PS_EXIT_USAGE 2
+
+enum ps_opt_kind {
+	PS_OPT_FLAG,   /* bool; takes no value */
+	PS_OPT_STRING, /* char * */
+	PS_OPT_PATH,   /* char *; made absolute */
+	PS_OPT_SIZE,   /* uint64_t, as ps_size_parse(), not 0 */
+	PS_OPT_TIME,   /* uint64_t of milliseconds, as ps_time_parse(), not 0 */
+	PS_OPT_COUNT,  /* unsigned, 1 to PS_OPT_COUNT_MAX */
+	PS_OPT_MODE,   /* mode_t, octal up to 0777 */
+	PS_OPT_CALL,   /* call() decides */
+};
+#define PS_OPT_COUNT_MAX 65536
+
+enum {
+	PS_OPT_SECRET = 1,   /* wiped from argv once read, so that ps does not show it */
+	PS_OPT_OPTIONAL = 2, /* the value may be missing; only the form --name=VALUE gives one */
+	PS_OPT_HIDDEN = 4,   /* not in --help */
+	PS_OPT_CLI_ONLY = 8, /* not through -o */
+};
+
+struct ps_opt {
+	const char *name; /* without dashes; NULL ends the table */
+	char letter;      /* 0: none */
+	enum ps_opt_kind kind;
+	size_t offset; /* of the field in the command's struct */
+	const char *arg, *help;
+	unsigned flags;
+	int (*call)(void *ctx, const char *value, struct ps_error *err); /* value NULL: none was given */
+};
+
+#define PS_OPTS_MAX_TABLES 4
+struct ps_opts {
+	const char *command; /* "mount" */
+	const char *usage;   /* what follows "penstock mount": "SOURCE MOUNTPOINT [OPTION...]" */
+	const char *about;   /* a line or more */
+	const struct ps_opt *tables[PS_OPTS_MAX_TABLES + 1];
+	/* -o name=VALUE,...: names in no table are offered here; -ENOENT: unknown. NULL: the command takes no
+	 * -o. */
+	int (*other)(void *ctx, const char *name, const char *value, struct ps_error *err);
+};
+
+/* Reads argv[1..), moving what is no option to argv[1..*ret_nargs]. */
+int ps_opts_parse(const struct ps_opts *opts, void *ctx, int argc, char **argv, int *ret_nargs,
+        struct ps_error *err) PS_MUST_USE;
+/* One "name=VALUE,name,..." list; "\," is a comma and "\\" a backslash within a value. */
+int ps_opts_parse_list(
+        const struct ps_opts *opts, void *ctx, const char *list, struct ps_error *err) PS_MUST_USE;
+bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list);
+void ps_opts_fini(const struct ps_opts *opts, void *ctx);
+void ps_opts_help(const struct ps_opts *opts, FILE *out);
+
+/* The usual beginning of a command: parses; prints help (returns false, *ret_exit 0) or the error (false, 2);
+ * checks that there are min to max arguments. */
+bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, int min, int max,
+        int *ret_nargs, int *ret_exit);
+
+/* "penstock COMMAND: text" on stderr, one line whatever the text holds; returns `code`. */
+int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3, 4);
+
+/* Overwrites a string of argv with x. */
+void ps_cli_wipe(char *arg);
+
+/* An absolute form of `path` that need not exist; NULL: out of memory. The caller frees it. */
+char *ps_path_absolute(const char *path);
+
+#endif

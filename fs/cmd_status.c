@@ -1,0 +1,268 @@
+#include <ctype.h>
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "commands.h"
+#include "guarded.h"
+#include "mounts.h"
+
+#define WATCH_DEFAULT_MS 2000
+
+struct status {
+	bool json, watch;
+	uint64_t watch_ms;
+	const char *mountpoint; /* NULL: all */
+};
+
+static int set_watch(void *ctx, const char *value, struct ps_error *err)
+{
+	struct status *s = ctx;
+
+	s->watch = true;
+	s->watch_ms = WATCH_DEFAULT_MS;
+	if (value && (ps_time_parse(value, &s->watch_ms) < 0 || s->watch_ms < 100 || s->watch_ms > INT32_MAX))
+		return ps_error_set(err, EINVAL, "option watch: '%s' is not a time such as 2s", value);
+	return 0;
+}
+
+static const struct ps_opt options[] = {
+        {"json", 0, PS_OPT_FLAG, offsetof(struct status, json), NULL, "print JSON"},
+        {"watch", 'w', PS_OPT_CALL, 0, "SECONDS", "again and again, with rates [2]", PS_OPT_OPTIONAL,
+                set_watch},
+        {0},
+};
+static const struct ps_opts opts = {
+        .command = "status",
+        .usage = "[MOUNTPOINT] [OPTION...]",
+        .about = "Tells what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
+        .tables = {options},
+};
+
+/* What the last round saw of a mount, for rates. */
+struct seen {
+	unsigned dev_minor;
+	uint64_t at_ns;
+	json_int_t origin_bytes, read_bytes;
+};
+#define SEEN_MAX 64 /* mounts past it are shown without rates */
+
+static json_int_t number(const json_t *doc, const char *part, const char *name)
+{
+	return json_integer_value(json_object_get(json_object_get(doc, part), name));
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+	const char *s = json_string_value(json_object_get(object, name));
+
+	return s ? s : "";
+}
+
+static const char *size(json_int_t nbytes, char buf[static PS_SIZE_TEXT_LEN])
+{
+	return ps_size_format(nbytes > 0 ? (uint64_t)nbytes : 0, buf);
+}
+
+static const char *ago(json_int_t then_s, char buf[static 32])
+{
+	json_int_t s = ps_clock_real_s() - then_s;
+
+	if (then_s <= 0)
+		return "never";
+	if (s < 120)
+		snprintf(buf, 32, "%lld s ago", (long long)PS_MAX(s, 0));
+	else if (s < 7200)
+		snprintf(buf, 32, "%lld min ago", (long long)s / 60);
+	else
+		snprintf(buf, 32, "%lld h ago", (long long)s / 3600);
+	return buf;
+}
+
+static void print_rates(const json_t *doc, struct seen *last)
+{
+	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
+	struct seen now = {.at_ns = ps_clock_mono_ns(),
+	        .origin_bytes = number(doc, "origin", "bytes"),
+	        .read_bytes = number(doc, "reads", "bytes")};
+	double s = (double)(now.at_ns - last->at_ns) / (double)PS_NS_PER_S;
+
+	if (last->at_ns && s > 0)
+		printf("  now       %s/s from the origin, %s/s to readers\n",
+		        size((json_int_t)((double)(now.origin_bytes - last->origin_bytes) / s), a),
+		        size((json_int_t)((double)(now.read_bytes - last->read_bytes) / s), b));
+	now.dev_minor = last->dev_minor;
+	*last = now;
+}
+
+static void print_mount(const struct ps_mount_info *info, const json_t *doc, struct seen *last)
+{
+	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN], when[32];
+	const json_t *mount = json_array_get(json_object_get(doc, "mounts"), 0);
+	const json_t *reads = json_object_get(doc, "reads");
+	json_int_t nbytes = number(doc, "reads", "bytes"), hits = number(doc, "reads", "hit_bytes");
+
+	printf("%s  %s\n", info->mountpoint, text(mount, "source"));
+	printf("  files     %lld, listed %s%s%s, opened %lld times\n",
+	        (long long)json_integer_value(json_object_get(mount, "files")),
+	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
+	        *text(mount, "listing_error") ? "; listing failed: " : "", text(mount, "listing_error"),
+	        (long long)json_integer_value(json_object_get(mount, "opens")));
+	printf("  cache     %s of %s used, %lld objects, in %s\n",
+	        size(number(doc, "cache", "used_bytes"), a), size(number(doc, "cache", "limit_bytes"), b),
+	        (long long)number(doc, "cache", "objects"), text(json_object_get(doc, "cache"), "dir"));
+	printf("  reads     %s", size(nbytes, a));
+	if (nbytes > 0)
+		printf(", %.1f %% from the cache", 100.0 * (double)hits / (double)nbytes);
+	printf(", waited %.1f s, %lld waiting now\n",
+	        json_number_value(json_object_get(reads, "stalled_seconds")),
+	        (long long)json_integer_value(json_object_get(reads, "waiting")));
+	printf("  origin    %s in %lld requests, %lld errors, %lld retries\n",
+	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
+	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
+	if (last)
+		print_rates(doc, last);
+	printf("  daemon    pid %lld, version %s, mounted %s\n",
+	        (long long)json_integer_value(json_object_get(doc, "pid")), text(doc, "version"),
+	        ago(json_integer_value(json_object_get(mount, "mounted_at")), when));
+}
+
+static const char *why_not(int rc)
+{
+	switch (rc) {
+	case -ETIMEDOUT:
+		return "its daemon does not answer; penstock umount --force clears it away";
+	case -ENOTCONN:
+	case -ECONNABORTED:
+		return "its daemon is gone; penstock umount clears it away";
+	case -EACCES:
+	case -EPERM:
+		return "belongs to another user";
+	default:
+		return strerror(-rc);
+	}
+}
+
+static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_minor)
+{
+	for (size_t i = 0; i < SEEN_MAX; i++) {
+		if (seen[i].dev_minor == dev_minor || seen[i].dev_minor == 0) {
+			seen[i].dev_minor = dev_minor;
+			return &seen[i];
+		}
+	}
+	return NULL;
+}
+
+/* One mount in the form asked for; false if it did not answer. With --json its document goes to *ret_doc. */
+static bool show(const struct status *s, const struct ps_mount_info *info, struct seen seen[static SEEN_MAX],
+        json_t **ret_doc)
+{
+	json_t *doc = NULL;
+	int rc = ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &doc);
+
+	if (rc < 0) {
+		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, why_not(rc));
+		if (s->json)
+			*ret_doc =
+			        json_pack("{s:s,s:s}", "mountpoint", info->mountpoint, "error", why_not(rc));
+		return false;
+	}
+	if (s->json) {
+		*ret_doc = doc;
+		return true;
+	}
+	print_mount(info, doc, s->watch ? seen_of(seen, info->dev_minor) : NULL);
+	json_decref(doc);
+	return true;
+}
+
+static int print_json(const struct status *s, json_t *doc)
+{
+	int rc = json_dumpf(doc, stdout, JSON_REAL_PRECISION(9) | (s->watch ? JSON_COMPACT : JSON_INDENT(2)));
+
+	json_decref(doc);
+	return putchar('\n') == EOF || fflush(stdout) || rc ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
+{
+	const struct ps_mount_info *info;
+	struct ps_error err = {0};
+	struct ps_mounts mounts;
+	json_t *docs = NULL;
+	int code = PS_EXIT_OK;
+
+	if (s->mountpoint) {
+		json_t *doc = NULL;
+
+		if (ps_mounts_lookup(s->mountpoint, &mounts, &info, &err) < 0)
+			return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
+		if (!show(s, info, seen, &doc))
+			code = PS_EXIT_FAILED;
+		docs = doc;
+	} else {
+		int rc = ps_mounts_read(NULL, false, &mounts);
+
+		if (rc < 0)
+			return ps_cli_fail(
+			        "status", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
+		json_t *list = s->json ? json_array() : NULL;
+		for (size_t i = 0; i < mounts.n; i++) {
+			json_t *doc = NULL;
+
+			if (!show(s, &mounts.v[i], seen, &doc))
+				code = PS_EXIT_FAILED;
+			if (list)
+				json_array_append_new(list, doc);
+		}
+		if (mounts.n == 0 && !s->json)
+			puts("no penstock mounts");
+		docs = list ? json_pack("{s:o}", "daemons", list) : NULL;
+	}
+	ps_mounts_fini(&mounts);
+	if (s->json && print_json(s, docs))
+		code = PS_EXIT_FAILED;
+	return fflush(stdout) ? PS_EXIT_FAILED : code;
+}
+
+static bool is_number(const char *arg)
+{
+	return isdigit((unsigned char)arg[0]) && arg[strspn(arg, "0123456789.")] == '\0';
+}
+
+int ps_cmd_status(int argc, char **argv)
+{
+	struct seen seen[SEEN_MAX] = {0};
+	struct status s = {0};
+	struct ps_error err = {0};
+	int nargs, code;
+
+	if (!ps_cli_begin(&opts, &s, argc, argv, 0, 2, &nargs, &code))
+		return code;
+	for (int i = 1; i <= nargs; i++) {
+		/* "--watch 5": an option whose value may be missing cannot claim the next argument by itself.
+		 */
+		if (s.watch && is_number(argv[i])) {
+			if (set_watch(&s, argv[i], &err) < 0)
+				return ps_cli_fail("status", PS_EXIT_USAGE, "%s", err.text);
+		} else if (s.mountpoint) {
+			return ps_cli_fail("status", PS_EXIT_USAGE,
+			        "too many arguments; usage: penstock status %s", opts.usage);
+		} else {
+			s.mountpoint = argv[i];
+		}
+	}
+	for (;;) {
+		if (s.watch && !s.json && isatty(STDOUT_FILENO))
+			fputs("\033[H\033[J", stdout);
+		code = one_round(&s, seen);
+		if (!s.watch || ferror(stdout))
+			return code;
+		poll(NULL, 0, (int)s.watch_ms);
+	}
+}

@@ -1,0 +1,166 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
+#include "commands.h"
+#include "guarded.h"
+#include "holders.h"
+#include "mounts.h"
+
+/* All of it together takes at most 5 s: asking the daemon for its pid, the call itself, and waiting for the
+ * daemon. */
+#define ASK_TIMEOUT_MS 700
+#define CALL_TIMEOUT_MS 1500
+#define TOTAL_MS 4800
+
+struct umount {
+	bool lazy, force;
+	uint64_t deadline_ns;
+};
+
+static const struct ps_opt options[] = {
+        {"lazy", 'l', PS_OPT_FLAG, offsetof(struct umount, lazy), NULL,
+                "detach now; open files stay readable until they are closed"},
+        {"force", 0, PS_OPT_FLAG, offsetof(struct umount, force), NULL,
+                "end all use at once, also where the daemon does not answer"},
+        {0},
+};
+static const struct ps_opts opts = {
+        .command = "umount",
+        .usage = "[OPTION...] MOUNTPOINT",
+        .about = "Takes a penstock mount away, and waits until its daemon has left the cache.",
+        .tables = {options},
+};
+
+static int left_ms(const struct umount *u, int at_most)
+{
+	uint64_t now = ps_clock_mono_ns();
+	uint64_t left = u->deadline_ns > now ? (u->deadline_ns - now) / PS_NS_PER_MS : 0;
+
+	return (int)PS_MIN(left + 1, (uint64_t)at_most);
+}
+
+static int busy(const struct ps_mount_info *info, const char *arg)
+{
+	struct ps_holder holders[PS_HOLDERS_MAX];
+	size_t n = ps_holders_find(info, holders);
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	for (size_t i = 0; i < PS_MIN(n, (size_t)PS_HOLDERS_MAX); i++)
+		ps_strbuf_addf(&b, "%s%d (%s, %s)", i ? ", " : "", (int)holders[i].pid, holders[i].comm,
+		        holders[i].how);
+	if (n > PS_HOLDERS_MAX)
+		ps_strbuf_addf(&b, " and %zu more", n - PS_HOLDERS_MAX);
+	if (n == 0)
+		return ps_cli_fail("umount", PS_EXIT_FAILED,
+		        "%s is busy: in use by a mount, or a process of another user; try as root, or --lazy",
+		        arg);
+	return ps_cli_fail("umount", PS_EXIT_FAILED, "%s is busy: in use by %s; end them, or use --lazy", arg,
+	        ps_strbuf_peek(&b));
+}
+
+/* fusermount3, for users to whom umount(2) is not permitted. */
+static int umount_by_helper(const struct umount *u, const char *mountpoint)
+{
+	ps_autofree char *words = NULL;
+	char name[] = "fusermount3", flags[] = "-u", lazy[] = "-z", dashes[] = "--";
+	char *argv[6] = {name, flags};
+	int n = 2;
+
+	if (u->lazy || u->force)
+		argv[n++] = lazy;
+	argv[n++] = dashes;
+	argv[n] = (char *)(uintptr_t)mountpoint;
+	int rc = ps_guarded_exec(argv, left_ms(u, CALL_TIMEOUT_MS), &words);
+	if (rc == -EIO && words && strstr(words, "usy"))
+		return -EBUSY;
+	return rc == -ENOENT || rc == -EIO ? -EPERM : rc;
+}
+
+/* Every waiting and future request of the mount ends with ENOTCONN. */
+static void abort_connection(const struct ps_mount_info *info)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", info->dev_minor);
+	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0 && write(fd, "1", 1) < 0)
+		return; /* umount2(MNT_FORCE) aborts too, where it is permitted */
+}
+
+static int call_umount(const struct umount *u, const struct ps_mount_info *info)
+{
+	int flags = UMOUNT_NOFOLLOW | (u->lazy || u->force ? MNT_DETACH : 0) | (u->force ? MNT_FORCE : 0);
+
+	if (u->force && info->dev_major == 0)
+		abort_connection(info);
+	int rc = ps_guarded_umount(info->mountpoint, flags, left_ms(u, CALL_TIMEOUT_MS));
+	return rc == -EPERM ? umount_by_helper(u, info->mountpoint) : rc;
+}
+
+/* A descriptor that becomes readable when the daemon has ended; -1: who it is is not known. Before
+ * unmounting, since only the mount knows its daemon. */
+static int open_daemon(const struct umount *u, const struct ps_mount_info *info, pid_t *ret_pid)
+{
+	json_t *stats = NULL;
+	int fd = -1;
+
+	*ret_pid = 0;
+	if (ps_mounts_stats(info, left_ms(u, ASK_TIMEOUT_MS), &stats) < 0)
+		return -1;
+	*ret_pid = ps_mounts_pid(stats);
+	json_decref(stats);
+	if (*ret_pid > 0)
+		fd = (int)syscall(SYS_pidfd_open, *ret_pid, 0);
+	return fd;
+}
+
+static int run(struct umount *u, const char *arg)
+{
+	const struct ps_mount_info *info;
+	struct ps_error err = {0};
+	struct ps_mounts mounts;
+	pid_t pid;
+	int code = PS_EXIT_OK;
+
+	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
+		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
+	ps_autofd int daemon = open_daemon(u, info, &pid);
+	int rc = call_umount(u, info);
+	if (rc == -EBUSY) {
+		code = busy(info, arg);
+	} else if (rc == -ETIMEDOUT) {
+		code = ps_cli_fail("umount", PS_EXIT_FAILED,
+		        "%s: the kernel does not answer; try --force, or --lazy", arg);
+	} else if (rc < 0) {
+		code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: %s", arg,
+		        rc == -EPERM ? "not permitted: it is another user's; run as root" : strerror(-rc));
+	} else if (daemon >= 0 && !u->lazy) {
+		/* A lazy one may go on for as long as somebody reads. */
+		struct pollfd p = {.fd = daemon, .events = POLLIN};
+
+		if (poll(&p, 1, left_ms(u, TOTAL_MS)) <= 0)
+			code = ps_cli_fail("umount", PS_EXIT_FAILED,
+			        "%s is unmounted, but its daemon (pid %d) still holds the cache", arg,
+			        (int)pid);
+	}
+	ps_mounts_fini(&mounts);
+	return code;
+}
+
+int ps_cmd_umount(int argc, char **argv)
+{
+	struct umount u = {0};
+	int nargs, code;
+
+	if (!ps_cli_begin(&opts, &u, argc, argv, 1, 1, &nargs, &code))
+		return code;
+	u.deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
+	return run(&u, argv[1]);
+}

@@ -1,0 +1,136 @@
+#include "fs.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dataset,
+        const struct ps_mount_options *options, const char *mountpoint)
+{
+	*fs = (struct ps_fs){.cache = cache,
+	        .dataset = dataset,
+	        .options = options,
+	        .mountpoint = mountpoint,
+	        .mounted_at_s = ps_clock_real_s(),
+	        .root = ps_dataset_root(dataset)};
+	pthread_mutex_init(&fs->lock, NULL);
+	ps_list_init(&fs->opens);
+	ps_pending_table_init(&fs->pending);
+}
+
+void ps_fs_fini(struct ps_fs *fs)
+{
+	ps_pending_table_fini(&fs->pending);
+	pthread_mutex_destroy(&fs->lock);
+}
+
+static void close_open(struct ps_open *open)
+{
+	if (open->handle)
+		ps_handle_close(open->handle);
+	if (open->dir)
+		ps_dir_close(open->dir);
+	free(open->text);
+}
+
+struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like)
+{
+	struct ps_open *open = malloc(sizeof *open), copy = *like;
+	bool closing;
+
+	if (!open) {
+		close_open(&copy);
+		return NULL;
+	}
+	*open = copy;
+	pthread_mutex_init(&open->dir_lock, NULL);
+	ps_list_init(&open->link);
+	pthread_mutex_lock(&fs->lock);
+	closing = fs->closing;
+	if (!closing)
+		ps_list_append(&fs->opens, &open->link);
+	pthread_mutex_unlock(&fs->lock);
+	if (closing) {
+		ps_fs_open_free(fs, open);
+		return NULL;
+	}
+	return open;
+}
+
+void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
+{
+	pthread_mutex_lock(&fs->lock);
+	ps_list_remove(&open->link);
+	pthread_mutex_unlock(&fs->lock);
+	close_open(open);
+	pthread_mutex_destroy(&open->dir_lock);
+	free(open);
+}
+
+void ps_fs_close_all(struct ps_fs *fs)
+{
+	struct ps_list opens;
+
+	ps_list_init(&opens);
+	pthread_mutex_lock(&fs->lock);
+	fs->closing = true;
+	ps_list_splice(&opens, &fs->opens);
+	pthread_mutex_unlock(&fs->lock);
+	while (!ps_list_empty(&opens))
+		ps_fs_open_free(fs, PS_CONTAINER_OF(opens.next, struct ps_open, link));
+}
+
+uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)
+{
+	return ino == FUSE_ROOT_ID ? fs->root : ino;
+}
+
+fuse_ino_t ps_fs_ino(const struct ps_fs *fs, uint64_t node)
+{
+	return node == fs->root ? FUSE_ROOT_ID : node;
+}
+
+void ps_fs_stat(const struct ps_fs *fs, const struct ps_attr *attr, struct stat *ret)
+{
+	const struct ps_mount_options *o = fs->options;
+
+	*ret = (struct stat){
+	        .st_ino = attr->ino,
+	        .st_mode = attr->is_dir ? S_IFDIR | o->dir_mode : S_IFREG | o->file_mode,
+	        .st_nlink = attr->is_dir ? 2 : 1,
+	        .st_uid = o->uid,
+	        .st_gid = o->gid,
+	        .st_blksize = PS_FS_BLKSIZE,
+	};
+	if (!attr->is_dir) {
+		ret->st_size = (off_t)attr->size;
+		/* All of it, whatever is cached: fewer would look like holes to tar and cp. */
+		ret->st_blocks = (blkcnt_t)(attr->size / 512 + (attr->size % 512 != 0));
+	}
+	/* An origin that tells no time gives the epoch; the time of the mount would change with every mount.
+	 */
+	ret->st_mtim.tv_sec = attr->mtime_s > 0 ? attr->mtime_s : 0;
+	ret->st_atim = ret->st_ctim = ret->st_mtim;
+}
+
+int ps_fs_errno(int errnum)
+{
+	switch (errnum) {
+	case 0:
+	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+	case ESTALE:
+	case EACCES:
+	case ENOMEM:
+	case EINVAL:
+	case ENAMETOOLONG:
+	case EMFILE:
+	case ENFILE:
+		return errnum;
+	case ECANCELED:
+		return EINTR;
+	default: /* also a timeout: programs know EIO, and few know ETIMEDOUT from read() */
+		return EIO;
+	}
+}

@@ -1,0 +1,73 @@
+/* One mount as the FUSE callbacks see it: what it shows, how, and what is open in it.
+ *
+ * Node numbers: FUSE's root 1 stands for the dataset's root node; 2 to PS_NODE_FIRST - 1 are the virtual
+ * files (virtual.h); all others are the cache's own, each naming one version of one object for ever, so there
+ * is no table of names here and nothing to forget. Ownership: a ps_fs belongs to the session that made it;
+ * open files belong to the kernel until it releases them, and what it never released is closed by
+ * ps_fs_close_all(). Threads: any, but init, fini and close_all.   Locks: fs.lock covers the list of open
+ * files. */
+#ifndef PS_FS_H
+#define PS_FS_H
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "base/list.h"
+#include "cache.h"
+#include "fuse_api.h"
+#include "options.h"
+#include "pending.h"
+
+/* The kernel may keep what it was told: a node never changes, and OPEN answers ESTALE once it is superseded.
+ */
+#define PS_FS_TIMEOUT_S 1e6
+/* A name that is not there may appear with the next listing. */
+#define PS_FS_NEGATIVE_TIMEOUT_S 1.0
+#define PS_FS_BLKSIZE (1 << 20)
+
+enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
+
+/* What fi->fh points at. */
+struct ps_open {
+	struct ps_list link; /* fs.opens */
+	enum ps_open_kind kind;
+	uint64_t node;
+	struct ps_handle *handle; /* PS_OPEN_FILE */
+	struct ps_dir *dir;       /* PS_OPEN_DIR; NULL for a virtual folder */
+	pthread_mutex_t dir_lock; /* one reader at a time: a snapshot is walked, not indexed */
+	char *text;               /* PS_OPEN_VIRTUAL */
+	size_t text_len;
+};
+
+struct ps_fs {
+	struct ps_cache *cache;
+	struct ps_dataset *dataset;
+	const struct ps_mount_options *options;
+	const char *mountpoint;
+	int64_t mounted_at_s;
+	uint64_t root;
+	struct fuse_session *session;
+	struct ps_pending_table pending;
+	pthread_mutex_t lock; /* opens, closing */
+	struct ps_list opens;
+	bool closing; /* an open that succeeds now is closed at once */
+};
+
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dataset,
+        const struct ps_mount_options *options, const char *mountpoint);
+void ps_fs_fini(struct ps_fs *fs);
+
+/* Makes and lists an open file; takes over what `like` holds, also on failure (NULL: out of memory or
+ * closing). */
+struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like);
+void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
+/* Closes what is still open. Call after the loop has ended and all reads have been answered. */
+void ps_fs_close_all(struct ps_fs *fs);
+
+uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino);
+fuse_ino_t ps_fs_ino(const struct ps_fs *fs, uint64_t node);
+void ps_fs_stat(const struct ps_fs *fs, const struct ps_attr *attr, struct stat *ret);
+/* What the kernel is told for an errno of the cache. */
+int ps_fs_errno(int errnum);
+
+#endif

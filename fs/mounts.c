@@ -1,0 +1,227 @@
+#include "mounts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+#include "cli.h"
+#include "guarded.h"
+
+static const char our_fstype[] = "fuse.penstock";
+
+void ps_mounts_unescape(char *s)
+{
+	char *out = s;
+
+	while (*s) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' &&
+		        s[3] <= '7') {
+			*out++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0'));
+			s += 4;
+		} else {
+			*out++ = *s++;
+		}
+	}
+	*out = '\0';
+}
+
+static char *next_field(char **rest)
+{
+	return strsep(rest, " \n");
+}
+
+/* "36 35 98:0 /root /mnt opts optional... - fstype source superopts". False: not of that form. */
+static bool parse_line(char *line, struct ps_mount_info *ret)
+{
+	char *rest = line, *id = next_field(&rest), *word;
+
+	next_field(&rest); /* parent */
+	char *dev = next_field(&rest);
+	next_field(&rest); /* root */
+	ret->mountpoint = next_field(&rest);
+	while ((word = next_field(&rest)) && strcmp(word, "-") != 0) {
+	}
+	ret->fstype = next_field(&rest);
+	ret->source = next_field(&rest);
+	if (!ret->source || !dev || sscanf(dev, "%u:%u", &ret->dev_major, &ret->dev_minor) != 2)
+		return false;
+	ret->mnt_id = strtoull(id, NULL, 10);
+	return true;
+}
+
+static int add(struct ps_mounts *mounts, const struct ps_mount_info *seen)
+{
+	struct ps_mount_info *v = realloc(mounts->v, (mounts->n + 1) * sizeof *v);
+
+	if (!v)
+		return -ENOMEM;
+	mounts->v = v;
+	struct ps_mount_info *m = &v[mounts->n++];
+	*m = *seen;
+	m->mountpoint = strdup(seen->mountpoint);
+	m->fstype = strdup(seen->fstype);
+	m->source = strdup(seen->source);
+	if (!m->mountpoint || !m->fstype || !m->source)
+		return -ENOMEM;
+	ps_mounts_unescape(m->mountpoint);
+	ps_mounts_unescape(m->fstype);
+	ps_mounts_unescape(m->source);
+	return 0;
+}
+
+int ps_mounts_read(const char *mountinfo, bool any, struct ps_mounts *ret)
+{
+	struct ps_mounts mounts = {0};
+	ps_autofree char *line = NULL;
+	size_t cap = 0;
+	int rc = 0;
+	FILE *f = fopen(mountinfo ? mountinfo : "/proc/self/mountinfo", "re");
+
+	if (!f)
+		return -errno;
+	while (rc == 0 && getline(&line, &cap, f) > 0) {
+		struct ps_mount_info seen = {0};
+
+		if (parse_line(line, &seen) && (any || strcmp(seen.fstype, our_fstype) == 0))
+			rc = add(&mounts, &seen);
+	}
+	fclose(f);
+	if (rc < 0) {
+		ps_mounts_fini(&mounts);
+		return rc;
+	}
+	*ret = mounts;
+	return 0;
+}
+
+void ps_mounts_fini(struct ps_mounts *mounts)
+{
+	for (size_t i = 0; i < mounts->n; i++) {
+		free(mounts->v[i].mountpoint);
+		free(mounts->v[i].fstype);
+		free(mounts->v[i].source);
+	}
+	free(mounts->v);
+	*mounts = (struct ps_mounts){0};
+}
+
+const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path)
+{
+	for (size_t i = mounts->n; i-- > 0;)
+		if (strcmp(mounts->v[i].mountpoint, path) == 0)
+			return &mounts->v[i];
+	return NULL;
+}
+
+int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)
+{
+	ps_autofree char *path = ps_path_absolute(arg);
+	ps_autofree char *parent = NULL;
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (!path)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+		path[n - 1] = '\0';
+	char *slash = strrchr(path, '/'), *last = slash + 1;
+	bool whole = strcmp(last, "..") == 0 || strcmp(last, ".") == 0 || !*last;
+	if (!whole)
+		*slash = '\0';
+	int rc = ps_guarded_realpath(*path ? path : "/", PS_GUARDED_TIMEOUT_MS, &parent);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
+	if (whole) {
+		*ret_path = ps_steal_ptr(&parent);
+		return 0;
+	}
+	ps_strbuf_addf(&b, "%s/%s", strcmp(parent, "/") == 0 ? "" : parent, last);
+	*ret_path = ps_strbuf_take(&b);
+	return *ret_path ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+int ps_mounts_lookup(
+        const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info, struct ps_error *err)
+{
+	ps_autofree char *path = NULL, *real = NULL;
+	int rc = ps_mounts_resolve(arg, &path, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ps_mounts_read(NULL, true, ret);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
+	const struct ps_mount_info *info = ps_mounts_find(ret, path);
+	/* Not a mountpoint as spelt: it may be a link to one. */
+	if (!info && ps_guarded_realpath(path, PS_GUARDED_TIMEOUT_MS, &real) == 0)
+		info = ps_mounts_find(ret, real);
+	if (info && strcmp(info->fstype, our_fstype) == 0) {
+		*ret_info = info;
+		return 0;
+	}
+	rc = info ? ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype)
+	          : ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
+	ps_mounts_fini(ret);
+	return rc;
+}
+
+int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret)
+{
+	ps_autofree char *path = NULL, *text = NULL;
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_addf(&b, "%s/.penstock/stats", info->mountpoint);
+	path = ps_strbuf_take(&b);
+	if (!path)
+		return -ENOMEM;
+	int rc = ps_guarded_read(path, timeout_ms, &text);
+	if (rc < 0)
+		return rc;
+	json_t *doc = json_loads(text, 0, NULL);
+	if (!json_is_object(doc)) {
+		json_decref(doc);
+		return -EPROTO;
+	}
+	*ret = doc;
+	return 0;
+}
+
+pid_t ps_mounts_pid(const json_t *stats)
+{
+	json_int_t pid = json_integer_value(json_object_get(stats, "pid"));
+	char path[64], comm[32] = "";
+
+	if (pid <= 1 || pid > INT32_MAX)
+		return 0;
+	snprintf(path, sizeof path, "/proc/%lld/comm", (long long)pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	/* The daemon may live in another pid namespace; then this is somebody else. */
+	bool ours = fgets(comm, sizeof comm, f) && strncmp(comm, "penstock", 8) == 0;
+	fclose(f);
+	return ours ? (pid_t)pid : 0;
+}
+
+char *ps_mounts_of_cache(const char *cache_dir)
+{
+	struct ps_mounts mounts;
+	char *found = NULL;
+	ps_autofree char *real = realpath(cache_dir, NULL);
+
+	if (!real || ps_mounts_read(NULL, false, &mounts) < 0)
+		return NULL;
+	for (size_t i = 0; i < mounts.n && !found; i++) {
+		json_t *stats;
+
+		if (ps_mounts_stats(&mounts.v[i], PS_GUARDED_TIMEOUT_MS, &stats) < 0)
+			continue;
+		const char *dir = json_string_value(json_object_get(json_object_get(stats, "cache"), "dir"));
+		ps_autofree char *dir_real = dir ? realpath(dir, NULL) : NULL;
+		if (dir_real && strcmp(dir_real, real) == 0)
+			found = strdup(mounts.v[i].mountpoint);
+		json_decref(stats);
+	}
+	ps_mounts_fini(&mounts);
+	return found;
+}

@@ -1,0 +1,52 @@
+/* The penstock mounts of this mount namespace, from /proc/self/mountinfo: nothing here touches the mounts
+ * themselves, so nothing hangs on a wedged one, but for what says that it asks the daemon.
+ *
+ * Ownership: a list and its strings belong to the caller until ps_mounts_fini(). Threads: one. */
+#ifndef PS_MOUNTS_H
+#define PS_MOUNTS_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+struct ps_mount_info {
+	unsigned long long mnt_id;
+	unsigned dev_major, dev_minor;
+	char *mountpoint, *fstype, *source; /* unescaped */
+};
+
+struct ps_mounts {
+	struct ps_mount_info *v;
+	size_t n;
+};
+
+/* Those of penstock; with `any`, all. Later mounts cover earlier ones on the same path, and come later. */
+int ps_mounts_read(const char *mountinfo, bool any, struct ps_mounts *ret) PS_MUST_USE;
+void ps_mounts_fini(struct ps_mounts *mounts);
+/* The topmost mount on exactly this path, or NULL. */
+const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path);
+
+/* "\040" and the like to bytes, in place. */
+void ps_mounts_unescape(char *s);
+
+/* The path of an argument as mountinfo spells it. Resolves links of the parent folders, not the last part,
+ * which may be a wedged mount. The caller frees it. */
+int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err) PS_MUST_USE;
+
+/* resolve, read and find in one: -EINVAL and a text when `arg` is no penstock mount. On success the caller
+ * frees *ret (ps_mounts_fini) and *ret_info points into it. */
+int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info,
+        struct ps_error *err) PS_MUST_USE;
+
+/* The mount's own .penstock/stats. Asks the daemon: -ETIMEDOUT, -ENOTCONN. */
+int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret) PS_MUST_USE;
+/* The pid in a stats document if a penstock process has it, else 0. */
+pid_t ps_mounts_pid(const json_t *stats);
+
+/* The mount that serves a cache directory, as "MOUNTPOINT"; NULL: none found. The caller frees it. Asks
+ * daemons. */
+char *ps_mounts_of_cache(const char *cache_dir);
+
+#endif

@@ -1,0 +1,106 @@
+#include <errno.h>
+#include <string.h>
+
+#include "ops.h"
+#include "virtual.h"
+
+#define READDIR_MAX_NBYTES (1u << 20) /* a larger buffer is filled so far */
+
+void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_open like = {.kind = PS_OPEN_DIR, .node = ino};
+
+	if (!ps_virtual_is(ino)) {
+		int rc = ps_dir_open(fs->dataset, ps_fs_node(fs, ino), &like.dir);
+		if (rc < 0) {
+			fuse_reply_err(req, ps_fs_errno(-rc));
+			return;
+		}
+	}
+	struct ps_open *open = ps_fs_open_new(fs, &like);
+	if (!open) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	fi->fh = (uintptr_t)open;
+	/* The kernel sends no release for an open whose caller was killed meanwhile. */
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		ps_fs_open_free(fs, open);
+}
+
+/* Entry `pos` of an open folder, with "." and ".." first. */
+static bool entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool plus, const char **ret_name,
+        struct ps_attr *ret)
+{
+	fuse_ino_t ino;
+
+	if (pos < 2) {
+		/* The number of ".." is not worth a lookup: no program goes by it, and the kernel knows the
+		 * parent. */
+		*ret_name = pos ? ".." : ".";
+		*ret = (struct ps_attr){.ino = open->node, .is_dir = true};
+		return true;
+	}
+	if (open->dir)
+		return ps_dir_read(open->dir, pos - 2, plus, ret_name, ret);
+	(void)fs;
+	*ret_name = ps_virtual_entry(pos - 2, &ino);
+	if (*ret_name)
+		ps_virtual_attr(ino, ret);
+	return *ret_name;
+}
+
+static size_t add_entry(fuse_req_t req, char *buf, size_t room, bool plus, const char *name,
+        const struct ps_attr *attr, off_t next)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct fuse_entry_param entry = {0};
+
+	if (plus && attr->node && attr->complete_attr) {
+		ps_op_entry(fs, attr, &entry);
+	} else {
+		/* Node 0: the kernel takes the number and the kind, and looks the name up when it needs more.
+		 */
+		ps_fs_stat(fs, attr, &entry.attr);
+	}
+	return plus ? fuse_add_direntry_plus(req, buf, room, name, &entry, next)
+	            : fuse_add_direntry(req, buf, room, name, &entry.attr, next);
+}
+
+static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi, bool plus)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_open *open = ps_op_open(fi);
+	size_t room = PS_MIN(size, READDIR_MAX_NBYTES), used = 0;
+	ps_autofree char *buf = malloc(room ? room : 1);
+	struct ps_attr attr;
+	const char *name;
+
+	if (!buf || off < 0) {
+		fuse_reply_err(req, buf ? EINVAL : ENOMEM);
+		return;
+	}
+	pthread_mutex_lock(&open->dir_lock);
+	for (uint64_t pos = (uint64_t)off; entry_at(fs, open, pos, plus, &name, &attr); pos++) {
+		size_t n = add_entry(req, buf + used, room - used, plus, name, &attr, (off_t)pos + 1);
+
+		if (n > room - used)
+			break;
+		used += n;
+	}
+	pthread_mutex_unlock(&open->dir_lock);
+	fuse_reply_buf(req, buf, used);
+}
+
+void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	(void)ino;
+	read_dir(req, size, off, fi, false);
+}
+
+void ps_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	(void)ino;
+	read_dir(req, size, off, fi, true);
+}

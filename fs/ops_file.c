@@ -1,0 +1,281 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "ioctl.h"
+#include "ops.h"
+#include "virtual.h"
+
+/* A reply of so many bytes from a file can be spliced; a larger one would need a pipe past the usual
+ * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would fall back to a copy through memory of its own. */
+#define SPLICE_MAX_NBYTES (512u * 1024)
+
+/* Open and release --------------------------------------------------------------------------------- */
+
+struct open_op {
+	struct ps_pending pending;
+	struct ps_fs *fs;
+	fuse_ino_t ino;
+	struct fuse_file_info fi;
+};
+
+static void free_open_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct open_op, pending));
+}
+
+static void reply_open(
+        fuse_req_t req, struct ps_fs *fs, struct fuse_file_info *fi, const struct ps_open *like)
+{
+	struct ps_open *open = ps_fs_open_new(fs, like);
+
+	if (!open) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	fi->fh = (uintptr_t)open;
+	/* The kernel sends no release for an open whose caller was killed meanwhile. */
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		ps_fs_open_free(fs, open);
+}
+
+static void open_done(void *arg, int errnum, struct ps_handle *handle)
+{
+	struct open_op *op = arg;
+
+	if (!ps_pending_claim(&op->pending)) {
+		if (handle)
+			ps_handle_close(handle);
+	} else if (errnum) {
+		/* ESTALE makes the kernel look the name up again, and open the version that stands for it
+		 * now. */
+		fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
+	} else {
+		/* A node's pages are valid for ever. Without this an open would also wait for READs in
+		 * flight. */
+		op->fi.keep_cache = 1;
+		reply_open(op->pending.req, op->fs, &op->fi,
+		        &(struct ps_open){.kind = PS_OPEN_FILE, .node = op->ino, .handle = handle});
+	}
+	ps_pending_put(&op->pending);
+}
+
+static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_open like = {.kind = PS_OPEN_VIRTUAL, .node = ino};
+	int rc = ps_virtual_text(fs, ino, &like.text, &like.text_len);
+
+	if (rc < 0) {
+		fuse_reply_err(req, ps_fs_errno(-rc));
+		return;
+	}
+	fi->direct_io = 1; /* read until it ends, whatever the size says */
+	reply_open(req, fs, fi, &like);
+}
+
+void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+
+	if ((fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC) {
+		fuse_reply_err(req, EROFS);
+		return;
+	}
+	if (ps_virtual_is(ino)) {
+		open_virtual(req, fs, ino, fi);
+		return;
+	}
+	struct open_op *op = malloc(sizeof *op);
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	op->fs = fs;
+	op->ino = ino;
+	op->fi = *fi;
+	ps_pending_init(&op->pending, &fs->pending, req, free_open_op, NULL);
+	ps_handle_open(fs->dataset, ps_fs_node(fs, ino), open_done, op);
+	ps_pending_issued(&op->pending);
+}
+
+void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	ps_fs_open_free(ps_op_fs(req), ps_op_open(fi));
+	fuse_reply_err(req, 0);
+}
+
+/* Read --------------------------------------------------------------------------------------------- */
+
+struct read_op {
+	struct ps_pending pending;
+	struct ps_read read;
+};
+
+static void free_read_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct read_op, pending));
+}
+
+static void cancel_read_op(struct ps_pending *pending)
+{
+	ps_read_cancel(&PS_CONTAINER_OF(pending, struct read_op, pending)->read);
+}
+
+/* Memory and files, small enough to go to the kernel through a pipe. */
+static void reply_spliced(fuse_req_t req, const struct ps_segment *segs, size_t nsegs)
+{
+	struct {
+		struct fuse_bufvec vec;
+		struct fuse_buf more[PS_READ_MAX_SEGMENTS - 1];
+	} v = {.vec = {.count = nsegs}};
+
+	for (size_t i = 0; i < nsegs; i++) {
+		struct fuse_buf *buf = i == 0 ? &v.vec.buf[0] : &v.more[i - 1];
+
+		buf->size = segs[i].nbytes;
+		buf->mem = (void *)(uintptr_t)segs[i].data;
+		buf->fd = segs[i].fd;
+		buf->pos = (off_t)segs[i].pos;
+		buf->flags = segs[i].data ? 0 : FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+	}
+	fuse_reply_data(req, &v.vec, FUSE_BUF_SPLICE_MOVE);
+}
+
+static int read_fully(const struct ps_segment *seg, char *to)
+{
+	size_t done = 0;
+
+	while (done < seg->nbytes) {
+		ssize_t n = pread(seg->fd, to + done, seg->nbytes - done, (off_t)(seg->pos + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO; /* the data file was cut behind our back */
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+/* Memory as it is, files through a buffer of this call. */
+static void reply_copied(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, size_t file_nbytes)
+{
+	struct iovec iov[PS_READ_MAX_SEGMENTS];
+	ps_autofree char *copy = file_nbytes ? malloc(file_nbytes) : NULL;
+	char *to = copy;
+
+	if (file_nbytes && !copy) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	for (size_t i = 0; i < nsegs; i++) {
+		iov[i] = (struct iovec){(void *)(uintptr_t)segs[i].data, segs[i].nbytes};
+		if (segs[i].data)
+			continue;
+		int rc = read_fully(&segs[i], to);
+		if (rc < 0) {
+			ps_log_error("read: data file: %s", strerror(-rc));
+			fuse_reply_err(req, EIO);
+			return;
+		}
+		iov[i].iov_base = to;
+		to += segs[i].nbytes;
+	}
+	fuse_reply_iov(req, iov, (int)nsegs);
+}
+
+static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs)
+{
+	size_t total = 0, in_files = 0;
+
+	for (size_t i = 0; i < nsegs; i++) {
+		total += segs[i].nbytes;
+		in_files += segs[i].data ? 0 : segs[i].nbytes;
+	}
+	if (in_files && total <= SPLICE_MAX_NBYTES)
+		reply_spliced(req, segs, nsegs);
+	else
+		reply_copied(req, segs, nsegs, in_files);
+}
+
+static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)
+{
+	struct read_op *op = PS_CONTAINER_OF(read, struct read_op, read);
+
+	if (ps_pending_claim(&op->pending)) {
+		if (errnum)
+			fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
+		else if (nsegs == 0)
+			fuse_reply_buf(op->pending.req, NULL, 0);
+		else
+			reply_segments(op->pending.req, segs, nsegs);
+	}
+	ps_pending_put(&op->pending);
+}
+
+static void read_virtual(fuse_req_t req, const struct ps_open *open, size_t size, off_t off)
+{
+	size_t from = (size_t)PS_MIN((uint64_t)off, (uint64_t)open->text_len);
+
+	fuse_reply_buf(req, open->text + from, PS_MIN(size, open->text_len - from));
+}
+
+void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct ps_open *open = ps_op_open(fi);
+
+	(void)ino;
+	if (off < 0) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	if (open->kind == PS_OPEN_VIRTUAL) {
+		read_virtual(req, open, size, off);
+		return;
+	}
+	struct read_op *op = malloc(sizeof *op);
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	op->read = (struct ps_read){.handle = open->handle,
+	        .offset = (uint64_t)off,
+	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),
+	        .done = read_done};
+	ps_pending_init(&op->pending, &ps_op_fs(req)->pending, req, free_read_op, cancel_read_op);
+	ps_handle_read(&op->read);
+	ps_pending_issued(&op->pending);
+}
+
+/* Requests on a file ------------------------------------------------------------------------------- */
+
+void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+        unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
+{
+	struct ps_open *open = ps_op_open(fi);
+	uint64_t nbytes = 0;
+	int rc;
+
+	(void)ino, (void)arg, (void)in, (void)in_nbytes;
+	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE) {
+		fuse_reply_err(req, ENOTTY);
+		return;
+	}
+	switch (cmd) {
+	case PS_IOC_WARM:
+		ps_handle_warm(open->handle);
+		fuse_reply_ioctl(req, 0, NULL, 0);
+		break;
+	case PS_IOC_EVICT:
+		rc = out_nbytes < sizeof nbytes ? -EINVAL : ps_handle_evict(open->handle, &nbytes);
+		if (rc < 0)
+			fuse_reply_err(req, ps_fs_errno(-rc));
+		else
+			fuse_reply_ioctl(req, 0, &nbytes, sizeof nbytes);
+		break;
+	default:
+		fuse_reply_err(req, ENOTTY);
+	}
+}

@@ -1,0 +1,92 @@
+/* Extended attributes: what the cache knows of a file.
+ *
+ *   user.penstock.url     where it comes from, without credentials
+ *   user.penstock.etag    the version, "" if the origin tells none
+ *   user.penstock.size    bytes                  user.penstock.cached   of which in the cache
+ *   user.penstock.state   remote, partial, cached
+ *   user.penstock.error   the last failure, "" if none */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ops.h"
+#include "virtual.h"
+
+static const char prefix[] = "user.penstock.";
+static const char names[] =
+        "user.penstock.url\0user.penstock.etag\0user.penstock.size\0user.penstock.cached\0"
+        "user.penstock.state\0user.penstock.error";
+
+/* The value of one attribute, in `number` or borrowed from info; NULL: no such attribute. */
+static const char *value_of(const char *name, const struct ps_node_info *info, char number[static 24])
+{
+	uint64_t n;
+
+	if (strcmp(name, "url") == 0)
+		return info->url;
+	if (strcmp(name, "etag") == 0)
+		return info->etag ? info->etag : "";
+	if (strcmp(name, "state") == 0)
+		return info->state;
+	if (strcmp(name, "error") == 0)
+		return info->error ? info->error : "";
+	if (strcmp(name, "size") == 0)
+		n = info->size;
+	else if (strcmp(name, "cached") == 0)
+		n = info->cached_nbytes;
+	else
+		return NULL;
+	snprintf(number, 24, "%llu", (unsigned long long)n);
+	return number;
+}
+
+static void reply_bytes(fuse_req_t req, const char *bytes, size_t n, size_t size)
+{
+	if (size == 0)
+		fuse_reply_xattr(req, n);
+	else if (size < n)
+		fuse_reply_err(req, ERANGE);
+	else
+		fuse_reply_buf(req, bytes, n);
+}
+
+void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_node_info info = {0};
+	char number[24];
+
+	if (strncmp(name, prefix, sizeof prefix - 1) != 0 || ps_virtual_is(ino)) {
+		fuse_reply_err(req, ENODATA);
+		return;
+	}
+	int rc = ps_node_info_get(fs->dataset, ps_fs_node(fs, ino), &info);
+	if (rc < 0) {
+		fuse_reply_err(req, ps_fs_errno(-rc));
+		return;
+	}
+	const char *value = info.url ? value_of(name + sizeof prefix - 1, &info, number) : NULL;
+	if (value)
+		reply_bytes(req, value, strlen(value), size);
+	else
+		fuse_reply_err(req, ENODATA);
+	ps_node_info_fini(&info);
+}
+
+void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_node_info info = {0};
+	bool file = false;
+
+	if (!ps_virtual_is(ino)) {
+		int rc = ps_node_info_get(fs->dataset, ps_fs_node(fs, ino), &info);
+		if (rc < 0) {
+			fuse_reply_err(req, ps_fs_errno(-rc));
+			return;
+		}
+		file = info.url;
+		ps_node_info_fini(&info);
+	}
+	reply_bytes(req, names, file ? sizeof names : 0, size);
+}

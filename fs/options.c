@@ -1,0 +1,295 @@
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/size.h"
+#include "policy/policy.h"
+
+#define HEADERS_MAX 64
+#define HEADER_FILE_MAX_NBYTES (64 * 1024)
+
+void ps_mount_options_init(struct ps_mount_options *o)
+{
+	*o = (struct ps_mount_options){.uid = geteuid(),
+	        .gid = getegid(),
+	        .file_mode = 0444,
+	        .dir_mode = 0555,
+	        .log_level = PS_LOG_INFO};
+}
+
+static void free_secret(char *text)
+{
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+}
+
+void ps_mount_options_fini(struct ps_mount_options *o)
+{
+	for (size_t i = 0; i < o->nheaders; i++)
+		free_secret(o->headers[i]);
+	free(o->headers);
+	free_secret(o->user);
+	free(o->cache_dir);
+	free(o->cache_size);
+	free(o->policy);
+	free(o->cacert);
+	free(o->log);
+	*o = (struct ps_mount_options){0};
+}
+
+static int set_cache_size(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+	uint64_t nbytes = 0;
+
+	if (ps_size_parse_share(value, PS_GIB, &nbytes) < 0 || nbytes == 0)
+		return ps_error_set(err, EINVAL,
+		        "option cache-size: '%s' is neither a size such as 200G nor a share such as 80%%",
+		        value);
+	free(o->cache_size);
+	o->cache_size = strdup(value);
+	return o->cache_size ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static int set_policy(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+	char names[128] = "";
+
+	if (!ps_policy_find(value)) {
+		for (size_t i = 0; ps_policies[i] && ps_policies[i]->name; i++) {
+			size_t n = strlen(names);
+
+			snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", ps_policies[i]->name);
+		}
+		return ps_error_set(err, EINVAL, "option policy: '%s' is none of %s", value, names);
+	}
+	free(o->policy);
+	o->policy = strdup(value);
+	return o->policy ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static int set_revalidate(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (strcmp(value, "never") == 0)
+		o->revalidate_ms = UINT64_MAX;
+	else if (strcmp(value, "open") == 0)
+		o->revalidate_ms = 1;
+	else if (ps_time_parse(value, &o->revalidate_ms) < 0 || o->revalidate_ms == 0)
+		return ps_error_set(err, EINVAL,
+		        "option revalidate: '%s' is neither 'never', 'open' nor a time such as 1h", value);
+	return 0;
+}
+
+static int add_header(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+	size_t name = strcspn(value, ":");
+	bool good = name > 0 && value[name] == ':';
+
+	for (const char *s = value; *s; s++)
+		good = good && (unsigned char)*s >= ' ' && *s != 0x7f && (s >= value + name || *s != ' ');
+	if (!good)
+		return ps_error_set(err, EINVAL, "option header: not of the form 'Name: value'");
+	if (o->nheaders >= HEADERS_MAX)
+		return ps_error_set(err, EINVAL, "option header: more than %d of them", HEADERS_MAX);
+	char **headers = realloc(o->headers, (o->nheaders + 2) * sizeof *headers);
+	if (headers)
+		o->headers = headers;
+	char *copy = headers ? strdup(value) : NULL;
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	o->headers[o->nheaders++] = copy;
+	o->headers[o->nheaders] = NULL;
+	return 0;
+}
+
+static int add_header_file(void *ctx, const char *value, struct ps_error *err)
+{
+	ps_autofree char *text = calloc(1, HEADER_FILE_MAX_NBYTES + 1);
+	ps_autofd int fd = open(value, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	ssize_t n = 0, len = 0;
+	char *save = NULL;
+	int rc = 0;
+
+	if (!text)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (fd < 0)
+		return ps_error_set(err, errno, "option header-file: %s: %s", value, strerror(errno));
+	while (len < HEADER_FILE_MAX_NBYTES &&
+	        (n = read(fd, text + len, (size_t)(HEADER_FILE_MAX_NBYTES - len))) > 0)
+		len += n;
+	if (n < 0)
+		return ps_error_set(err, errno, "option header-file: %s: %s", value, strerror(errno));
+	if (len == HEADER_FILE_MAX_NBYTES)
+		return ps_error_set(err, EFBIG, "option header-file: %s: longer than 64 KiB", value);
+	for (char *line = strtok_r(text, "\r\n", &save); line && rc == 0;
+	        line = strtok_r(NULL, "\r\n", &save))
+		if (line[0] != '#' && line[strspn(line, " \t")])
+			rc = add_header(ctx, line, err);
+	explicit_bzero(text, (size_t)len);
+	if (rc < 0)
+		ps_error_prefix(err, "%s", value);
+	return rc;
+}
+
+static int set_user(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (!strchr(value, ':') || value[0] == ':')
+		return ps_error_set(err, EINVAL, "option user: not of the form NAME:PASSWORD");
+	char *copy = strdup(value);
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	free_secret(o->user);
+	o->user = copy;
+	return 0;
+}
+
+/* The largest id is -1, which means "no change" to chown and friends. */
+static int parse_id(const char *value, uint32_t *ret_id)
+{
+	char *end;
+
+	errno = 0;
+	unsigned long long n = strtoull(value, &end, 10);
+	if (errno || *end || !isdigit((unsigned char)value[0]) || n >= UINT32_MAX)
+		return -EINVAL;
+	*ret_id = (uint32_t)n;
+	return 0;
+}
+
+static int set_uid(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+	const struct passwd *pw;
+
+	if (parse_id(value, &o->uid) == 0)
+		return 0;
+	pw = getpwnam(value);
+	if (!pw)
+		return ps_error_set(err, EINVAL, "option uid: no user '%s'", value);
+	o->uid = pw->pw_uid;
+	return 0;
+}
+
+static int set_gid(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+	const struct group *gr;
+
+	if (parse_id(value, &o->gid) == 0)
+		return 0;
+	gr = getgrnam(value);
+	if (!gr)
+		return ps_error_set(err, EINVAL, "option gid: no group '%s'", value);
+	o->gid = gr->gr_gid;
+	return 0;
+}
+
+static int set_log(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+	bool word = strcmp(value, "stderr") == 0 || strcmp(value, "syslog") == 0;
+
+	if (!*value)
+		return ps_error_set(err, EINVAL, "option log: stderr, syslog or a file");
+	char *copy = word ? strdup(value) : ps_path_absolute(value);
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	free(o->log);
+	o->log = copy;
+	return 0;
+}
+
+static int set_log_level(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (ps_log_level_parse(value, &o->log_level) < 0)
+		return ps_error_set(
+		        err, EINVAL, "option log-level: '%s' is none of error, warning, info, debug", value);
+	return 0;
+}
+
+#define FIELD(name) offsetof(struct ps_mount_options, name)
+
+const struct ps_opt ps_options_source[] = {
+        {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing"},
+        {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes of data: 200G, 80% [80% of the disk]", 0,
+                set_cache_size},
+        {"min-free", 0, PS_OPT_SIZE, FIELD(min_free), "SIZE",
+                "leave so much of the disk free [1G, at most 5%]"},
+        {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: scan, lru [scan]", 0,
+                set_policy},
+        {"memory", 0, PS_OPT_SIZE, FIELD(memory), "SIZE",
+                "data in flight [512M, at most 1/8 of the cgroup's limit]"},
+        {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), "TIME", "a read fails after so long [60s]"},
+        {"revalidate", 0, PS_OPT_CALL, 0, "TIME|never|open", "how long a version counts as current [1h]", 0,
+                set_revalidate},
+        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N", "connections to one origin [16]"},
+        {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), "SIZE",
+                "bytes a second from all origins [no limit]"},
+        {"header", 0, PS_OPT_CALL, 0, "'NAME: VALUE'", "send this HTTP header; may be given again",
+                PS_OPT_SECRET, add_header},
+        {"header-file", 0, PS_OPT_CALL, 0, "FILE", "send the HTTP headers in FILE, one a line", 0,
+                add_header_file},
+        {"user", 0, PS_OPT_CALL, 0, "NAME:PASSWORD", "basic authentication; or set PENSTOCK_USER_PASSWORD",
+                PS_OPT_SECRET, set_user},
+        {"cacert", 0, PS_OPT_PATH, FIELD(cacert), "FILE", "trust these certificates instead of the system's"},
+        {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},
+        {0},
+};
+
+const struct ps_opt ps_options_mount[] = {
+        {"uid", 0, PS_OPT_CALL, 0, "USER", "owner of all files [you]", 0, set_uid},
+        {"gid", 0, PS_OPT_CALL, 0, "GROUP", "group of all files [yours]", 0, set_gid},
+        {"file-mode", 0, PS_OPT_MODE, FIELD(file_mode), "MODE", "permissions of files [0444]"},
+        {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), "MODE", "permissions of folders [0555]"},
+        {"allow_other", 0, PS_OPT_FLAG, FIELD(allow_other), NULL, "let other users in"},
+        {"nonempty", 0, PS_OPT_FLAG, FIELD(nonempty), NULL, "mount over a folder that holds files"},
+        {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]", 0, set_log},
+        {"log-level", 0, PS_OPT_CALL, 0, "LEVEL", "error, warning, info or debug [info]", 0, set_log_level},
+        {"foreground", 'f', PS_OPT_FLAG, FIELD(foreground), NULL, "stay in the foreground", PS_OPT_CLI_ONLY},
+        {0},
+};
+
+/* Words of mount(8) and fstab that say nothing to us: either always true here, or for others. */
+static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "user",
+        "users", "nouser", "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "noexec", "exec",
+        "atime", "noatime", "relatime", "norelatime", "strictatime", "lazytime", "nodiratime", "async",
+        "sync", "default_permissions", "intr", "comment"};
+/* mount(8) adds these for us when nobody asked for "ro"; the mount is what it is all the same. */
+static const char *const lenient[] = {"rw", "suid", "dev"};
+
+int ps_options_generic(void *ctx, const char *name, const char *value, struct ps_error *err)
+{
+	const struct ps_mount_options *o = ctx;
+
+	(void)value;
+	for (size_t i = 0; i < PS_ARRAY_LEN(ignored); i++)
+		if (strcmp(name, ignored[i]) == 0)
+			return 0;
+	if (strncmp(name, "x-", 2) == 0 || strncmp(name, "X-", 2) == 0)
+		return 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(lenient); i++) {
+		if (strcmp(name, lenient[i]) == 0)
+			return o->lenient ? 0
+			                  : ps_error_set(err, EINVAL,
+			                            "option %s: the mount is read-only, nosuid and nodev; "
+			                            "leave it out",
+			                            name);
+	}
+	return -ENOENT;
+}

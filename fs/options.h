@@ -1,0 +1,67 @@
+/* What a mount can be told, and its tables. The same names work as --long options, in -o lists and in fstab.
+ *
+ * Ownership: ps_mount_options_init() ... ps_mount_options_fini(); strings belong to the struct.
+ * Threads: one. Errors: -errno and a text for a person. */
+#ifndef PS_OPTIONS_H
+#define PS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/log.h"
+#include "cache.h"
+#include "cli.h"
+
+struct ps_mount_options {
+	/* the cache */
+	char *cache_dir;  /* NULL: ps_cache_dir_default() */
+	char *cache_size; /* "200G", "80%"; NULL: the store's default */
+	char *policy;
+	uint64_t min_free, memory;
+	/* the origin */
+	uint64_t timeout_ms, revalidate_ms, max_bandwidth;
+	unsigned max_connections;
+	char **headers; /* NULL-terminated, or NULL */
+	size_t nheaders;
+	char *user, *cacert;
+	bool insecure;
+	/* the mount */
+	uid_t uid;
+	gid_t gid;
+	mode_t file_mode, dir_mode;
+	bool allow_other, nonempty, foreground;
+	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
+	enum ps_log_level log_level;
+	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */
+};
+
+/* Defaults: the caller's uid and gid, files 0444, folders 0555, log level info. */
+void ps_mount_options_init(struct ps_mount_options *o);
+void ps_mount_options_fini(struct ps_mount_options *o);
+
+/* Options of cache and origin, which `warm SOURCE` takes too, and those of the mount alone. */
+extern const struct ps_opt ps_options_source[], ps_options_mount[];
+/* For ps_opts.other: mount(8)'s generic words. -ENOENT: not one of them. */
+int ps_options_generic(void *ctx, const char *name, const char *value, struct ps_error *err);
+
+/* Takes what the environment tells (PENSTOCK_USER_PASSWORD), and checks what no single option can. */
+int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
+
+/* The options as the cache wants them; pointers into *o. The default cache directory is made, and a share of
+ * the disk resolved, here. Blocks on disk. */
+int ps_mount_options_cache(
+        struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err) PS_MUST_USE;
+void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_dataset_options *ret);
+
+/* $PENSTOCK_CACHE_DIR, else /var/cache/penstock for root, $XDG_CACHE_HOME/penstock or ~/.cache/penstock. The
+ * caller frees it. */
+char *ps_cache_dir_default(struct ps_error *err);
+
+/* A local folder or @manifest as an absolute path, anything else as it is. The caller frees it. */
+char *ps_source_absolute(const char *source);
+
+/* The source of argv may hold a password or a signature: overwrites it with its canonical form, or x. */
+void ps_source_wipe(char *arg);
+
+#endif

@@ -1,0 +1,171 @@
+/* From options to what the cache wants: defaults that depend on the machine, and the environment. */
+#include "options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/size.h"
+#include "base/strbuf.h"
+
+char *ps_cache_dir_default(struct ps_error *err)
+{
+	const char *dir = getenv("PENSTOCK_CACHE_DIR"), *home = getenv("HOME"),
+	           *xdg = getenv("XDG_CACHE_HOME");
+	ps_autostrbuf struct ps_strbuf b = {0};
+	char *path;
+
+	if (dir && *dir)
+		path = ps_path_absolute(dir);
+	else if (geteuid() == 0)
+		path = strdup("/var/cache/penstock");
+	else if ((xdg && xdg[0] == '/') || (home && home[0] == '/')) {
+		ps_strbuf_addf(&b, "%s%s", xdg && xdg[0] == '/' ? xdg : home,
+		        xdg && xdg[0] == '/' ? "/penstock" : "/.cache/penstock");
+		path = ps_strbuf_take(&b);
+	} else {
+		ps_error_set(err, EINVAL,
+		        "no cache folder: give --cache-dir DIR, or set PENSTOCK_CACHE_DIR or HOME");
+		return NULL;
+	}
+	if (!path)
+		ps_error_set(err, ENOMEM, "out of memory");
+	return path;
+}
+
+/* Makes the folders above `path`; whether that worked shows when the folder itself is made. */
+static void make_parents(const char *path)
+{
+	ps_autofree char *copy = strdup(path);
+
+	for (char *s = copy ? strchr(copy + 1, '/') : NULL; s; s = strchr(s + 1, '/')) {
+		*s = '\0';
+		mkdir(copy, 0700);
+		*s = '/';
+	}
+}
+
+/* The size of the disk that holds, or will hold, `path`. */
+static int disk_size(const char *path, uint64_t *ret_nbytes)
+{
+	ps_autofree char *copy = strdup(path);
+	struct statvfs vfs;
+
+	while (copy && statvfs(copy, &vfs) < 0) {
+		char *slash = strrchr(copy, '/');
+
+		if (errno != ENOENT || !slash || slash == copy)
+			return -errno;
+		*slash = '\0';
+	}
+	if (!copy)
+		return -ENOMEM;
+	return __builtin_mul_overflow((uint64_t)vfs.f_blocks, (uint64_t)vfs.f_frsize, ret_nbytes) ? -EOVERFLOW
+	                                                                                          : 0;
+}
+
+int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
+{
+	char *env = getenv("PENSTOCK_USER_PASSWORD");
+	bool to_stderr = o->log && strcmp(o->log, "stderr") == 0;
+
+	if (to_stderr && !o->foreground)
+		return ps_error_set(
+		        err, EINVAL, "option log: a daemon has no stderr; add -f, or name a file");
+	if (!o->user && env && *env) {
+		if (!strchr(env, ':') || env[0] == ':')
+			return ps_error_set(
+			        err, EINVAL, "PENSTOCK_USER_PASSWORD is not of the form NAME:PASSWORD");
+		o->user = strdup(env);
+		if (!o->user)
+			return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	if (env) {
+		ps_cli_wipe(env); /* the environment a process started with stays readable in /proc */
+		unsetenv("PENSTOCK_USER_PASSWORD");
+	}
+	return 0;
+}
+
+int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err)
+{
+	uint64_t limit = 0;
+
+	if (!o->cache_dir) {
+		o->cache_dir = ps_cache_dir_default(err);
+		if (!o->cache_dir)
+			return -err->err;
+		make_parents(o->cache_dir);
+	}
+	if (o->cache_size) {
+		uint64_t disk = 0;
+		int rc = disk_size(o->cache_dir, &disk);
+
+		if (rc == 0)
+			rc = ps_size_parse_share(o->cache_size, disk, &limit);
+		if (rc < 0)
+			return ps_error_set(err, -rc, "cache %s: %s", o->cache_dir, strerror(-rc));
+	}
+	*ret = (struct ps_cache_options){
+	        .store = {.dir = o->cache_dir,
+	                .limit_bytes = limit,
+	                .min_free_bytes = o->min_free,
+	                .policy = o->policy},
+	        .memory_bytes = o->memory,
+	        .max_connections = o->max_connections,
+	        .max_bytes_per_s = o->max_bandwidth,
+	        .timeout_ms = o->timeout_ms,
+	};
+	return 0;
+}
+
+void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_dataset_options *ret)
+{
+	*ret = (struct ps_dataset_options){
+	        .origin = {.headers = (const char *const *)o->headers,
+	                .user_password = o->user,
+	                .ca_file = o->cacert,
+	                .insecure = o->insecure},
+	        .revalidate_ms = o->revalidate_ms,
+	};
+}
+
+char *ps_source_absolute(const char *source)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (source[0] == '@' && source[1]) {
+		ps_autofree char *path = ps_path_absolute(source + 1);
+
+		if (!path)
+			return NULL;
+		ps_strbuf_addf(&b, "@%s", path);
+		return ps_strbuf_take(&b);
+	}
+	if (strstr(source, "://") || source[0] == '/')
+		return strdup(source);
+	/* "photos/" is a folder if there is one; else whoever opens the origin says what is wrong. */
+	struct stat st;
+	if (stat(source, &st) < 0 || !S_ISDIR(st.st_mode))
+		return strdup(source);
+	ps_autofree char *path = ps_path_absolute(source);
+	if (!path)
+		return NULL;
+	ps_strbuf_addf(&b, "%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/");
+	return ps_strbuf_take(&b);
+}
+
+void ps_source_wipe(char *arg)
+{
+	ps_autofree char *canonical = ps_source_canonical(arg, NULL);
+	size_t room = strlen(arg);
+
+	if (canonical && strlen(canonical) <= room) {
+		memset(arg, 0, room);
+		memcpy(arg, canonical, strlen(canonical));
+	} else {
+		ps_cli_wipe(arg);
+	}
+}

@@ -1,0 +1,23 @@
+/* The hidden folder .penstock/ of a mount: not in the listing of the root, but there for who asks by name.
+ *
+ *   .penstock/stats     JSON, as `penstock status --json` prints it (penstock(1) tells the fields)
+ *   .penstock/metrics   the same numbers for Prometheus
+ *
+ * A file's content is made when it is opened; its size shows as 0, as in /proc.
+ * Threads: any. Blocks: never on the network. */
+#ifndef PS_VIRTUAL_H
+#define PS_VIRTUAL_H
+
+#include "fs.h"
+
+bool ps_virtual_is(fuse_ino_t ino);
+bool ps_virtual_is_dir(fuse_ino_t ino);
+/* The virtual node of this name in this folder; 0: none. */
+fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
+void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret);
+/* The entry of .penstock/ at this position, or NULL past the end. */
+const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino);
+/* The text of a file; the caller frees it. -ENOMEM. */
+int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, char **ret_text, size_t *ret_len);
+
+#endif

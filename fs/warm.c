@@ -1,0 +1,204 @@
+#include "warm.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "progress.h"
+
+#define POLL_MS 100
+/* A request that failed for good leaves no trace but the lack of progress; it is repeated. */
+#define AGAIN_NS (10 * PS_NS_PER_S)
+/* With an error told, and nothing coming for so long, a file has failed; without, the cache may just be slow.
+ */
+#define FAILED_NS (25 * PS_NS_PER_S)
+#define STUCK_NS (120 * PS_NS_PER_S)
+#define FAILURES_TOLD 10
+
+struct run {
+	const struct ps_warm_target *target;
+	const struct ps_warm_options *options;
+	struct ps_warm_list list;
+	struct ps_progress progress;
+	size_t next, active, failed;
+};
+
+int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
+{
+	if (list->n == list->cap) {
+		size_t cap = list->cap ? 2 * list->cap : 64;
+		struct ps_warm_item *v = realloc(list->v, cap * sizeof *v);
+
+		if (!v)
+			return -ENOMEM;
+		list->v = v;
+		list->cap = cap;
+	}
+	struct ps_warm_item item = {.path = strdup(path), .size = size, .node = node};
+	if (!item.path)
+		return -ENOMEM;
+	list->v[list->n++] = item;
+	return 0;
+}
+
+static void list_fini(struct ps_warm_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		free(list->v[i].path);
+		free(list->v[i].error);
+	}
+	free(list->v);
+}
+
+static void fail(struct run *r, struct ps_warm_item *item, const char *why)
+{
+	if (item->state == PS_WARM_STARTED)
+		r->active--;
+	item->state = PS_WARM_FAILED;
+	ps_progress_end(&r->progress);
+	if (r->failed++ < FAILURES_TOLD)
+		ps_cli_fail("warm", PS_EXIT_FAILED, "%s: %s", item->path, why);
+}
+
+static void sum(const struct run *r, uint64_t *ret_cached, uint64_t *ret_total)
+{
+	*ret_cached = *ret_total = 0;
+	for (size_t i = 0; i < r->list.n; i++) {
+		*ret_cached += r->list.v[i].cached;
+		*ret_total += r->list.v[i].size;
+	}
+}
+
+static void start_more(struct run *r)
+{
+	while (r->active < r->options->jobs && r->next < r->list.n) {
+		struct ps_warm_item *item = &r->list.v[r->next++];
+
+		if (item->state != PS_WARM_WAITING)
+			continue;
+		int rc = r->target->start(r->target->ctx, item);
+		if (rc < 0) {
+			fail(r, item, strerror(-rc));
+			continue;
+		}
+		item->state = PS_WARM_STARTED;
+		item->progress_ns = item->started_ns = ps_clock_mono_ns();
+		r->active++;
+	}
+}
+
+static void look_at(struct run *r, struct ps_warm_item *item)
+{
+	uint64_t before = item->cached, now = ps_clock_mono_ns();
+	ps_autofree char *error = NULL;
+	int rc = r->target->look(r->target->ctx, item, &error);
+
+	if (rc < 0) {
+		fail(r, item, strerror(-rc));
+		return;
+	}
+	if (item->cached >= item->size) {
+		item->state = PS_WARM_DONE;
+		r->active--;
+		return;
+	}
+	if (item->cached != before) {
+		item->progress_ns = item->started_ns = now;
+	} else if (now - item->progress_ns > STUCK_NS ||
+	           (error && *error && now - item->progress_ns > FAILED_NS)) {
+		fail(r, item,
+		        error && *error ? error
+		                        : "no progress; is the cache too small for it? (penstock status)");
+	} else if (now - item->started_ns > AGAIN_NS) {
+		item->started_ns = now;
+		rc = r->target->start(r->target->ctx, item);
+		if (rc < 0)
+			fail(r, item, strerror(-rc));
+	}
+}
+
+/* What is there already, so that a run resumes where an earlier one ended. Returns how many bytes. */
+static uint64_t look_at_all(struct run *r)
+{
+	uint64_t cached = 0;
+
+	for (size_t i = 0; i < r->list.n && !*r->options->stop; i++) {
+		struct ps_warm_item *item = &r->list.v[i];
+		ps_autofree char *error = NULL;
+
+		if (r->target->look(r->target->ctx, item, &error) < 0)
+			continue; /* starting it will tell why */
+		cached += item->cached;
+		if (item->state == PS_WARM_WAITING && item->size > 0 && item->cached >= item->size)
+			item->state = PS_WARM_DONE;
+	}
+	return cached;
+}
+
+static void work(struct run *r)
+{
+	char note[64];
+	uint64_t cached, total;
+
+	while (!*r->options->stop) {
+		start_more(r);
+		if (r->active == 0)
+			return;
+		for (size_t i = 0; i < r->next; i++)
+			if (r->list.v[i].state == PS_WARM_STARTED)
+				look_at(r, &r->list.v[i]);
+		sum(r, &cached, &total);
+		snprintf(note, sizeof note, "%zu of %zu files", r->next - r->active, r->list.n);
+		ps_progress_update(&r->progress, cached, total, note);
+		if (r->active >= r->options->jobs || (r->active > 0 && r->next >= r->list.n))
+			poll(NULL, 0, POLL_MS);
+	}
+}
+
+static int conclude(struct run *r, uint64_t had)
+{
+	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
+	uint64_t cached, total;
+	size_t gone = 0;
+
+	ps_progress_end(&r->progress);
+	if (*r->options->stop)
+		return ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "interrupted; what has arrived is kept, run it again to go on");
+	/* Those that were in first may have had to make room. */
+	look_at_all(r);
+	sum(r, &cached, &total);
+	for (size_t i = 0; i < r->list.n; i++)
+		gone += r->list.v[i].state == PS_WARM_DONE && r->list.v[i].cached < r->list.v[i].size;
+	if (r->failed > FAILURES_TOLD)
+		ps_cli_fail("warm", PS_EXIT_FAILED, "and %zu more files failed", r->failed - FAILURES_TOLD);
+	if (gone)
+		ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "%zu files had to make room for others: the cache is too small", gone);
+	if (!r->options->quiet)
+		printf("%zu files, %s in the cache, %s of it fetched now\n", r->list.n - r->failed - gone,
+		        ps_size_format(cached, a), ps_size_format(cached > had ? cached - had : 0, b));
+	return r->failed || gone || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options)
+{
+	struct run r = {.target = target, .options = options};
+	struct ps_error err = {0};
+	int code;
+
+	if (target->list(target->ctx, &r.list, &err) < 0) {
+		code = ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	} else {
+		uint64_t had = look_at_all(&r);
+
+		ps_progress_init(&r.progress, !options->quiet, had);
+		work(&r);
+		code = conclude(&r, had);
+	}
+	list_fini(&r.list);
+	return code;
+}
