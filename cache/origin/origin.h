@@ -4,14 +4,15 @@
  * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
  * A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
- * Ownership: an origin belongs to whoever opened it; close only after every get and head has called done.
- * Threads: head, get and cancel from any thread, never block on network or disk; progress and done are called
- *   from the origin's own threads with none of its locks held, and must not block for long.
- * Errors: -errno and a struct ps_error. The errnos have one meaning each:
- *   ENOENT not there (404, 410)          EACCES refused (401, 403)         ESTALE another version than expected
- *   ETIMEDOUT no answer or a stall       EPROTO a lie (wrong range, length, 200 for 206; body past its length)
- *   EHOSTUNREACH name or connect failure EAGAIN the server asks to wait (429, 503)   ECANCELED by cancel
- *   EIO anything else the server or the disk said. */
+ * Ownership: an origin belongs to whoever opened it. close ends what is still in flight (ECANCELED) and
+ * returns when every done has; not to be called from inside done or progress. Threads: head, get and cancel
+ * from any thread, never block on network or disk; progress and done are called from the origin's own
+ * threads, never from inside head, get or cancel, with none of its locks held, and must not block for long.
+ * Open starts a thread: fork before, not after. Errors: -errno and a struct ps_error. The errnos have one
+ * meaning each: ENOENT not there (404, 410)          EACCES refused (401, 403)         ESTALE another version
+ * than expected ETIMEDOUT no answer or a stall       EPROTO a lie (wrong range, length, 200 for 206; body
+ * past its length) EHOSTUNREACH name or connect failure EAGAIN the server asks to wait (429, 503)   ECANCELED
+ * by cancel EIO anything else the server or the disk said. */
 #ifndef PS_ORIGIN_ORIGIN_H
 #define PS_ORIGIN_ORIGIN_H
 
@@ -21,8 +22,11 @@
 #include <sys/uio.h>
 
 #include "base/error.h"
+#include "fetch/transfer.h"
 
 #define PS_ETAG_LEN 192 /* with quotes and W/; a longer one counts as none */
+
+struct ps_origin;
 
 /* What an origin says of one object. Unknown parts are PS_SIZE_UNKNOWN, -1 and "". */
 #define PS_SIZE_UNKNOWN UINT64_MAX
@@ -33,9 +37,19 @@ struct ps_remote {
 };
 #define PS_REMOTE_UNKNOWN ((struct ps_remote){.size = PS_SIZE_UNKNOWN, .mtime_s = -1})
 
-/* True if `seen` (a later answer) may be the same version as `known`: parts that both know must be equal; ETags
- * decide when both are strong. */
+/* True if `seen` (a later answer) may be the same version as `known`: parts that both know must be equal;
+ * ETags decide when both are strong. */
 bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen);
+
+/* The origin's own part of a get and a head, so that handing one over cannot fail; of no interest to the
+ * caller. */
+struct ps_origin_work {
+	struct ps_transfer transfer;
+	void *owner;
+	const void *kind;
+	void *request;
+	uint64_t submitted_ns;
+};
 
 /* One ranged read. The caller fills the first part and keeps it all alive until done. */
 struct ps_get {
@@ -45,55 +59,61 @@ struct ps_get {
 	size_t nbytes;     /* > 0, offset + nbytes <= expect.size */
 	struct iovec *iov; /* where the bytes go; lengths sum up to nbytes; the origin does not change it */
 	int niov;
-	/* Bytes [0, nbytes_so_far) of the range are in place; called as they arrive, in order, from one thread,
-	 * only after status, Content-Range and version of the response were found right. */
+	/* Bytes [0, nbytes_so_far) of the range are in place; called as they arrive, in order, from one
+	 * thread, only after status, Content-Range and version of the response were found right. */
 	void (*progress)(struct ps_get *get, size_t nbytes_so_far);
-	/* Exactly once, last. err->err == 0: the whole range is in place. Otherwise the first nbytes_done are,
-	 * and are right. The get may be freed or submitted again inside. */
+	/* Exactly once, last. err->err == 0: the whole range is in place. Otherwise the first nbytes_done
+	 * are, and are right. The get may be freed or submitted again inside. */
 	void (*done)(struct ps_get *get, const struct ps_error *err);
 
 	/* Filled by the origin before done. */
 	size_t nbytes_done;
-	struct ps_remote seen;     /* what the response said of the object */
-	uint64_t wire_nbytes;      /* body bytes received, also those thrown away */
-	uint64_t first_byte_ns;    /* from submission; 0 if none came */
+	struct ps_remote seen;  /* what the response said of the object */
+	uint64_t wire_nbytes;   /* body bytes received, also those thrown away */
+	uint64_t first_byte_ns; /* from submission; 0 if none came */
 
-	void *priv; /* the origin's */
+	void *priv; /* the origin's, and so is: */
+	struct ps_origin_work work;
 };
 
 /* Size and version of one object; same rules. */
 struct ps_head {
 	const char *url;
 	void (*done)(struct ps_head *head, const struct ps_error *err);
-	struct ps_remote seen;
-	void *priv;
+	struct ps_remote seen; /* size is known after success */
+	void *priv;            /* the origin's, and so is: */
+	struct ps_origin_work work;
 };
 
 /* One object of a listing. The strings are borrowed for the duration of the call. */
 struct ps_listed {
-	const char *path;        /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
-	const char *url;         /* without credentials; what get and head take */
+	const char *path; /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
+	const char
+	        *url; /* without credentials or signatures (the origin remembers those); for get and head */
 	struct ps_remote remote; /* what the listing told; size unknown: a head is needed */
+	const char *checksum;    /* "sha256:HEX" and the like, as a manifest gives it; NULL if none */
 };
 
 /* Return 0 to go on, -errno to stop the listing with that error. */
 typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
 
-struct ps_origin;
-
 struct ps_origin_ops {
 	const char *name; /* "http", "file" */
 
-	/* Calls fn for every object of the source, in no order, from the calling thread. Blocks on network and
-	 * disk; retries what is retryable; bounded (PS_LIST_MAX_ENTRIES, page sizes, depth). An empty listing is
-	 * 0 with no calls: the caller decides. `stop` (may be NULL) set to true ends it with -ECANCELED soon. */
-	int (*list)(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err);
+	/* Calls fn for every object of the source, in no order, from the calling thread. Blocks on network
+	 * and disk; retries what is retryable; bounded (PS_LIST_MAX_ENTRIES, page sizes, depth). An empty
+	 * listing is 0 with no calls: the caller decides. `stop` (may be NULL) set to true ends it with
+	 * -ECANCELED soon. */
+	int (*list)(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop,
+	        struct ps_error *err);
 	void (*head)(struct ps_origin *o, struct ps_head *head);
 	void (*get)(struct ps_origin *o, struct ps_get *get);
-	/* Ends a get early; done comes soon, with ECANCELED unless it was already on its way. */
+	/* Ends a get early; done comes soon, with ECANCELED unless it was already on its way. No effect on
+	 * one that is not submitted (zeroed, or done). The get must be
+	 * alive until cancel returns: the caller's own lock keeps done's last part out. */
 	void (*cancel)(struct ps_origin *o, struct ps_get *get);
-	/* Ends every get and head early, as cancel does, and those yet to come at once: the way out when an origin does not
-	 * answer. Lists are ended by their stop flag. */
+	/* Ends every get and head early, as cancel does, and those yet to come at once: the way out when an
+	 * origin does not answer. Lists are ended by their stop flag. */
 	void (*abort)(struct ps_origin *o);
 	void (*close)(struct ps_origin *o);
 };
@@ -108,27 +128,29 @@ struct ps_origin {
 
 /* How to talk to an origin; all borrowed during ps_origin_open() only. Zero means the default. */
 struct ps_origin_options {
-	const char *const *headers; /* "Name: value", NULL-terminated; secret; sent to the source's own host only */
-	const char *user_password;  /* "user:password" for basic auth; secret; overrides user:password@ in the URL */
-	const char *ca_file;        /* PEM bundle instead of the system's */
-	bool insecure;              /* do not verify TLS; logged once as a warning */
+	const char *const
+	        *headers; /* "Name: value", NULL-terminated; secret; sent to the source's own host only */
+	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
+	                              URL */
+	const char *ca_file;       /* PEM bundle instead of the system's */
+	bool insecure;             /* do not verify TLS; logged once as a warning */
 	uint64_t connect_timeout_ms; /* 10 s */
 	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
 };
 
-/* Takes a SOURCE as the user wrote it (see penstock-mount(1)): URL with braces, a URL ending in "/", a manifest
- * (URL ending in .txt, or @file), file:///dir/ or /dir/. Does not touch the network; reads a local @file.
- * -EINVAL with a text for an unknown scheme or a malformed source. */
+/* Takes a SOURCE as the user wrote it (see penstock-mount(1)): URL with braces, a URL ending in "/", a
+ * manifest (URL ending in .txt, or @file), file:///dir/ or /dir/. Does not touch the network; reads a local
+ * @file. -EINVAL with a text for an unknown scheme or a malformed source. */
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
-	struct ps_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* SOURCE in canonical form without credentials, signatures and fragments: the identity of a dataset, fit for
  * logs and the index. The caller frees it. NULL with *err filled for a malformed source. */
 char *ps_source_canonical(const char *source, struct ps_error *err);
 
-/* A name from outside, fit to be shown below the mount's root? -EINVAL for an empty name, "." or ".." parts, an
- * absolute path, empty parts ("a//b"), control characters, parts past 255 or paths past 4095 bytes, or a first
- * part ".penstock". */
+/* A name from outside, fit to be shown below the mount's root? -EINVAL for an empty name, "." or ".." parts,
+ * an absolute path, empty parts ("a//b"), control characters, parts past 255 or paths past 4095 bytes, or a
+ * first part ".penstock". */
 int ps_path_check(const char *path);
 
 #endif

@@ -1,0 +1,374 @@
+#include "fetch/transfer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <curl/curl.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
+#define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
+#define KEPT_CONNECTIONS 64 /* a thread: more than anyone asks of one origin */
+#define TICK_MS 100         /* how often stalls are looked for; a bound on their inaccuracy */
+#define IDLE_POLL_MS 60000  /* a wakeup ends it */
+
+/* A transfer's way:
+ *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done
+ *              ↑__________________________________________________________________|  end returned true
+ * `queued` and the flags busy, cancelled, any_cancelled, aborted and stop are under the engine's lock;
+ * `active`, `easies` and the multi handle belong to the thread. */
+struct ps_transfer_thread {
+	struct ps_transfers *all;
+	pthread_t id;
+	CURLM *multi;
+	struct ps_list queued;
+	bool any_cancelled;
+	unsigned nbusy; /* queued and active */
+
+	struct ps_list active;
+	CURL *easies[IDLE_EASY_MAX];
+	unsigned neasies;
+	uint64_t tick_ns;
+};
+
+struct ps_transfers {
+	pthread_mutex_t lock;
+	char name[12];
+	bool aborted; /* every transfer is cancelled */
+	bool stop;    /* and the threads leave, once they have nothing left */
+	unsigned nthreads, max_threads;
+	struct ps_transfer_thread threads[PS_TRANSFER_MAX_THREADS];
+};
+
+static CURL *easy_take(struct ps_transfer_thread *th)
+{
+	CURL *easy = th->neasies ? th->easies[--th->neasies] : curl_easy_init();
+
+	if (!easy)
+		return NULL;
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* Else taking away a transfer whose name is being resolved waits for the resolver, and everyone here
+	 * with it. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+#endif
+	return easy;
+}
+
+static void easy_give(struct ps_transfer_thread *th, CURL *easy)
+{
+	if (!easy)
+		return;
+	if (th->neasies == IDLE_EASY_MAX) {
+		curl_easy_cleanup(easy);
+		return;
+	}
+	curl_easy_reset(easy);
+	th->easies[th->neasies++] = easy;
+}
+
+static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
+{
+	struct ps_transfers *all = th->all;
+	CURL *easy = t->curl;
+
+	ps_list_remove(&t->link);
+	if (easy)
+		curl_multi_remove_handle(th->multi, easy);
+	bool again = t->ops->end(t, easy, rc);
+
+	easy_give(th, easy);
+	t->curl = NULL;
+	{
+		PS_LOCK_SCOPE(&all->lock);
+		if (again) {
+			ps_list_append(&th->queued, &t->link);
+		} else {
+			t->busy = false;
+			th->nbusy--;
+		}
+	}
+	if (!again)
+		t->ops->done(t);
+}
+
+static void start(struct ps_transfer_thread *th, struct ps_transfer *t, bool cancelled)
+{
+	int rc = cancelled ? -ECANCELED : 0;
+
+	if (!rc) {
+		t->curl = easy_take(th);
+		rc = t->curl ? 0 : -ENOMEM;
+	}
+	if (!rc) {
+		curl_easy_setopt(t->curl, CURLOPT_PRIVATE, t);
+		rc = t->ops->begin(t, t->curl);
+	}
+	ps_list_append(&th->active, &t->link);
+	ps_transfer_touch(t);
+	if (!rc && curl_multi_add_handle(th->multi, t->curl) != CURLM_OK)
+		rc = -ENOMEM;
+	if (rc)
+		finish(th, t, rc);
+}
+
+/* Starts what was queued, ends what was cancelled. False: stopped, and nothing is left. */
+static bool take_orders(struct ps_transfer_thread *th)
+{
+	struct ps_transfers *all = th->all;
+	struct ps_list cancelled;
+	struct ps_transfer *t;
+
+	ps_list_init(&cancelled);
+	pthread_mutex_lock(&all->lock);
+	bool stop = all->stop, aborted = all->aborted;
+	if (th->any_cancelled || aborted) {
+		for (struct ps_list *l = th->active.next, *next; l != &th->active; l = next) {
+			next = l->next;
+			t = PS_CONTAINER_OF(l, struct ps_transfer, link);
+			if (t->cancelled || aborted) {
+				ps_list_remove(l);
+				ps_list_append(&cancelled, l);
+			}
+		}
+		th->any_cancelled = false;
+	}
+	while (!ps_list_empty(&th->queued)) {
+		t = PS_CONTAINER_OF(th->queued.next, struct ps_transfer, link);
+		bool dead = t->cancelled || aborted;
+
+		ps_list_remove(&t->link);
+		pthread_mutex_unlock(&all->lock);
+		start(th, t, dead);
+		pthread_mutex_lock(&all->lock);
+	}
+	pthread_mutex_unlock(&all->lock);
+
+	while (!ps_list_empty(&cancelled))
+		finish(th, PS_CONTAINER_OF(cancelled.next, struct ps_transfer, link), -ECANCELED);
+	if (!stop)
+		return true;
+	PS_LOCK_SCOPE(&all->lock);
+	return th->nbusy > 0;
+}
+
+static void end_stalled(struct ps_transfer_thread *th)
+{
+	uint64_t now = ps_clock_mono_ns();
+
+	if (now < th->tick_ns)
+		return;
+	th->tick_ns = now + TICK_MS * PS_NS_PER_MS;
+	for (struct ps_list *l = th->active.next, *next; l != &th->active; l = next) {
+		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
+
+		next = l->next;
+		if (t->stall_ns && now - t->touched_ns > t->stall_ns)
+			finish(th, t, -ETIMEDOUT);
+	}
+}
+
+static void end_finished(struct ps_transfer_thread *th)
+{
+	CURLMsg *msg;
+	int left;
+
+	while ((msg = curl_multi_info_read(th->multi, &left))) {
+		void *t = NULL;
+		CURLcode rc = msg->data.result;
+
+		if (msg->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &t);
+		finish(th, t, (int)rc);
+	}
+}
+
+static void *thread_main(void *arg)
+{
+	struct ps_transfer_thread *th = arg;
+	char name[16];
+
+	snprintf(name, sizeof name, "%s-%d", th->all->name, (int)(th - th->all->threads));
+	pthread_setname_np(pthread_self(), name);
+	while (take_orders(th)) {
+		int running = 0;
+		CURLMcode mc = curl_multi_perform(th->multi, &running);
+
+		end_finished(th);
+		end_stalled(th);
+		if (mc == CURLM_OK)
+			mc = curl_multi_poll(th->multi, NULL, 0,
+			        ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS, NULL);
+		if (mc != CURLM_OK) {
+			/* Out of memory, most likely: breathe, and let the stall clock end what cannot go on.
+			 */
+			ps_log_warning("transfer: %s", curl_multi_strerror(mc));
+			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
+		}
+	}
+	while (th->neasies)
+		curl_easy_cleanup(th->easies[--th->neasies]);
+	return NULL;
+}
+
+/* The functions below need all->lock held ---------------------------------------------------------- */
+
+static int thread_start(struct ps_transfers *all)
+{
+	struct ps_transfer_thread *th = &all->threads[all->nthreads];
+	sigset_t every, old;
+
+	*th = (struct ps_transfer_thread){.all = all, .multi = curl_multi_init()};
+	if (!th->multi)
+		return -ENOMEM;
+	curl_multi_setopt(th->multi, CURLMOPT_MAXCONNECTS, (long)KEPT_CONNECTIONS);
+	curl_multi_setopt(th->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+	ps_list_init(&th->queued);
+	ps_list_init(&th->active);
+	/* Signals are the main thread's. */
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	int rc = pthread_create(&th->id, NULL, thread_main, th);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		curl_multi_cleanup(th->multi);
+		return -rc;
+	}
+	all->nthreads++;
+	return 0;
+}
+
+/* The thread with the least to do; another one is started when all have some. That it may fail is no matter.
+ */
+static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
+{
+	struct ps_transfer_thread *best = &all->threads[0];
+
+	if (all->stop) {
+		/* Only a done() may still submit, and only its own thread is sure not to have left. */
+		for (unsigned i = 0; i < all->nthreads; i++)
+			if (pthread_equal(all->threads[i].id, pthread_self()))
+				return &all->threads[i];
+	}
+	for (unsigned i = 1; i < all->nthreads; i++)
+		if (all->threads[i].nbusy < best->nbusy)
+			best = &all->threads[i];
+	if (best->nbusy >= SPREAD_FROM && all->nthreads < all->max_threads && !thread_start(all))
+		best = &all->threads[all->nthreads - 1];
+	return best;
+}
+
+/* The functions above need all->lock held ---------------------------------------------------------- */
+
+void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
+{
+	CURLM *multi;
+
+	t->curl = NULL;
+	{
+		/* A cancel may come from elsewhere even before this: it then has no effect, and is no race.
+		 */
+		PS_LOCK_SCOPE(&all->lock);
+		struct ps_transfer_thread *th = thread_choose(all);
+
+		t->thread = th;
+		t->busy = true;
+		t->cancelled = false;
+		th->nbusy++;
+		ps_list_init(&t->link);
+		ps_list_append(&th->queued, &t->link);
+		multi = th->multi;
+	}
+	curl_multi_wakeup(multi);
+}
+
+void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
+{
+	CURLM *multi;
+
+	{
+		PS_LOCK_SCOPE(&all->lock);
+		if (!t->busy)
+			return;
+		t->cancelled = true;
+		t->thread->any_cancelled = true;
+		multi = t->thread->multi;
+	}
+	curl_multi_wakeup(multi);
+}
+
+void ps_transfer_touch(struct ps_transfer *t)
+{
+	t->touched_ns = ps_clock_mono_ns();
+}
+
+static void global_init(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int ps_transfers_new(const char *name, struct ps_transfers **ret, struct ps_error *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ps_transfers *all = calloc(1, sizeof *all);
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (!all)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	pthread_once(&once, global_init);
+	pthread_mutex_init(&all->lock, NULL);
+	snprintf(all->name, sizeof all->name, "%s", name);
+	all->max_threads = cores < 1 ? 1 : (unsigned)PS_MIN(cores, PS_TRANSFER_MAX_THREADS);
+
+	pthread_mutex_lock(&all->lock);
+	int rc = thread_start(all);
+	pthread_mutex_unlock(&all->lock);
+	if (rc) {
+		pthread_mutex_destroy(&all->lock);
+		free(all);
+		return ps_error_set(err, -rc, "cannot start a thread for transfers: %s", strerror(-rc));
+	}
+	*ret = all;
+	return 0;
+}
+
+static void abort_all(struct ps_transfers *all, bool stop)
+{
+	pthread_mutex_lock(&all->lock);
+	all->aborted = true;
+	all->stop = all->stop || stop;
+	unsigned n = all->nthreads;
+	pthread_mutex_unlock(&all->lock);
+	for (unsigned i = 0; i < n; i++)
+		curl_multi_wakeup(all->threads[i].multi);
+}
+
+void ps_transfers_abort(struct ps_transfers *all)
+{
+	abort_all(all, false);
+}
+
+void ps_transfers_free(struct ps_transfers *all)
+{
+	if (!all)
+		return;
+	abort_all(all, true);
+	unsigned n = all->nthreads; /* none is added after stop: those that submit are our threads */
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(all->threads[i].id, NULL);
+	/* Only now: a done() in one thread may have submitted to another until the end. */
+	for (unsigned i = 0; i < n; i++)
+		curl_multi_cleanup(all->threads[i].multi);
+	pthread_mutex_destroy(&all->lock);
+	free(all);
+}

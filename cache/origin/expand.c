@@ -1,0 +1,112 @@
+#include "origin/expand.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "origin/braces.h"
+#include "origin/manifest.h"
+#include "origin/url.h"
+
+struct expansion {
+	const struct ps_source *source;
+	struct ps_names *names;
+	ps_sign_fn sign;
+	void *sign_arg;
+	struct ps_common common;
+	struct ps_strbuf key;
+	bool second; /* pass */
+};
+
+static int out_of_memory(struct expansion *x)
+{
+	return ps_error_set(x->names->err, ENOMEM, "listing: out of memory");
+}
+
+/* Pass one. */
+static int note(struct expansion *x)
+{
+	ps_common_add(&x->common, ps_strbuf_peek(&x->key));
+	return x->common.dir.failed ? out_of_memory(x) : 0;
+}
+
+/* Pass two. */
+static int hand_on(
+        struct expansion *x, const struct ps_url *u, const char *url, const struct ps_manifest_entry *entry)
+{
+	struct ps_listed listed = {
+	        .path = ps_common_below(&x->common, ps_strbuf_peek(&x->key)),
+	        .url = url,
+	        .remote = PS_REMOTE_UNKNOWN,
+	        .checksum = entry->checksum,
+	};
+
+	listed.remote.size = entry->size;
+	if (u->signature && x->sign && x->sign(x->sign_arg, url, u->signature) < 0)
+		return out_of_memory(x);
+	return ps_names_add(x->names, &listed);
+}
+
+static int take(void *arg, const struct ps_manifest_entry *entry)
+{
+	struct expansion *x = arg;
+	char safe[PS_URL_TEXT_LEN];
+	ps_autourl struct ps_url u = {0};
+	int rc = ps_names_stopped(x->names);
+
+	if (!rc)
+		rc = ps_url_parse(entry->url, &u, x->names->err);
+	if (rc)
+		return rc;
+	if ((strcmp(u.scheme, "file") == 0) != x->source->is_file)
+		return ps_error_set(x->names->err, EINVAL, "%s: files and URLs in one list",
+		        ps_url_redact(entry->url, safe));
+	ps_autofree char *url = ps_url_compose(&u);
+	if (!url)
+		return out_of_memory(x);
+	rc = ps_common_key(url, &x->key);
+	if (rc == -ENOMEM)
+		return out_of_memory(x);
+	if (rc) {
+		if (x->second)
+			ps_names_warn(x->names, ps_url_redact(url, safe), "skipped: a broken %-escape");
+		return 0;
+	}
+	return x->second ? hand_on(x, &u, url, entry) : note(x);
+}
+
+static int expand_braces(struct expansion *x)
+{
+	struct ps_braces *braces = NULL;
+	ps_autostrbuf struct ps_strbuf b = {0};
+	int rc = ps_braces_parse(x->source->url, PS_LIST_MAX_ENTRIES, &braces, x->names->err);
+
+	for (uint64_t i = 0; !rc && i < ps_braces_count(braces); i++) {
+		struct ps_manifest_entry entry = {.size = PS_SIZE_UNKNOWN};
+
+		ps_strbuf_reset(&b);
+		ps_braces_add(braces, i, &b);
+		entry.url = ps_strbuf_peek(&b);
+		rc = b.failed ? out_of_memory(x) : take(x, &entry);
+	}
+	ps_braces_free(braces);
+	return rc;
+}
+
+int ps_expand(const struct ps_source *source, const char *text, size_t nbytes, ps_sign_fn sign,
+        void *sign_arg, struct ps_names *names)
+{
+	struct expansion x = {.source = source, .names = names, .sign = sign, .sign_arg = sign_arg};
+	int rc = 0;
+
+	for (int pass = 0; pass < 2 && !rc; pass++) {
+		x.second = pass == 1;
+		if (source->kind == PS_SOURCE_BRACES)
+			rc = expand_braces(&x);
+		else
+			rc = ps_manifest_parse(text, nbytes, source->base, take, &x, names->err);
+	}
+	ps_common_fini(&x.common);
+	ps_strbuf_fini(&x.key);
+	return rc;
+}

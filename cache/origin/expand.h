@@ -1,0 +1,18 @@
+/* Sources that name their objects one by one, braces and manifests: to a listing, for every scheme alike.
+ *
+ * Two passes: what all names share is cut off, and that is known only after the last one. */
+#ifndef PS_ORIGIN_EXPAND_H
+#define PS_ORIGIN_EXPAND_H
+
+#include "origin/names.h"
+#include "origin/source.h"
+
+/* Told of every URL with signature parameters of its own. -errno ends it. */
+typedef int (*ps_sign_fn)(void *arg, const char *url, const char *signature);
+
+/* text, nbytes: the manifest's, of a source of that kind. An entry that is another
+ * origin's business (a file in a list of URLs) is an error. */
+int ps_expand(const struct ps_source *source, const char *text, size_t nbytes, ps_sign_fn sign,
+        void *sign_arg, struct ps_names *names) PS_MUST_USE;
+
+#endif

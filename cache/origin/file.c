@@ -1,0 +1,337 @@
+#include "origin/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/size.h"
+#include "base/strbuf.h"
+#include "origin/url.h"
+
+#define READ_NBYTES PS_MIB /* between two looks at cancel, and two calls of progress */
+#define READ_MAX_IOV 16
+
+/* lock: queue, the cancelled flags of what is queued or running, nthreads, nidle, aborted, stop. */
+struct ps_file {
+	struct ps_origin origin; /* first */
+	struct ps_source source;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct ps_list queue; /* of ps_origin_work.transfer.link */
+	unsigned nthreads, nidle;
+	bool aborted, stop;
+	pthread_t threads[PS_FILE_MAX_THREADS];
+};
+
+static struct ps_file *file_of(struct ps_origin *o)
+{
+	return PS_CONTAINER_OF(o, struct ps_file, origin);
+}
+
+int ps_file_path(const char *url, char **ret)
+{
+	struct ps_strbuf b = {0};
+
+	if (strncmp(url, "file:///", 8) != 0)
+		return -EINVAL;
+	int rc = ps_url_decode(url + 7, strlen(url + 7), &b);
+	char *path = ps_strbuf_take(&b);
+	if (rc || !path) {
+		free(path);
+		return rc ? rc : -ENOMEM;
+	}
+	*ret = path;
+	return 0;
+}
+
+void ps_file_remote(const struct stat *st, struct ps_remote *ret)
+{
+	*ret = PS_REMOTE_UNKNOWN;
+	ret->size = (uint64_t)st->st_size;
+	ret->mtime_s = st->st_mtim.tv_sec;
+	snprintf(ret->etag, sizeof ret->etag, "\"%" PRIx64 "-%" PRIx64 ".%09ld-%" PRIx64 "\"",
+	        (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec, st->st_mtim.tv_nsec,
+	        (uint64_t)st->st_ino);
+}
+
+/* One job -------------------------------------------------------------------------------------------- */
+
+static int fail(struct ps_error *err, int errnum, const char *path)
+{
+	int known = errnum == ENOENT || errnum == ENOTDIR ? ENOENT
+	            : errnum == EACCES || errnum == EPERM ? EACCES
+	            : errnum == ENOMEM                    ? ENOMEM
+	            : errnum == ESTALE                    ? ESTALE
+	                                                  : EIO;
+	int rc = ps_error_set(err, known, "%s: %s", path, strerror(errnum));
+
+	err->retryable = known == EIO || known == ENOMEM;
+	return rc;
+}
+
+/* Opens and tells the version. The file descriptor, or -errno. */
+static int open_file(const char *url, struct ps_remote *seen, struct ps_error *err)
+{
+	ps_autofree char *path = NULL;
+	struct stat st;
+	int rc = ps_file_path(url, &path);
+
+	if (rc)
+		return fail(err, -rc, url);
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fail(err, errno, path);
+	if (!S_ISREG(st.st_mode))
+		return fail(err, ENOENT, path);
+	ps_file_remote(&st, seen);
+	return ps_steal_fd(&fd);
+}
+
+static int check_version(const struct ps_get *get, const struct ps_remote *seen, struct ps_error *err)
+{
+	if (ps_remote_same_version(&get->expect, seen))
+		return 0;
+	return ps_error_set(err, ESTALE, "%s: the file has changed", get->url);
+}
+
+/* The next part of the range, as vectors. Returns how many. */
+static int next_iov(const struct ps_get *get, struct iovec iov[static READ_MAX_IOV])
+{
+	size_t skip = get->nbytes_done, room = READ_NBYTES;
+	int n = 0;
+
+	for (int i = 0; i < get->niov && n < READ_MAX_IOV && room; i++) {
+		size_t len = get->iov[i].iov_len;
+
+		if (skip >= len) {
+			skip -= len;
+			continue;
+		}
+		iov[n].iov_base = (char *)get->iov[i].iov_base + skip;
+		iov[n].iov_len = PS_MIN(len - skip, room);
+		room -= iov[n++].iov_len;
+		skip = 0;
+	}
+	return n;
+}
+
+static bool is_cancelled(struct ps_file *file, struct ps_origin_work *work)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	return work->transfer.cancelled || file->aborted;
+}
+
+/* The bytes are told of only after the version was found unchanged behind them. */
+static int read_part(struct ps_get *get, int fd, struct ps_error *err)
+{
+	struct iovec iov[READ_MAX_IOV];
+	struct ps_remote seen;
+	struct stat st;
+	ssize_t n = preadv(fd, iov, next_iov(get, iov), (off_t)(get->offset + get->nbytes_done));
+
+	if (n < 0 && errno == EINTR)
+		return 0;
+	if (n < 0 || fstat(fd, &st) < 0)
+		return fail(err, errno, get->url);
+	ps_file_remote(&st, &seen);
+	int rc = check_version(get, &seen, err);
+	if (rc)
+		return rc;
+	if (n == 0)
+		return fail(err, EIO, get->url); /* the size has not changed, and yet this is the end */
+	if (!get->first_byte_ns)
+		get->first_byte_ns = PS_MAX(ps_clock_mono_ns() - get->work.submitted_ns, 1u);
+	get->nbytes_done += (size_t)n;
+	get->wire_nbytes += (size_t)n;
+	if (get->progress)
+		get->progress(get, get->nbytes_done);
+	return 0;
+}
+
+static void run_get(struct ps_file *file, struct ps_get *get, struct ps_error *err)
+{
+	ps_autofd int fd = open_file(get->url, &get->seen, err);
+
+	if (fd < 0 || check_version(get, &get->seen, err) < 0)
+		return;
+	while (!err->err && get->nbytes_done < get->nbytes) {
+		if (is_cancelled(file, &get->work))
+			ps_error_set(err, ECANCELED, "%s: cancelled", get->url);
+		else
+			read_part(get, fd, err);
+	}
+}
+
+/* What a job is; the address is its work's kind. */
+static const char kind_get, kind_head;
+
+static void run(struct ps_file *file, struct ps_origin_work *work)
+{
+	struct ps_error err = {0};
+	bool cancelled = is_cancelled(file, work);
+
+	if (cancelled)
+		ps_error_set(&err, ECANCELED, "cancelled");
+	if (work->kind == &kind_get) {
+		struct ps_get *get = PS_CONTAINER_OF(work, struct ps_get, work);
+
+		if (!cancelled)
+			run_get(file, get, &err);
+		get->done(get, &err);
+	} else {
+		struct ps_head *head = PS_CONTAINER_OF(work, struct ps_head, work);
+
+		if (!cancelled) {
+			ps_autofd int fd = open_file(head->url, &head->seen, &err);
+
+			(void)fd;
+		}
+		head->done(head, &err);
+	}
+}
+
+/* Threads -------------------------------------------------------------------------------------------- */
+
+static void *thread_main(void *arg)
+{
+	struct ps_file *file = arg;
+
+	pthread_setname_np(pthread_self(), "ps-file");
+	pthread_mutex_lock(&file->lock);
+	for (;;) {
+		while (ps_list_empty(&file->queue) && !file->stop) {
+			file->nidle++;
+			pthread_cond_wait(&file->cond, &file->lock);
+			file->nidle--;
+		}
+		if (ps_list_empty(&file->queue))
+			break;
+		struct ps_transfer *t = PS_CONTAINER_OF(file->queue.next, struct ps_transfer, link);
+
+		ps_list_remove(&t->link);
+		pthread_mutex_unlock(&file->lock);
+		run(file, PS_CONTAINER_OF(t, struct ps_origin_work, transfer));
+		pthread_mutex_lock(&file->lock);
+	}
+	pthread_mutex_unlock(&file->lock);
+	return NULL;
+}
+
+/* Needs the lock held. That it may fail is no matter once there is one thread. */
+static int thread_start(struct ps_file *file)
+{
+	sigset_t every, old;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	int rc = pthread_create(&file->threads[file->nthreads], NULL, thread_main, file);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	file->nthreads += rc == 0;
+	return -rc;
+}
+
+static void submit(struct ps_file *file, struct ps_origin_work *work, const void *kind)
+{
+	work->kind = kind;
+	work->submitted_ns = ps_clock_mono_ns();
+	PS_LOCK_SCOPE(&file->lock);
+	/* A cancel may come from elsewhere even before this: it then has no effect, and is no race. */
+	work->transfer.cancelled = false;
+	ps_list_append(&file->queue, &work->transfer.link);
+	if (!file->nidle && !file->stop && file->nthreads < PS_FILE_MAX_THREADS)
+		thread_start(file);
+	pthread_cond_signal(&file->cond);
+}
+
+/* The origin ------------------------------------------------------------------------------------------ */
+
+static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+{
+	return ps_file_list(&file_of(o)->source, fn, arg, stop, err);
+}
+
+static void head(struct ps_origin *o, struct ps_head *h)
+{
+	h->seen = PS_REMOTE_UNKNOWN;
+	submit(file_of(o), &h->work, &kind_head);
+}
+
+static void get(struct ps_origin *o, struct ps_get *g)
+{
+	g->nbytes_done = 0;
+	g->wire_nbytes = g->first_byte_ns = 0;
+	g->seen = PS_REMOTE_UNKNOWN;
+	submit(file_of(o), &g->work, &kind_get);
+}
+
+static void cancel(struct ps_origin *o, struct ps_get *g)
+{
+	PS_LOCK_SCOPE(&file_of(o)->lock);
+	g->work.transfer.cancelled = true;
+}
+
+static void abort_all(struct ps_origin *o)
+{
+	PS_LOCK_SCOPE(&file_of(o)->lock);
+	file_of(o)->aborted = true;
+}
+
+static void file_close(struct ps_origin *o)
+{
+	struct ps_file *file = file_of(o);
+
+	pthread_mutex_lock(&file->lock);
+	file->aborted = file->stop = true;
+	pthread_cond_broadcast(&file->cond);
+	pthread_mutex_unlock(&file->lock);
+	for (unsigned i = 0; i < file->nthreads; i++)
+		pthread_join(file->threads[i], NULL);
+	pthread_cond_destroy(&file->cond);
+	pthread_mutex_destroy(&file->lock);
+	ps_source_fini(&file->source);
+	free(file);
+}
+
+static const struct ps_origin_ops file_ops = {
+        .name = "file",
+        .list = list,
+        .head = head,
+        .get = get,
+        .cancel = cancel,
+        .abort = abort_all,
+        .close = file_close,
+};
+
+int ps_file_open(struct ps_source *source, struct ps_origin **ret, struct ps_error *err)
+{
+	struct ps_file *file = calloc(1, sizeof *file);
+
+	if (!file) {
+		ps_source_fini(source);
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	file->origin.ops = &file_ops;
+	file->source = *source;
+	*source = (struct ps_source){0};
+	pthread_mutex_init(&file->lock, NULL);
+	pthread_cond_init(&file->cond, NULL);
+	ps_list_init(&file->queue);
+	pthread_mutex_lock(&file->lock);
+	int rc = thread_start(file);
+	pthread_mutex_unlock(&file->lock);
+	if (rc) {
+		file_close(&file->origin);
+		return ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
+	}
+	*ret = &file->origin;
+	return 0;
+}

@@ -1,0 +1,199 @@
+#include "origin/http_get.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "origin/url.h"
+
+static int take_url(struct ps_http_request *rq, const char *url)
+{
+	rq->url = strdup(url);
+	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
+}
+
+/* GET of a range ---------------------------------------------------------------------------------- */
+
+static struct ps_get *get_of(struct ps_origin_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_get, work);
+}
+
+static int get_prepare(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	rq->ranged = true;
+	rq->range_first = get->offset;
+	rq->range_last = get->offset + get->nbytes - 1;
+	rq->expect = &get->expect;
+	return take_url(rq, get->url);
+}
+
+static int get_accept(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	ps_http_response_remote(&rq->response, &get->seen);
+	return ps_http_response_check_range(
+	        &rq->response, &get->expect, get->offset, get->nbytes, &rq->error);
+}
+
+/* Copies to the place behind what has come so far. The vectors are few (a vector a block), so the search is
+ * short. */
+static void scatter(const struct ps_get *get, const char *bytes, size_t n)
+{
+	size_t skip = get->nbytes_done;
+
+	for (int i = 0; n && i < get->niov; i++) {
+		size_t len = get->iov[i].iov_len;
+
+		if (skip >= len) {
+			skip -= len;
+			continue;
+		}
+		size_t part = PS_MIN(n, len - skip);
+		memcpy((char *)get->iov[i].iov_base + skip, bytes, part);
+		bytes += part;
+		n -= part;
+		skip = 0;
+	}
+}
+
+static int get_body(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	if (n > get->nbytes - get->nbytes_done) {
+		ps_error_set(
+		        &rq->error, EPROTO, "HTTP %d: more bytes than the range has", rq->response.status);
+		rq->error.retryable = true;
+		rq->error.http_status = rq->response.status;
+		return -EPROTO;
+	}
+	scatter(get, bytes, n);
+	get->nbytes_done += n;
+	if (get->progress)
+		get->progress(get, get->nbytes_done);
+	return 0;
+}
+
+static void get_finish(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	get->wire_nbytes = rq->wire_nbytes;
+	get->first_byte_ns = rq->first_byte_ns;
+}
+
+/* A body that ends too soon without Content-Length is no error to curl. */
+static bool get_again(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	if (!rq->error.err && get->nbytes_done < get->nbytes) {
+		ps_error_set(&rq->error, EIO, "the connection ended after %zu of %zu bytes", get->nbytes_done,
+		        get->nbytes);
+		rq->error.retryable = true;
+		rq->error.http_status = rq->response.status;
+	}
+	return false;
+}
+
+static void get_done(struct ps_origin_work *work, const struct ps_error *err)
+{
+	struct ps_get *get = get_of(work);
+
+	get->done(get, err);
+}
+
+static const struct ps_http_kind get_kind = {
+        .method = "GET",
+        .prepare = get_prepare,
+        .accept = get_accept,
+        .body = get_body,
+        .again = get_again,
+        .finish = get_finish,
+        .done = get_done,
+};
+
+void ps_http_get(struct ps_http_client *c, struct ps_get *get)
+{
+	get->nbytes_done = 0;
+	get->wire_nbytes = get->first_byte_ns = 0;
+	get->seen = PS_REMOTE_UNKNOWN;
+	ps_http_submit(c, &get_kind, &get->work);
+}
+
+/* HEAD -------------------------------------------------------------------------------------------- */
+
+static struct ps_head *head_of(struct ps_origin_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_head, work);
+}
+
+static int head_prepare(struct ps_http_request *rq)
+{
+	return take_url(rq, head_of(rq->work)->url);
+}
+
+static int head_accept(struct ps_http_request *rq)
+{
+	const struct ps_http_response *r = &rq->response;
+	struct ps_head *head = head_of(rq->work);
+
+	rq->wanted_enough = true;
+	ps_http_response_remote(r, &head->seen);
+	if (!rq->head && r->status == 416 && r->has_range && r->range_total == 0)
+		return 0; /* no first byte: it is empty */
+	return ps_http_response_status(r, NULL, &rq->error);
+}
+
+static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	(void)rq, (void)bytes, (void)n;
+	return 0;
+}
+
+/* A server that refuses HEAD, or whose answer tells no size, is asked for the first byte. (403: a URL signed
+ * for GET is refused so.) */
+static bool head_again(struct ps_http_request *rq)
+{
+	struct ps_head *head = head_of(rq->work);
+	int status = rq->response.status;
+	bool told = !rq->error.err && head->seen.size != PS_SIZE_UNKNOWN;
+
+	if (told)
+		return false;
+	if (rq->head && (!rq->error.err || status == 403 || status == 405 || status == 501)) {
+		rq->head = false;
+		rq->ranged = true;
+		rq->range_first = rq->range_last = 0;
+		return true;
+	}
+	if (!rq->error.err)
+		ps_error_set(&rq->error, EPROTO, "the server does not tell the size");
+	return false;
+}
+
+static void head_done(struct ps_origin_work *work, const struct ps_error *err)
+{
+	struct ps_head *head = head_of(work);
+
+	head->done(head, err);
+}
+
+static const struct ps_http_kind head_kind = {
+        .method = "HEAD",
+        .prepare = head_prepare,
+        .accept = head_accept,
+        .body = head_body,
+        .again = head_again,
+        .done = head_done,
+};
+
+void ps_http_head(struct ps_http_client *c, struct ps_head *head)
+{
+	head->seen = PS_REMOTE_UNKNOWN;
+	ps_http_submit(c, &head_kind, &head->work);
+}

@@ -1,0 +1,224 @@
+#include "origin/http_list.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "origin/expand.h"
+#include "origin/http_page.h"
+#include "origin/listing.h"
+#include "origin/names.h"
+#include "origin/url.h"
+
+#define PAGES_AHEAD 8 /* directories asked for at the same time */
+
+/* Directories still to be read are a stack; the uppermost PAGES_AHEAD have been asked for. */
+struct dir {
+	struct dir *below;
+	struct ps_http_page *page;
+	unsigned depth;
+	char *url;  /* canonical, ends in "/" */
+	char *path; /* in the mount, "" or ends in "/" */
+};
+
+struct walk {
+	struct ps_http_client *client;
+	struct ps_names *names;
+	struct dir *top;
+	unsigned nasked;
+	uint64_t ndirs;
+
+	/* Of the page that is being parsed. */
+	const struct dir *dir;
+	const char *base; /* its URL after redirects, up to the last "/" */
+	struct ps_strbuf url, path;
+};
+
+static int out_of_memory(struct ps_names *names)
+{
+	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+}
+
+static void dir_free(struct walk *walk, struct dir *dir)
+{
+	walk->nasked -= dir->page != NULL;
+	ps_http_page_free(dir->page);
+	free(dir->url);
+	free(dir->path);
+	free(dir);
+}
+
+static int push(struct walk *walk, const char *url, const char *path, unsigned depth)
+{
+	struct dir *dir;
+
+	if (depth > PS_LIST_MAX_DEPTH) {
+		ps_names_warn(walk->names, path, "skipped: directories nested too deep");
+		return 0;
+	}
+	if (++walk->ndirs > PS_LIST_MAX_DIRS)
+		return ps_error_set(
+		        walk->names->err, E2BIG, "listing: more than %d directories", PS_LIST_MAX_DIRS);
+	dir = calloc(1, sizeof *dir);
+	if (!dir || !(dir->url = strdup(url)) || !(dir->path = strdup(path))) {
+		if (dir)
+			dir_free(walk, dir);
+		return out_of_memory(walk->names);
+	}
+	dir->depth = depth;
+	dir->below = walk->top;
+	walk->top = dir;
+	return 0;
+}
+
+static int ask_ahead(struct walk *walk)
+{
+	for (struct dir *dir = walk->top; dir; dir = dir->below) {
+		if (dir->page)
+			continue;
+		if (dir != walk->top && walk->nasked >= PAGES_AHEAD)
+			break;
+		dir->page = ps_http_page_start(walk->client, dir->url, PS_LIST_MAX_PAGE_NBYTES);
+		if (!dir->page)
+			return out_of_memory(walk->names);
+		walk->nasked++;
+	}
+	return 0;
+}
+
+static int take_entry(void *arg, const struct ps_listing_entry *entry)
+{
+	struct walk *walk = arg;
+
+	if (ps_path_check(entry->name) < 0) {
+		ps_names_warn(walk->names, entry->name, "skipped: not a name that can be shown");
+		return 0;
+	}
+	ps_strbuf_reset(&walk->url);
+	ps_strbuf_add(&walk->url, walk->base);
+	ps_url_encode(entry->name, strlen(entry->name), false, &walk->url);
+	ps_strbuf_reset(&walk->path);
+	ps_strbuf_addf(&walk->path, "%s%s", walk->dir->path, entry->name);
+	if (entry->is_dir) {
+		ps_strbuf_addc(&walk->url, '/');
+		ps_strbuf_addc(&walk->path, '/');
+	}
+	if (walk->url.failed || walk->path.failed)
+		return out_of_memory(walk->names);
+	if (entry->is_dir)
+		return push(walk, walk->url.s, walk->path.s, walk->dir->depth + 1);
+	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = entry->remote};
+	return ps_names_add(walk->names, &listed);
+}
+
+/* Entries are named below where the page came from in the end: a redirect to "dir/" or to a mirror. */
+static char *base_of(const char *url)
+{
+	ps_autourl struct ps_url u = {0};
+
+	if (ps_url_parse(url, &u, NULL) < 0)
+		return NULL;
+	char *slash = strrchr(u.path, '/');
+	slash[1] = '\0';
+	free(u.query);
+	u.query = NULL;
+	return ps_url_compose(&u);
+}
+
+static int read_dir(struct walk *walk, struct dir *dir)
+{
+	char safe[PS_URL_TEXT_LEN];
+	struct ps_names *names = walk->names;
+	struct ps_error err = {0};
+	struct ps_page_body body;
+	int rc = ps_http_page_wait(dir->page, names->stop, &body, &err);
+
+	if (rc && dir->depth && (rc == -ENOENT || rc == -EACCES)) {
+		ps_names_warn(names, dir->path, rc == -ENOENT ? "skipped: not found" : "skipped: forbidden");
+		return 0;
+	}
+	if (rc) {
+		if (names->err)
+			*names->err = err;
+		return rc;
+	}
+	ps_autofree char *base = base_of(body.url);
+	if (!base)
+		return out_of_memory(names);
+	walk->dir = dir;
+	walk->base = base;
+	rc = ps_listing_parse(body.text, body.nbytes, body.is_json, base, take_entry, walk, names->err);
+	if (rc == -EPROTO || rc == -EINVAL)
+		ps_error_prefix(names->err, "%s", ps_url_redact(dir->url, safe));
+	return rc;
+}
+
+static int list_dir(struct ps_http_client *c, const char *url, struct ps_names *names)
+{
+	struct walk walk = {.client = c, .names = names};
+	int rc = push(&walk, url, "", 0);
+
+	while (!rc && walk.top) {
+		rc = ps_names_stopped(names);
+		if (!rc)
+			rc = ask_ahead(&walk);
+		if (rc)
+			break;
+		struct dir *dir = walk.top;
+		walk.top = dir->below;
+		rc = read_dir(&walk, dir);
+		dir_free(&walk, dir);
+	}
+	for (struct dir *dir; (dir = walk.top);) {
+		walk.top = dir->below;
+		dir_free(&walk, dir);
+	}
+	ps_strbuf_fini(&walk.url);
+	ps_strbuf_fini(&walk.path);
+	return rc;
+}
+
+static int sign(void *arg, const char *url, const char *signature)
+{
+	return ps_http_client_sign(arg, url, signature);
+}
+
+static int list_manifest(struct ps_http_client *c, const struct ps_source *source, struct ps_names *names)
+{
+	char safe[PS_URL_TEXT_LEN];
+	struct ps_page_body body;
+
+	if (source->text)
+		return ps_expand(source, source->text, source->text_nbytes, sign, c, names);
+	struct ps_http_page *page = ps_http_page_start(c, source->canonical, PS_MANIFEST_MAX_NBYTES);
+	if (!page)
+		return out_of_memory(names);
+	int rc = ps_http_page_wait(page, names->stop, &body, names->err);
+	if (!rc) {
+		rc = ps_expand(source, body.text, body.nbytes, sign, c, names);
+		if (rc == -EINVAL)
+			ps_error_prefix(names->err, "%s", ps_url_redact(source->canonical, safe));
+	}
+	ps_http_page_free(page);
+	return rc;
+}
+
+int ps_http_list(struct ps_http_client *c, const struct ps_source *source, ps_list_fn fn, void *arg,
+        const _Atomic bool *stop, struct ps_error *err)
+{
+	struct ps_names names;
+	struct ps_error mine = {0};
+	int rc;
+
+	if (!err)
+		err = &mine;
+	ps_names_init(&names, fn, arg, stop, err);
+	if (source->kind == PS_SOURCE_DIR)
+		rc = list_dir(c, source->canonical, &names);
+	else if (source->kind == PS_SOURCE_MANIFEST)
+		rc = list_manifest(c, source, &names);
+	else
+		rc = ps_expand(source, NULL, 0, sign, c, &names);
+	ps_names_fini(&names);
+	return rc;
+}

@@ -1,0 +1,221 @@
+#include "origin/http_page.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define BACKOFF_FIRST_MS 200
+#define BACKOFF_MAX_MS 10000 /* also of what a server may ask for: a person waits for the mount */
+#define STOP_LOOK_MS 50
+
+struct ps_http_page {
+	struct ps_http_client *client;
+	char *asked;
+	uint64_t max_nbytes;
+	struct ps_origin_work work;
+
+	/* Written by the transfer's thread until done, then ours. */
+	struct ps_strbuf body;
+	char *url;
+	bool is_json;
+	struct ps_error error;
+
+	pthread_mutex_t lock; /* over done */
+	pthread_cond_t cond;
+	bool done;
+};
+
+static struct ps_http_page *page_of(struct ps_origin_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_http_page, work);
+}
+
+static int page_prepare(struct ps_http_request *rq)
+{
+	rq->want_listing = true;
+	rq->url = strdup(page_of(rq->work)->asked);
+	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
+}
+
+static int too_long(struct ps_http_request *rq)
+{
+	return ps_error_set(&rq->error, EFBIG, "longer than %llu bytes",
+	        (unsigned long long)page_of(rq->work)->max_nbytes);
+}
+
+static int page_accept(struct ps_http_request *rq)
+{
+	const struct ps_http_response *r = &rq->response;
+	int rc = ps_http_response_status(r, NULL, &rq->error);
+
+	if (rc)
+		return rc;
+	ps_strbuf_reset(&page_of(rq->work)->body);
+	if (r->encoded)
+		return ps_error_set(&rq->error, EPROTO, "a Content-Encoding, though identity was asked for");
+	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length > page_of(rq->work)->max_nbytes)
+		return too_long(rq);
+	return 0;
+}
+
+static int page_body(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	struct ps_http_page *page = page_of(rq->work);
+
+	if (n > page->max_nbytes - page->body.len)
+		return too_long(rq);
+	ps_strbuf_addn(&page->body, bytes, n);
+	return page->body.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory") : 0;
+}
+
+static void page_finish(struct ps_http_request *rq)
+{
+	struct ps_http_page *page = page_of(rq->work);
+
+	page->is_json = rq->response.is_json;
+	page->url = ps_steal_ptr(&rq->url);
+}
+
+static void page_done(struct ps_origin_work *work, const struct ps_error *err)
+{
+	struct ps_http_page *page = page_of(work);
+
+	PS_LOCK_SCOPE(&page->lock);
+	page->error = *err;
+	page->done = true;
+	pthread_cond_signal(&page->cond);
+}
+
+static const struct ps_http_kind page_kind = {
+        .method = "GET",
+        .prepare = page_prepare,
+        .accept = page_accept,
+        .body = page_body,
+        .finish = page_finish,
+        .done = page_done,
+};
+
+static void submit(struct ps_http_page *page)
+{
+	free(page->url);
+	page->url = NULL;
+	page->done = false;
+	page->error = (struct ps_error){0};
+	ps_strbuf_reset(&page->body);
+	ps_http_submit(page->client, &page_kind, &page->work);
+}
+
+struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
+{
+	struct ps_http_page *page = calloc(1, sizeof *page);
+	pthread_condattr_t attr;
+
+	if (!page || !(page->asked = strdup(url))) {
+		free(page);
+		return NULL;
+	}
+	page->client = c;
+	page->max_nbytes = max_nbytes;
+	pthread_mutex_init(&page->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&page->cond, &attr);
+	pthread_condattr_destroy(&attr);
+	submit(page);
+	return page;
+}
+
+static bool is_stopped(const _Atomic bool *stop)
+{
+	return stop && atomic_load(stop);
+}
+
+static struct timespec in_ms(uint64_t ms)
+{
+	uint64_t at = ps_clock_mono_ns() + ms * PS_NS_PER_MS;
+
+	return (struct timespec){.tv_sec = (time_t)(at / PS_NS_PER_S), .tv_nsec = (long)(at % PS_NS_PER_S)};
+}
+
+/* Until done; cancels when told to stop. */
+static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
+{
+	bool cancelled = false;
+
+	pthread_mutex_lock(&page->lock);
+	while (!page->done) {
+		struct timespec until = in_ms(STOP_LOOK_MS);
+
+		if (!cancelled && is_stopped(stop)) {
+			cancelled = true;
+			pthread_mutex_unlock(&page->lock);
+			ps_http_cancel(page->client, &page->work);
+			pthread_mutex_lock(&page->lock);
+		} else {
+			pthread_cond_timedwait(&page->cond, &page->lock, &until);
+		}
+	}
+	pthread_mutex_unlock(&page->lock);
+}
+
+/* Exponential, a random half of it off, so that many mounts do not come back at once. */
+static void back_off(unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
+{
+	uint64_t ms = PS_MIN((uint64_t)BACKOFF_FIRST_MS << PS_MIN(tries, 10u), BACKOFF_MAX_MS);
+	uint16_t random = 0;
+
+	if (getrandom(&random, sizeof random, GRND_NONBLOCK) == sizeof random)
+		ms -= ms / 2 * random / 65536;
+	ms = PS_MAX(ms, PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
+	for (uint64_t waited = 0; waited < ms && !is_stopped(stop); waited += STOP_LOOK_MS) {
+		uint64_t part = PS_MIN(ms - waited, STOP_LOOK_MS);
+
+		nanosleep(&(struct timespec){.tv_nsec = (long)(part * PS_NS_PER_MS)}, NULL);
+	}
+}
+
+int ps_http_page_wait(
+        struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret, struct ps_error *err)
+{
+	for (unsigned tries = 0;; tries++) {
+		wait_done(page, stop);
+		if (!page->error.err || !page->error.retryable || tries + 1 == PS_PAGE_MAX_TRIES ||
+		        is_stopped(stop))
+			break;
+		ps_log_debug("list: %s: trying again", page->error.text);
+		back_off(tries, &page->error, stop);
+		if (is_stopped(stop))
+			return ps_error_set(err, ECANCELED, "the listing was stopped");
+		submit(page);
+	}
+	if (page->error.err) {
+		if (err)
+			*err = page->error;
+		return -page->error.err;
+	}
+	*ret = (struct ps_page_body){.text = ps_strbuf_peek(&page->body),
+	        .nbytes = page->body.len,
+	        .url = page->url,
+	        .is_json = page->is_json};
+	return 0;
+}
+
+void ps_http_page_free(struct ps_http_page *page)
+{
+	if (!page)
+		return;
+	_Atomic bool stop = true;
+	wait_done(page, &stop);
+	pthread_cond_destroy(&page->cond);
+	pthread_mutex_destroy(&page->lock);
+	ps_strbuf_fini(&page->body);
+	free(page->url);
+	free(page->asked);
+	free(page);
+}

@@ -1,0 +1,30 @@
+/* GET of a whole small body: a directory listing, a manifest. With retries, backoff and a stop flag.
+ *
+ * Ownership: a page is made by start and freed by free, which ends it first if need be.
+ * Threads: the one that started it. Blocks: start never, wait on the network. */
+#ifndef PS_ORIGIN_HTTP_PAGE_H
+#define PS_ORIGIN_HTTP_PAGE_H
+
+#include <stdbool.h>
+
+#include "origin/http_request.h"
+
+#define PS_PAGE_MAX_TRIES 6 /* after that a retryable error is one */
+
+struct ps_http_page;
+
+/* NULL: out of memory. max_nbytes: a longer body is EFBIG. */
+struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes);
+
+/* What came of it; the strings are the page's. */
+struct ps_page_body {
+	const char *text;
+	size_t nbytes;
+	const char *url; /* after redirects */
+	bool is_json;
+};
+int ps_http_page_wait(struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret,
+        struct ps_error *err) PS_MUST_USE;
+void ps_http_page_free(struct ps_http_page *page);
+
+#endif

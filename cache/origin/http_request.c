@@ -1,0 +1,357 @@
+#include "origin/http_request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "origin/url.h"
+
+#define RECEIVE_NBYTES 524288L
+#define DRAIN_NBYTES \
+	(64 * PS_KIB) /* an unwanted body up to this is read, so that the connection can be kept */
+
+/* From a write callback: no length that curl has offered, so it ends the transfer. */
+#define END_TRANSFER ((size_t)0xfffffff)
+
+static void request_free(struct ps_http_request *rq)
+{
+	if (!rq)
+		return;
+	curl_slist_free_all(rq->slist);
+	free(rq->url);
+	free(rq);
+}
+
+/* Callbacks of curl ------------------------------------------------------------------------------- */
+
+static bool is_redirect(const struct ps_http_response *r)
+{
+	return r->status == 301 || r->status == 302 || r->status == 303 || r->status == 307 ||
+	       r->status == 308;
+}
+
+static size_t on_header(char *line, size_t size, size_t n, void *arg)
+{
+	struct ps_http_request *rq = arg;
+
+	n *= size;
+	ps_transfer_touch(&rq->work->transfer);
+	if (!rq->first_byte_ns)
+		rq->first_byte_ns = PS_MAX(ps_clock_mono_ns() - rq->work->submitted_ns, 1u);
+	if (rq->header_done)
+		return n; /* trailers, after the body */
+	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n')) {
+		ps_http_response_line(&rq->response, line, n);
+		return n;
+	}
+	if (rq->response.status < 200)
+		return n; /* 100 Continue and the like: the real header follows */
+	rq->header_done = true;
+	if (is_redirect(&rq->response))
+		return n;
+	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
+	rq->kind->accept(rq);
+	return n;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
+{
+	struct ps_http_request *rq = arg;
+
+	n *= size;
+	ps_transfer_touch(&rq->work->transfer);
+	rq->wire_nbytes += n;
+	if (rq->error.err || rq->wanted_enough || is_redirect(&rq->response)) {
+		rq->thrown_nbytes += n;
+		if (rq->thrown_nbytes > DRAIN_NBYTES || (rq->response.content_length != PS_SIZE_UNKNOWN &&
+		                                                rq->response.content_length > DRAIN_NBYTES))
+			return END_TRANSFER;
+		return n;
+	}
+	return rq->kind->body(rq, bytes, n) == 0 ? n : END_TRANSFER;
+}
+
+/* Setting up -------------------------------------------------------------------------------------- */
+
+static int add_header(struct ps_http_request *rq, const char *header)
+{
+	struct curl_slist *more = curl_slist_append(rq->slist, header);
+
+	if (!more)
+		return -ENOMEM;
+	rq->slist = more;
+	return 0;
+}
+
+/* The condition that makes the server refuse another version, where it can. What comes is compared all the
+ * same. */
+static int add_condition(struct ps_http_request *rq)
+{
+	char header[PS_ETAG_LEN + 32], date[40];
+	time_t t = (time_t)rq->expect->mtime_s;
+	struct tm tm;
+
+	if (ps_etag_is_strong(rq->expect->etag)) {
+		snprintf(header, sizeof header, "If-Match: %s", rq->expect->etag);
+	} else if (rq->expect->mtime_s >= 0 && gmtime_r(&t, &tm)) {
+		/* Not strftime: its names of days and months are the locale's. */
+		static const char days[] = "SunMonTueWedThuFriSat",
+		                  months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+
+		snprintf(date, sizeof date, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
+		        tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
+		        tm.tm_sec);
+		snprintf(header, sizeof header, "If-Unmodified-Since: %s", date);
+	} else {
+		return 0;
+	}
+	return add_header(rq, header);
+}
+
+static int add_headers(struct ps_http_request *rq, bool is_own)
+{
+	char header[64];
+	int rc = add_header(rq, "Accept-Encoding: identity");
+
+	if (!rc && rq->want_listing)
+		rc = add_header(rq, "Accept: application/json, text/html;q=0.9, */*;q=0.5");
+	if (!rc && rq->ranged) {
+		snprintf(header, sizeof header, "Range: bytes=%" PRIu64 "-%" PRIu64, rq->range_first,
+		        rq->range_last);
+		rc = add_header(rq, header);
+	}
+	if (!rc && rq->expect)
+		rc = add_condition(rq);
+	for (const struct curl_slist *h = rq->client->headers; !rc && is_own && h; h = h->next)
+		rc = add_header(rq, h->data);
+	return rc;
+}
+
+static void set_security(const struct ps_http_client *c, CURL *curl, bool is_own)
+{
+	if (c->ca_file)
+		curl_easy_setopt(curl, CURLOPT_CAINFO, c->ca_file);
+	if (c->insecure) {
+		curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+		curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+	}
+	if (is_own && c->user) {
+		curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+		curl_easy_setopt(curl, CURLOPT_USERNAME, c->user);
+		curl_easy_setopt(curl, CURLOPT_PASSWORD, c->password ? c->password : "");
+	}
+}
+
+static int set_up(struct ps_http_request *rq, CURL *curl)
+{
+	struct ps_http_client *c = rq->client;
+	bool is_own = ps_http_client_owns(c, rq->url);
+	ps_autofree char *whole = NULL;
+	int rc = 0;
+
+	/* A redirect's target is complete in itself. */
+	if (!rq->redirects)
+		rc = ps_http_client_url(c, rq->url, is_own, &whole);
+	if (!rc)
+		rc = add_headers(rq, is_own);
+	if (rc)
+		return rc;
+	if (curl_easy_setopt(curl, CURLOPT_URL, whole ? whole : rq->url) != CURLE_OK ||
+	        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK)
+		return -ENOMEM;
+	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, RECEIVE_NBYTES);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)PS_MIN(c->connect_timeout_ms, 3600u * 1000));
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, rq->slist);
+	curl_easy_setopt(curl, CURLOPT_NOBODY, rq->head ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(curl, CURLOPT_HEADERDATA, rq);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(curl, CURLOPT_WRITEDATA, rq);
+	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, rq->curl_text);
+	set_security(c, curl, is_own);
+	return 0;
+}
+
+static void attempt_reset(struct ps_http_request *rq)
+{
+	curl_slist_free_all(rq->slist);
+	rq->slist = NULL;
+	rq->response = (struct ps_http_response){0};
+	rq->error = (struct ps_error){0};
+	rq->header_done = rq->wanted_enough = false;
+	rq->thrown_nbytes = 0;
+	rq->curl_text[0] = '\0';
+}
+
+static int begin(struct ps_transfer *t, void *curl)
+{
+	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	if (!rq) {
+		rq = calloc(1, sizeof *rq);
+		if (!rq)
+			return -ENOMEM;
+		rq->work = work;
+		rq->kind = work->kind;
+		rq->client = work->owner;
+		work->request = rq;
+		rq->head = strcmp(rq->kind->method, "HEAD") == 0;
+		int rc = rq->kind->prepare(rq);
+		if (rc)
+			return rc;
+	}
+	attempt_reset(rq);
+	return set_up(rq, curl);
+}
+
+/* The end ----------------------------------------------------------------------------------------- */
+
+/* What curl's failures mean; those not listed are EIO and may be tried again. */
+static const struct curl_row {
+	int code, errnum;
+	bool retryable;
+	const char *advice;
+} curl_rows[] = {
+        {CURLE_COULDNT_RESOLVE_HOST, EHOSTUNREACH, true, NULL},
+        {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, NULL},
+        {CURLE_COULDNT_CONNECT, EHOSTUNREACH, true, NULL},
+        {CURLE_SSL_CONNECT_ERROR, EHOSTUNREACH, true, NULL},
+        {CURLE_OPERATION_TIMEDOUT, ETIMEDOUT, true, NULL},
+        {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false, "give the CA that signed it, if you trust it"},
+        {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
+        {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, NULL},
+        {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
+        {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, false, NULL},
+        {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
+        {CURLE_OUT_OF_MEMORY, ENOMEM, true, NULL},
+        {CURLE_GOT_NOTHING, EIO, true, NULL},
+        {CURLE_PARTIAL_FILE, EIO, true, NULL},
+};
+
+static void judge_curl(struct ps_http_request *rq, int code)
+{
+	struct curl_row row = {.errnum = EIO, .retryable = true};
+	const char *text = rq->curl_text[0] ? rq->curl_text : curl_easy_strerror((CURLcode)code);
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(curl_rows); i++)
+		if (curl_rows[i].code == code)
+			row = curl_rows[i];
+	if (row.advice)
+		ps_error_set(&rq->error, row.errnum, "%s (%s)", text, row.advice);
+	else
+		ps_error_set(&rq->error, row.errnum, "%s", text);
+	rq->error.retryable = row.retryable;
+	rq->error.http_status = rq->header_done ? rq->response.status : 0;
+}
+
+/* Puts the attempt's outcome into rq->error. */
+static void judge(struct ps_http_request *rq, int rc)
+{
+	if (rc == -ECANCELED) {
+		ps_error_set(&rq->error, ECANCELED, "cancelled");
+	} else if (rc == -ETIMEDOUT) {
+		ps_error_set(
+		        &rq->error, ETIMEDOUT, "no byte came for %.1f s", (double)rq->client->stall_ns / 1e9);
+		rq->error.retryable = true;
+	} else if (rc < 0) {
+		if (!rq->error.err)
+			ps_error_set(&rq->error, -rc, "%s", strerror(-rc));
+		rq->error.retryable = rq->error.retryable || rc == -ENOMEM;
+	} else if (rq->error.err || rq->wanted_enough) {
+		/* accept() or body() has spoken; that curl was stopped for it is no news. */
+	} else if (rc != CURLE_OK) {
+		judge_curl(rq, rc);
+	} else if (!rq->header_done) {
+		judge_curl(rq, CURLE_GOT_NOTHING);
+	}
+}
+
+/* Takes the next URL of a redirect. 0: go there. */
+static int follow(struct ps_http_request *rq, CURL *curl)
+{
+	ps_autourl struct ps_url u = {0};
+	char *location = NULL;
+
+	curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
+	if (!location)
+		return ps_http_response_status(&rq->response, NULL, &rq->error);
+	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS)
+		return ps_error_set(
+		        &rq->error, EIO, "more than %d redirects: a loop?", PS_HTTP_MAX_REDIRECTS);
+	if (ps_url_parse(location, &u, NULL) < 0 || strcmp(u.scheme, "file") == 0)
+		return ps_error_set(&rq->error, EPROTO, "redirected to what is no http or https URL");
+	if (strncmp(rq->url, "https:", 6) == 0 && strcmp(u.scheme, "https") != 0)
+		return ps_error_set(&rq->error, EPROTO, "redirected from https to http: refused");
+	/* As it stands: it may be signed, order of parameters and all. */
+	char *next = strdup(location);
+	if (!next)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	free(rq->url);
+	rq->url = next;
+	return 0;
+}
+
+static bool end(struct ps_transfer *t, void *curl, int rc)
+{
+	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	if (!rq)
+		return false;
+	bool redirected = rq->header_done && is_redirect(&rq->response);
+	if (redirected && rc >= 0 && follow(rq, curl) == 0)
+		return true;
+	judge(rq, rc);
+	return rc != -ECANCELED && rq->kind->again && rq->kind->again(rq);
+}
+
+static void done(struct ps_transfer *t)
+{
+	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	const struct ps_http_kind *kind = work->kind;
+	struct ps_http_request *rq = work->request;
+	struct ps_error err = {0};
+
+	if (!rq) {
+		/* begin() could not even note what was wanted. */
+		ps_error_set(&err, ENOMEM, "%s: out of memory", kind->method);
+		err.retryable = true;
+	} else {
+		char safe[PS_URL_TEXT_LEN];
+
+		err = rq->error;
+		if (err.err)
+			ps_error_prefix(&err, "%s %s", rq->head ? "HEAD" : "GET",
+			        rq->url ? ps_url_redact(rq->url, safe) : "");
+		if (kind->finish)
+			kind->finish(rq);
+		work->request = NULL;
+		request_free(rq);
+	}
+	kind->done(work, &err);
+}
+
+static const struct ps_transfer_ops transfer_ops = {.begin = begin, .end = end, .done = done};
+
+void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work)
+{
+	work->transfer.ops = &transfer_ops;
+	work->transfer.stall_ns = c->stall_ns;
+	work->owner = c;
+	work->kind = kind;
+	work->request = NULL;
+	work->submitted_ns = ps_clock_mono_ns();
+	ps_transfer_submit(c->transfers, &work->transfer);
+}
+
+void ps_http_cancel(struct ps_http_client *c, struct ps_origin_work *work)
+{
+	ps_transfer_cancel(c->transfers, &work->transfer);
+}

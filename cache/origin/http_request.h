@@ -1,0 +1,95 @@
+/* One HTTP request, with its redirects, over the transfer engine. GET of a range, HEAD and GET of a page
+ * differ by a table of functions, struct ps_http_kind.
+ *
+ * Ownership: the client outlives its requests; a request is made and freed here. A piece of work (struct
+ * ps_origin_work) is embedded in what the caller wants done.
+ * Threads: submit and cancel from any; the kind's functions are called by the transfer engine's threads.
+ * Locks: signatures_lock alone, for a lookup. Errors: those of origin.h; texts start with "GET URL",
+ * redacted. */
+#ifndef PS_ORIGIN_HTTP_REQUEST_H
+#define PS_ORIGIN_HTTP_REQUEST_H
+
+#include <pthread.h>
+
+#include <curl/curl.h>
+
+#include "base/strbuf.h"
+#include "fetch/transfer.h"
+#include "origin/http_response.h"
+#include "origin/origin.h"
+
+#define PS_HTTP_MAX_REDIRECTS 8
+
+/* How to talk to one origin. All but the signatures never changes after ps_http_client_init(). */
+struct ps_http_client {
+	struct ps_transfers *transfers;
+	char *own;                  /* scheme://host:port that may see credentials */
+	char *signature;            /* the source's signature parameters, for its own host; NULL if none */
+	struct curl_slist *headers; /* the user's */
+	char *user, *password;      /* NULL: none */
+	char *ca_file;              /* NULL: the system's */
+	bool insecure;
+	uint64_t connect_timeout_ms, stall_ns;
+	pthread_rwlock_t signatures_lock;
+	void *signatures; /* tree: URL without → signature parameters */
+};
+
+struct ps_http_request;
+
+struct ps_http_kind {
+	const char *method; /* "GET", "HEAD": for curl and for errors */
+	/* Sets rq->url (to free()) and the range; once. 0 or -errno with rq->error. */
+	int (*prepare)(struct ps_http_request *rq);
+	/* The header is complete and no redirect. 0: the body may come. -errno with rq->error: it is thrown
+	 * away. */
+	int (*accept)(struct ps_http_request *rq);
+	/* Some body, after accept() returned 0. 0, or -errno with rq->error: the transfer ends. */
+	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
+	/* The attempt is over, rq->error tells how. True: another request is to follow (rq was changed). */
+	bool (*again)(struct ps_http_request *rq);
+	/* The end is settled: copy out of rq what is wanted. NULL: nothing is. */
+	void (*finish)(struct ps_http_request *rq);
+	/* The last call; rq is gone, work may be freed or submitted again. */
+	void (*done)(struct ps_origin_work *work, const struct ps_error *err);
+};
+
+struct ps_http_request {
+	struct ps_http_client *client;
+	const struct ps_http_kind *kind;
+	struct ps_origin_work *work;
+	char *url; /* of this attempt: a redirect changes it */
+	bool head; /* a HEAD now; kinds may fall back to GET */
+	bool ranged;
+	uint64_t range_first, range_last;
+	const struct ps_remote *expect; /* for If-Match; NULL: no condition */
+	bool want_listing;              /* Accept: for directory listings */
+	bool wanted_enough;             /* accept(): the header was all we wanted, stop without an error */
+
+	struct ps_http_response response;
+	struct ps_error error; /* verdict of accept() or body() */
+	bool header_done;
+	unsigned redirects;
+	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
+	struct curl_slist *slist;
+	char curl_text[CURL_ERROR_SIZE];
+};
+
+/* From the source's URL and the caller's options; checks the header options. */
+int ps_http_client_init(struct ps_http_client *c, const char *source_url,
+        const struct ps_origin_options *options, struct ps_error *err) PS_MUST_USE;
+/* Ends all that is in flight. Blocks until their done() has returned. */
+void ps_http_client_fini(struct ps_http_client *c);
+
+/* Remembers that url is to be fetched with these signature parameters. */
+int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *signature) PS_MUST_USE;
+
+/* url, canonical, as it goes to the server: with its signature, else (is_own) with the source's. -ENOMEM. */
+int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret) PS_MUST_USE;
+
+/* May credentials go along with a request for this URL? */
+bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
+
+void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work);
+void ps_http_cancel(struct ps_http_client *c, struct ps_origin_work *work);
+
+#endif

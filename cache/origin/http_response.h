@@ -1,0 +1,50 @@
+/* What a response's header says, and whether it may be believed. Pure: no network, no curl handle.
+ *
+ * Ownership: plain memory of the caller. Threads: one a response. Blocks: never. */
+#ifndef PS_ORIGIN_HTTP_RESPONSE_H
+#define PS_ORIGIN_HTTP_RESPONSE_H
+
+#include "base/error.h"
+#include "origin/origin.h"
+
+#define PS_RETRY_AFTER_MAX_MS (3600u * 1000) /* a server asking for more gets this */
+
+struct ps_http_response {
+	int status;              /* 0: no status line yet */
+	uint64_t content_length; /* PS_SIZE_UNKNOWN if not told */
+	bool has_range;          /* a well-formed Content-Range; range_nbytes 0: "bytes * / total" */
+	uint64_t range_first, range_nbytes, range_total; /* total PS_SIZE_UNKNOWN: "*" */
+	bool bad_range;                                  /* a Content-Range that does not parse */
+	bool encoded;                                    /* Content-Encoding other than identity */
+	bool multipart;                                  /* Content-Type: multipart/byteranges */
+	bool is_json;                                    /* Content-Type: application/json */
+	int64_t mtime_s;                                 /* -1: not told */
+	int64_t date_s;                                  /* -1: not told */
+	int64_t retry_at_s;                              /* Retry-After as a date, -1: not told */
+	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not told */
+	char etag[PS_ETAG_LEN];
+};
+
+/* One line of header, with or without its line end. A status line starts everything anew. */
+void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n);
+
+/* The size of the whole object, from Content-Range or Content-Length. */
+uint64_t ps_http_response_size(const struct ps_http_response *r);
+
+/* Size and version, for struct ps_get.seen and ps_head.seen. */
+void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote *ret);
+
+/* For a status that is no success: the errno of origin.h, retryable, Retry-After, a text. 0 for 200 and 206.
+ * expect may be NULL (no range was asked). */
+int ps_http_response_status(
+        const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err);
+
+/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`? 0, or
+ * -errno with the story. */
+int ps_http_response_check_range(const struct ps_http_response *r, const struct ps_remote *expect,
+        uint64_t offset, uint64_t nbytes, struct ps_error *err);
+
+/* A validator for If-Match: quoted, not weak. */
+bool ps_etag_is_strong(const char *etag);
+
+#endif

@@ -1,0 +1,28 @@
+/* Manifests: a URL or relative path a line, then optionally its size in bytes and a checksum (sha256:HEX and
+ * the like), in any order, separated by blanks. "#" starts a comment at the start of a line or after a blank.
+ * Lines may end in CRLF, a byte order mark is skipped. Braces expand; size and checksum are then not allowed.
+ *
+ * Ownership: an entry's strings are borrowed for the call. Threads: any. Blocks: never.
+ * Errors: -EINVAL with the line's number, -E2BIG past PS_LIST_MAX_ENTRIES, -ENOMEM, what fn returned. */
+#ifndef PS_ORIGIN_MANIFEST_H
+#define PS_ORIGIN_MANIFEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct ps_manifest_entry {
+	const char *url;      /* absolute, as written: with its secrets */
+	uint64_t size;        /* PS_SIZE_UNKNOWN if not given */
+	const char *checksum; /* "sha256:0123..." in lower case, NULL if not given */
+};
+
+typedef int (*ps_manifest_fn)(void *arg, const struct ps_manifest_entry *entry);
+
+/* Calls fn for every entry, in order; what it returns other than 0 ends the parse. base: the manifest's own
+ * URL. */
+int ps_manifest_parse(const char *text, size_t nbytes, const char *base, ps_manifest_fn fn, void *arg,
+        struct ps_error *err) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,54 @@
+#include "origin/origin.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "origin/file.h"
+#include "origin/http.h"
+#include "origin/source.h"
+
+static bool is_strong(const char *etag)
+{
+	return etag[0] == '"';
+}
+
+static const char *opaque(const char *etag)
+{
+	return strncmp(etag, "W/", 2) == 0 ? etag + 2 : etag;
+}
+
+bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen)
+{
+	if (known->size != PS_SIZE_UNKNOWN && seen->size != PS_SIZE_UNKNOWN && known->size != seen->size)
+		return false;
+	if (is_strong(known->etag) && is_strong(seen->etag))
+		return strcmp(known->etag, seen->etag) == 0;
+	if (known->etag[0] && seen->etag[0] && strcmp(opaque(known->etag), opaque(seen->etag)) != 0)
+		return false;
+	return known->mtime_s < 0 || seen->mtime_s < 0 || known->mtime_s == seen->mtime_s;
+}
+
+int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
+        struct ps_error *err)
+{
+	static const struct ps_origin_options defaults = {0};
+	struct ps_source parsed;
+	int rc = ps_source_parse(source, &parsed, err);
+
+	if (rc)
+		return rc;
+	if (parsed.is_file)
+		return ps_file_open(&parsed, ret, err);
+	return ps_http_open(&parsed, options ? options : &defaults, ret, err);
+}
+
+char *ps_source_canonical(const char *source, struct ps_error *err)
+{
+	struct ps_source parsed;
+
+	if (ps_source_parse(source, &parsed, err) < 0)
+		return NULL;
+	char *canonical = ps_steal_ptr(&parsed.canonical);
+	ps_source_fini(&parsed);
+	return canonical;
+}

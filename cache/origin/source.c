@@ -1,0 +1,252 @@
+#include "origin/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/strbuf.h"
+#include "origin/braces.h"
+#include "origin/manifest.h"
+#include "origin/origin.h"
+#include "origin/url.h"
+
+static int out_of_memory(struct ps_error *err)
+{
+	return ps_error_set(err, ENOMEM, "out of memory");
+}
+
+void ps_source_fini(struct ps_source *s)
+{
+	free(s->url);
+	free(s->first);
+	free(s->canonical);
+	free(s->text);
+	free(s->base);
+	*s = (struct ps_source){0};
+}
+
+static bool has_scheme(const char *text, const char *scheme)
+{
+	size_t n = strlen(scheme);
+
+	return strncasecmp(text, scheme, n) == 0 && strncmp(text + n, "://", 3) == 0;
+}
+
+/* "/a b/x" as "file:///a%20b/x". Braces stay, for the expansion; it sees the escaped text. */
+static char *file_url(const char *path)
+{
+	struct ps_strbuf b = {0};
+
+	ps_strbuf_add(&b, "file://");
+	for (; *path; path++) {
+		if (strchr("{}\\", *path))
+			ps_strbuf_addc(&b, *path);
+		else
+			ps_url_encode(path, 1, true, &b);
+	}
+	return ps_strbuf_take(&b);
+}
+
+/* The authority of a pattern may hold braces, which is no URL yet: the rest is made canonical behind a
+ * stand-in. */
+static int canonical_pattern(const char *text, char **ret, struct ps_error *err)
+{
+	const char *host = strstr(text, "://") + 3;
+	size_t nhost = strcspn(host, "/?#");
+	ps_autostrbuf struct ps_strbuf b = {0};
+	ps_autourl struct ps_url u = {0};
+	bool braced = memchr(host, '{', nhost) != NULL;
+
+	if (braced) {
+		ps_strbuf_addn(&b, text, (size_t)(host - text));
+		ps_strbuf_add(&b, "x");
+		ps_strbuf_add(&b, host + nhost);
+	} else {
+		ps_strbuf_add(&b, text);
+	}
+	if (b.failed)
+		return out_of_memory(err);
+	int rc = ps_url_parse(ps_strbuf_peek(&b), &u, err);
+	if (rc)
+		return rc;
+	if (braced) {
+		const char *at = memrchr(host, '@', nhost);
+		const char *plain = at ? at + 1 : host;
+
+		free(u.host);
+		u.host = strndup(plain, nhost - (size_t)(plain - host));
+		if (!u.host)
+			return out_of_memory(err);
+	}
+	*ret = ps_url_compose(&u);
+	return *ret ? 0 : out_of_memory(err);
+}
+
+static int parse_url_source(const char *text, struct ps_source *s, struct ps_error *err)
+{
+	struct ps_braces *braces = NULL;
+	ps_autofree char *path = strndup(text, strcspn(text, "?#"));
+	ps_autostrbuf struct ps_strbuf first = {0};
+
+	if (!path)
+		return out_of_memory(err);
+	int rc = ps_braces_parse(text, PS_LIST_MAX_ENTRIES, &braces, err);
+	if (rc)
+		return rc;
+	bool many = ps_braces_count(braces) > 1;
+	ps_braces_add(braces, 0, &first);
+	ps_braces_free(braces);
+	if (first.failed)
+		return out_of_memory(err);
+
+	size_t n = strlen(path);
+	const char *after = strstr(path, "://") + 3;
+	if (many)
+		s->kind = PS_SOURCE_BRACES;
+	else if (n && (path[n - 1] == '/' || !strchr(after, '/')))
+		s->kind = PS_SOURCE_DIR;
+	else if (n > 4 && strcasecmp(path + n - 4, ".txt") == 0)
+		s->kind = PS_SOURCE_MANIFEST;
+	else
+		s->kind = PS_SOURCE_BRACES;
+	/* The first expansion must be a URL; then the rest most likely is. */
+	ps_autourl struct ps_url u = {0};
+	rc = ps_url_parse(ps_strbuf_peek(&first), &u, err);
+	if (!rc)
+		rc = canonical_pattern(text, &s->canonical, err);
+	if (rc)
+		return rc;
+	s->is_file = strcmp(u.scheme, "file") == 0;
+	s->url = strdup(text);
+	s->base = strdup(text);
+	s->first = ps_strbuf_take(&first);
+	return s->url && s->base && s->first ? 0 : out_of_memory(err);
+}
+
+static int parse_path_source(const char *path, struct ps_source *s, struct ps_error *err)
+{
+	ps_autofree char *url = file_url(path);
+
+	return url ? parse_url_source(url, s, err) : out_of_memory(err);
+}
+
+/* Local manifests --------------------------------------------------------------------------------- */
+
+int ps_source_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err)
+{
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return ps_error_set(err, errno, "list %s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return ps_error_set(err, EINVAL, "list %s: not a regular file", path);
+	if ((uint64_t)st.st_size > PS_MANIFEST_MAX_NBYTES)
+		return ps_error_set(err, EFBIG, "list %s: larger than 512 MiB", path);
+	size_t size = (size_t)st.st_size, done = 0;
+	ps_autofree char *text = malloc(size + 1);
+	if (!text)
+		return out_of_memory(err);
+	while (done < size) {
+		ssize_t n = read(fd, text + done, size - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ps_error_set(err, errno, "list %s: %s", path, strerror(errno));
+		if (n == 0)
+			break;
+		done += (size_t)n;
+	}
+	text[done] = '\0';
+	*ret = ps_steal_ptr(&text);
+	*ret_nbytes = done;
+	return 0;
+}
+
+struct first_entry {
+	char *url;
+	int rc;
+};
+
+static int take_first(void *arg, const struct ps_manifest_entry *entry)
+{
+	struct first_entry *first = arg;
+
+	first->url = strdup(entry->url);
+	first->rc = first->url ? 0 : -ENOMEM;
+	return -ECANCELED; /* one is enough */
+}
+
+/* The first entry decides which origin it is, and whose host may see credentials. */
+static int parse_local_manifest(const char *name, struct ps_source *s, struct ps_error *err)
+{
+	char path[PATH_MAX];
+	struct first_entry first = {.rc = -ENOENT};
+
+	if (!realpath(name, path))
+		return ps_error_set(err, errno, "list %s: %s", name, strerror(errno));
+	s->kind = PS_SOURCE_MANIFEST;
+	int rc = ps_source_read_file(path, &s->text, &s->text_nbytes, err);
+	if (rc)
+		return rc;
+	s->base = file_url(path);
+	struct ps_strbuf b = {0};
+	ps_strbuf_addf(&b, "@%s", path);
+	s->canonical = ps_strbuf_take(&b);
+	if (!s->base || !s->canonical)
+		return out_of_memory(err);
+	rc = ps_manifest_parse(s->text, s->text_nbytes, s->base, take_first, &first, err);
+	if (rc == 0)
+		return ps_error_set(err, EINVAL, "list %s: no entry in it", path);
+	if (rc && rc != -ECANCELED)
+		return ps_error_prefix(err, "list %s", path);
+	if (first.rc)
+		return out_of_memory(err);
+	s->first = first.url;
+	s->is_file = has_scheme(s->first, "file");
+	return 0;
+}
+
+static int parse(const char *text, struct ps_source *s, struct ps_error *err)
+{
+	char safe[PS_URL_TEXT_LEN];
+
+	if (!*text)
+		return ps_error_set(err, EINVAL, "empty source: give a URL, a directory or @list.txt");
+	if (text[0] == '@')
+		return parse_local_manifest(text + 1, s, err);
+	if (text[0] == '/')
+		return parse_path_source(text, s, err);
+	if (has_scheme(text, "http") || has_scheme(text, "https") || has_scheme(text, "file"))
+		return parse_url_source(text, s, err);
+	if (has_scheme(text, "s3") || has_scheme(text, "gs") || has_scheme(text, "hf"))
+		return ps_error_set(err, EINVAL,
+		        "%s: %.2s:// is not supported by this version; https:// and file:// are",
+		        ps_url_redact(text, safe), text);
+	if (strstr(text, "://"))
+		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http and file",
+		        ps_url_redact(text, safe));
+	return ps_error_set(err, EINVAL,
+	        "%s: neither a URL (https://..., http://..., file:///...), an absolute path "
+	        "nor @list.txt",
+	        ps_url_redact(text, safe));
+}
+
+int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *err)
+{
+	struct ps_source s = {0};
+	int rc = parse(text, &s, err);
+
+	if (rc) {
+		ps_source_fini(&s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}

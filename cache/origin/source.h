@@ -1,0 +1,40 @@
+/* A SOURCE as the user writes it, taken apart.
+ *
+ *   https://host/dir/x-{000..127}.tar   PS_SOURCE_BRACES   (also without braces: one object)
+ *   https://host/dir/                   PS_SOURCE_DIR
+ *   https://host/dir/list.txt           PS_SOURCE_MANIFEST, fetched
+ *   @list.txt                           PS_SOURCE_MANIFEST, read at once
+ *   file:///dir/  /dir/  file:///dir/x-{0..9}.tar           the same for files
+ *
+ * Ownership: the caller's. Threads: any. Blocks: on disk, for a local manifest. */
+#ifndef PS_ORIGIN_SOURCE_H
+#define PS_ORIGIN_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+enum ps_source_kind { PS_SOURCE_BRACES, PS_SOURCE_DIR, PS_SOURCE_MANIFEST };
+
+#define PS_MANIFEST_MAX_NBYTES (UINT64_C(512) << 20)
+
+struct ps_source {
+	enum ps_source_kind kind;
+	bool is_file; /* origin "file", else "http" */
+	char *url;    /* the URL as written, whole, with its secrets; NULL for a local manifest */
+	char *first;  /* the first URL that it stands for, with its secrets: whose host may see credentials */
+	char *canonical; /* without them */
+	char *text;      /* a local manifest's text, NULL otherwise */
+	size_t text_nbytes;
+	char *base; /* what relative lines of a manifest are relative to */
+};
+
+int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *err) PS_MUST_USE;
+void ps_source_fini(struct ps_source *s);
+
+/* A local list's whole text, NUL-terminated, to free(). -EINVAL: not a regular file, -EFBIG. Blocks on disk.
+ */
+int ps_source_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
+
+#endif
