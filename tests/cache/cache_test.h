@@ -6,8 +6,14 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
+
+#include "store/store.h"
 
 static inline int test_remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -47,6 +53,108 @@ static inline void test_write_file(const char *dir, const char *name, const char
 	FILE *f = fopen(path, "w");
 	if (!f || fputs(text, f) < 0 || fclose(f) != 0)
 		abort();
+}
+
+/* Stores and objects with known bytes ------------------------------------------------------------- */
+
+#define TEST_MIB (UINT64_C(1) << 20)
+
+/* Fails the test if it cannot be opened. limit 0: 1 GiB. The directory is DIR/cache. */
+static inline struct ps_store *test_store_open(const char *dir, uint64_t limit, const char *policy)
+{
+	char path[4096];
+	struct ps_store *store = NULL;
+	struct ps_error err = {0};
+	struct ps_store_options options = {.dir = path,
+	        .limit_bytes = limit ? limit : 1024 * TEST_MIB,
+	        .min_free_bytes = 1,
+	        .policy = policy};
+
+	snprintf(path, sizeof path, "%s/cache", dir);
+	if (ps_store_open(&options, &store, &err) < 0)
+		fail_msg("%s", err.text);
+	return store;
+}
+
+/* Object number i of so many bytes. */
+static inline struct ps_object *test_object(struct ps_store *store, unsigned i, uint64_t size)
+{
+	char url[64];
+	struct ps_remote remote = {.size = size, .mtime_s = 1000, .etag = "\"v1\""};
+	struct ps_object *object = NULL;
+
+	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
+	if (ps_object_get(store, url, &remote, 1, true, &object) < 0)
+		fail_msg("object %u cannot be had", i);
+	return object;
+}
+
+/* Block b of the object: bytes that no other block has. */
+static inline void test_fill(struct ps_object *object, uint64_t block, void *ret)
+{
+	const char *url = ps_object_url(object);
+	uint64_t x = block + 1, n = ps_object_block_nbytes(object, block);
+
+	for (; *url; url++)
+		x = x * 1000003 + (unsigned char)*url;
+	for (uint64_t i = 0; i < n; i++) {
+		if (i % 8 == 0)
+			x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		((unsigned char *)ret)[i] = (unsigned char)(x >> (8 + 8 * (i % 6)));
+	}
+}
+
+static inline int test_write(struct ps_object *object, uint64_t block)
+{
+	char *buf = malloc(TEST_MIB);
+
+	test_fill(object, block, buf);
+	int e = ps_object_write_block(object, block, buf);
+	free(buf);
+	return e;
+}
+
+/* Admits and writes all blocks; 0 if that went well. */
+static inline int test_write_all(struct ps_object *object)
+{
+	int e = ps_object_admit(object);
+
+	for (uint64_t i = 0; e == 0 && i < ps_object_nblocks(object); i++)
+		e = test_write(object, i);
+	return e;
+}
+
+/* Does the file have what belongs into the block? */
+static inline bool test_right(struct ps_object *object, uint64_t block)
+{
+	uint64_t n = ps_object_block_nbytes(object, block);
+	char *want = malloc(TEST_MIB), *got = malloc(TEST_MIB);
+
+	test_fill(object, block, want);
+	bool right = pread(ps_object_fd(object), got, n, (off_t)(block * TEST_MIB)) == (ssize_t)n &&
+	             memcmp(want, got, n) == 0;
+	free(want);
+	free(got);
+	return right;
+}
+
+static inline uint64_t test_stat(struct ps_store *store, const char *name)
+{
+	json_t *stats = ps_store_stats(store);
+	uint64_t value = (uint64_t)json_integer_value(json_object_get(stats, name));
+
+	json_decref(stats);
+	return value;
+}
+
+static inline void test_data_path(struct ps_object *object, const char *dir, char *ret, size_t cap)
+{
+	struct ps_id id;
+	char hex[PS_ID_HEX_LEN + 1];
+
+	ps_object_id(ps_object_url(object), ps_object_remote(object), "raw", &id);
+	ps_id_hex(&id, hex);
+	snprintf(ret, cap, "%s/cache/data/%.2s/%s", dir, hex, hex);
 }
 
 #endif

@@ -1,0 +1,232 @@
+/* Blocks of an object: state, writing, checking.
+ *
+ *             write                         verify ok
+ *   ABSENT ──────────▶ PRESENT ◀──────────────────────── UNVERIFIED ◀── load after a stop that may have lost
+ * data ▲                  │ verify bad                        │ verify bad
+ *      └──────────────────┴───────────────────────────────────┘
+ *
+ * Two bits: present, unverified. Readers look without the lock, at present first. Dropping a bad block clears
+ * present and leaves unverified; a new write clears unverified and then sets present, both after its pwrite
+ * returned. So whoever sees present and not unverified has the right bytes in the file, whatever happened in
+ * between. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include <isa-l/crc.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/commit.h"
+#include "store/datafile.h"
+#include "store/store_private.h"
+
+/* CRC32C; the C library of it takes and gives the register, not its complement. */
+static uint32_t crc32c(const void *bytes, size_t nbytes)
+{
+	return ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)nbytes, ~0u);
+}
+
+static struct ps_extent *extent_of(struct ps_object *object, uint64_t block)
+{
+	return atomic_load_explicit(&object->extents[block / PS_EXTENT_BLOCKS], memory_order_acquire);
+}
+
+static uint64_t bit_of(uint64_t block)
+{
+	return UINT64_C(1) << (block % PS_EXTENT_BLOCKS);
+}
+
+enum ps_block_state ps_object_block(struct ps_object *object, uint64_t block)
+{
+	const struct ps_extent *extent = block < object->nblocks ? extent_of(object, block) : NULL;
+
+	if (!extent || !(atomic_load_explicit(&extent->present, memory_order_acquire) & bit_of(block)))
+		return PS_BLOCK_ABSENT;
+	return extent->unverified & bit_of(block) ? PS_BLOCK_UNVERIFIED : PS_BLOCK_PRESENT;
+}
+
+bool ps_object_complete(struct ps_object *object)
+{
+	return object->npresent == object->nblocks && object->nunverified == 0;
+}
+
+uint64_t ps_object_cached_nbytes(struct ps_object *object)
+{
+	uint64_t nbytes = object->npresent * PS_BLOCK_SIZE;
+	uint64_t last = object->nblocks - 1;
+
+	if (object->nblocks > 0 && ps_object_block(object, last) != PS_BLOCK_ABSENT)
+		nbytes -= PS_BLOCK_SIZE - ps_object_block_nbytes(object, last);
+	return PS_MIN(nbytes, object->remote.size);
+}
+
+/* object->lock held. */
+static void touch(struct ps_object *object, struct ps_extent *extent, uint64_t block)
+{
+	uint32_t number = (uint32_t)(block / PS_EXTENT_BLOCKS);
+
+	extent->dirty = true;
+	if (object->dirty_first >= object->dirty_end) {
+		object->dirty_first = number;
+		object->dirty_end = number + 1;
+	} else {
+		object->dirty_first = PS_MIN(object->dirty_first, number);
+		object->dirty_end = PS_MAX(object->dirty_end, number + 1);
+	}
+}
+
+static void queue(struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+
+	ps_commit_queue_locked(object, 1);
+}
+
+/* Writing ---------------------------------------------------------------------------------------- */
+
+static struct ps_extent *extent_make(struct ps_object *object, uint64_t block)
+{
+	PS_LOCK_SCOPE(&object->lock);
+	struct ps_extent *extent = extent_of(object, block);
+
+	if (!extent) {
+		extent = calloc(1, sizeof *extent);
+		if (extent)
+			atomic_store_explicit(
+			        &object->extents[block / PS_EXTENT_BLOCKS], extent, memory_order_release);
+	}
+	return extent;
+}
+
+static void reservation_used(struct ps_object *object, uint64_t nbytes)
+{
+	uint64_t left = object->unwritten, used;
+
+	do
+		used = PS_MIN(left, nbytes);
+	while (!atomic_compare_exchange_weak(&object->unwritten, &left, left - used));
+	object->store->unwritten -= used;
+}
+
+/* The disk took it badly: the caller streams, and so do the next ones until room is asked for anew. */
+static int write_failed(struct ps_object *object, uint64_t block, int e)
+{
+	struct ps_store *store = object->store;
+
+	store->write_errors++;
+	pthread_mutex_lock(&store->lock);
+	bool first = !object->failed;
+	object->failed = true;
+	object->admitted = false;
+	object->refused_until_ns = ps_clock_mono_ns() + PS_STORE_REFUSED_MS * PS_NS_PER_MS;
+	store->unwritten -= atomic_exchange(&object->unwritten, 0);
+	pthread_mutex_unlock(&store->lock);
+	if (first)
+		ps_log_error("write: %s: block %llu: %s; it is streamed without caching", object->url,
+		        (unsigned long long)block, strerror(-e));
+	return e;
+}
+
+/* Others write to this disk as well. */
+static bool below_floor(const struct ps_store *store, uint64_t nbytes)
+{
+	struct statvfs st;
+
+	return fstatvfs(store->data_fd, &st) == 0 &&
+	       (uint64_t)st.f_bavail * st.f_frsize < store->min_free_nbytes + nbytes;
+}
+
+int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data)
+{
+	if (block >= object->nblocks)
+		return -EINVAL;
+	if (!object->admitted)
+		return -ENOSPC;
+	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
+		return 0;
+	struct ps_extent *extent = extent_make(object, block);
+	if (!extent)
+		return -ENOMEM;
+	size_t nbytes = ps_object_block_nbytes(object, block);
+	uint32_t crc = crc32c(data, nbytes);
+	int e = below_floor(object->store, nbytes)
+	                ? -ENOSPC
+	                : ps_datafile_write(object->fd, data, nbytes, block * PS_BLOCK_SIZE);
+	if (e < 0)
+		return write_failed(object, block, e);
+	reservation_used(object, nbytes);
+
+	pthread_mutex_lock(&object->lock);
+	bool was_present = extent->present & bit_of(block);
+	if (was_present && extent->unverified & bit_of(block))
+		object->nunverified--;
+	extent->crc[block % PS_EXTENT_BLOCKS] = crc;
+	extent->unverified &= ~bit_of(block);
+	atomic_fetch_or_explicit(&extent->present, bit_of(block), memory_order_release);
+	object->npresent += !was_present;
+	touch(object, extent, block);
+	pthread_mutex_unlock(&object->lock);
+	queue(object);
+	return 0;
+}
+
+/* Checking --------------------------------------------------------------------------------------- */
+
+static int drop_block(
+        struct ps_object *object, struct ps_extent *extent, uint64_t block, uint32_t crc, int why)
+{
+	bool dropped = false;
+
+	pthread_mutex_lock(&object->lock);
+	/* Written anew while we read: what we saw is no more. */
+	if (extent->present & bit_of(block) && extent->crc[block % PS_EXTENT_BLOCKS] == crc) {
+		dropped = true;
+		if (extent->unverified & bit_of(block))
+			object->nunverified--;
+		extent->present &= ~bit_of(block);
+		object->npresent--;
+		touch(object, extent, block);
+	}
+	pthread_mutex_unlock(&object->lock);
+	if (dropped) {
+		object->store->crc_errors++;
+		ps_log_warning("verify: %s: block %llu: %s; it is fetched again", object->url,
+		        (unsigned long long)block,
+		        why == 0 ? "its bytes are not what was written" : strerror(-why));
+		queue(object);
+	}
+	return -EILSEQ;
+}
+
+int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf)
+{
+	struct ps_extent *extent = block < object->nblocks ? extent_of(object, block) : NULL;
+
+	if (!extent)
+		return -ENOENT;
+	pthread_mutex_lock(&object->lock);
+	bool present = extent->present & bit_of(block);
+	uint32_t crc = extent->crc[block % PS_EXTENT_BLOCKS];
+	pthread_mutex_unlock(&object->lock);
+	if (!present)
+		return -ENOENT;
+
+	size_t nbytes = ps_object_block_nbytes(object, block);
+	int e = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
+	if (e < 0 || crc32c(buf, nbytes) != crc)
+		return drop_block(object, extent, block, crc, e);
+
+	pthread_mutex_lock(&object->lock);
+	bool news = extent->present & extent->unverified & bit_of(block);
+	if (news) {
+		extent->unverified &= ~bit_of(block);
+		object->nunverified--;
+		touch(object, extent, block);
+	}
+	pthread_mutex_unlock(&object->lock);
+	if (news)
+		queue(object);
+	return 0;
+}

@@ -1,0 +1,144 @@
+#include "store/datafile.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define NAME_LEN (2 + 1 + PS_ID_HEX_LEN + 1) /* ab/abcdef... */
+
+static void datafile_name(const struct ps_id *id, char ret_name[static NAME_LEN])
+{
+	char hex[PS_ID_HEX_LEN + 1];
+
+	ps_id_hex(id, hex);
+	snprintf(ret_name, NAME_LEN, "%.2s/%s", hex, hex);
+}
+
+int ps_datafile_create(int data_fd, const struct ps_id *id, uint64_t size, int *ret_fd)
+{
+	char name[NAME_LEN], dir[3];
+
+	datafile_name(id, name);
+	snprintf(dir, sizeof dir, "%.2s", name);
+	if (mkdirat(data_fd, dir, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+	ps_autofd int fd = openat(data_fd, name, flags, 0600);
+	if (fd < 0 && errno == EEXIST && unlinkat(data_fd, name, 0) == 0)
+		fd = openat(data_fd, name, flags, 0600);
+	if (fd < 0)
+		return -errno;
+	if (size > INT64_MAX || ftruncate(fd, (off_t)size) < 0) {
+		int e = size > INT64_MAX ? -EFBIG : -errno;
+		unlinkat(data_fd, name, 0);
+		return e;
+	}
+	*ret_fd = ps_steal_fd(&fd);
+	return 0;
+}
+
+int ps_datafile_open(int data_fd, const struct ps_id *id, int *ret_fd, bool *ret_writable)
+{
+	char name[NAME_LEN];
+
+	datafile_name(id, name);
+	int fd = openat(data_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	*ret_writable = fd >= 0;
+	if (fd < 0 && (errno == EROFS || errno == EACCES))
+		fd = openat(data_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+int ps_datafile_unlink(int data_fd, const struct ps_id *id)
+{
+	char name[NAME_LEN];
+
+	datafile_name(id, name);
+	return unlinkat(data_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+int ps_datafile_write(int fd, const void *bytes, size_t nbytes, uint64_t offset)
+{
+	const char *p = bytes;
+
+	while (nbytes > 0) {
+		ssize_t n = pwrite(fd, p, nbytes, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		p += n;
+		nbytes -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset)
+{
+	char *p = ret_bytes;
+
+	while (nbytes > 0) {
+		ssize_t n = pread(fd, p, nbytes, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ENODATA;
+		p += n;
+		nbytes -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+static void close_dir(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+}
+
+static int each_in(int data_fd, const char *name,
+        int (*fn)(void *arg, const struct ps_id *id, const struct stat *st), void *arg)
+{
+	int fd = openat(data_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
+	__attribute__((cleanup(close_dir))) DIR *dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return -ENOMEM;
+	}
+	int e = 0;
+	for (struct dirent *d; e == 0 && (d = readdir(dir));) {
+		struct ps_id id;
+		struct stat st;
+
+		if (ps_id_parse(d->d_name, &id) < 0 || d->d_name[0] != name[0] || d->d_name[1] != name[1])
+			continue;
+		if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+			continue;
+		e = fn(arg, &id, &st);
+	}
+	return e;
+}
+
+int ps_datafile_each(
+        int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st), void *arg)
+{
+	int e = 0;
+
+	for (unsigned i = 0; e == 0 && i < 256; i++) {
+		char name[3];
+
+		snprintf(name, sizeof name, "%02x", i);
+		e = each_in(data_fd, name, fn, arg);
+	}
+	return e;
+}

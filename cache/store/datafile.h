@@ -1,0 +1,32 @@
+/* Data files: the bytes of one object each, sparse, at data/ab/abcdef..., offsets equal to the object's own.
+ *
+ * Ownership: descriptors belong to the caller. Threads: any; one file is created by one thread at a time.
+ * Errors: 0 or -errno. Durability: page cache only. Blocks: on disk. */
+#ifndef PS_STORE_DATAFILE_H
+#define PS_STORE_DATAFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+/* A new file of `size` bytes, all hole. One of that name that is there already is a leftover: it is unlinked,
+ * never cut (somebody may still be reading it). */
+int ps_datafile_create(int data_fd, const struct ps_id *id, uint64_t size, int *ret_fd) PS_MUST_USE;
+/* For reading and writing; only for reading on a read-only file system (*ret_writable). -ENOENT. */
+int ps_datafile_open(int data_fd, const struct ps_id *id, int *ret_fd, bool *ret_writable) PS_MUST_USE;
+int ps_datafile_unlink(int data_fd, const struct ps_id *id); /* 0 also if it is not there */
+
+int ps_datafile_write(int fd, const void *bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;
+/* All of nbytes, or -ENODATA at the end of the file, or -EIO... */
+int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;
+
+/* Every data file. Whatever else lies in data/ is none of ours: left out and left alone. A non-zero return of
+ * fn ends the walk. fn may unlink. */
+int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st),
+        void *arg) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,38 @@
+/* Room on disk: what fits under the quota and the floor of free space, and who goes when it does not.
+ *
+ * The quota counts, for each data file, what it may grow to while it is being filled (reserved at admission)
+ * and what it occupies otherwise, and goes on counting an evicted file until its last holder has put it. Room
+ * is taken before the first byte is written and given back after the file is unlinked and closed, so that the
+ * limit holds at every instant. The floor is checked against statvfs less what is reserved and not yet
+ * written.
+ *
+ * Threads: any. Locks: takes store->lock, never over disk. Blocks: on the index and on unlink. */
+#ifndef PS_STORE_EVICT_H
+#define PS_STORE_EVICT_H
+
+#include "store/store_private.h"
+
+/* Reserves for the object's whole size (its entry is made if need be), evicting by policy. -ENOSPC: no room.
+ * The object is held and marked as admitting by the caller. Without store->lock. */
+int ps_room_take(struct ps_object *object) PS_MUST_USE;
+
+/* Ends a reservation: from now on the object counts what it occupies. Without store->lock; the object is
+ * held. */
+void ps_room_settle(struct ps_object *object);
+
+/* Takes an entry out of the table; its object (if any) becomes EVICTING. store->lock held. NULL: out of
+ * memory. The caller then passes it, or a list of such (by next), to ps_leaving_finish(). */
+struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *entry) PS_MUST_USE;
+/* Deletes rows, unlinks files, gives the room back. Without store->lock. */
+void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
+
+/* Evicts what nobody holds until the limit holds, whether in use or not: when it was lowered between two
+ * runs. */
+void ps_room_trim(struct ps_store *store);
+
+/* Is this the id of an evicted object whose rows are still there? store->lock held. */
+bool ps_tomb_find(struct ps_store *store, const struct ps_id *id);
+/* Tries again to delete those rows. One thread at a time (the one that commits). Without store->lock. */
+int ps_tombs_clear(struct ps_store *store);
+
+#endif

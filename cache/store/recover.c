@@ -1,0 +1,110 @@
+#include "store/recover.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "store/datafile.h"
+
+struct recovery {
+	struct ps_store *store;
+	struct ps_index_batch *deletions;
+	bool failed;
+	uint64_t nbad_rows, nlost_files, norphans, orphan_nbytes;
+};
+
+static int add_row(void *arg, const struct ps_object_row *row)
+{
+	struct recovery *r = arg;
+	struct ps_store *store = r->store;
+	struct ps_entry *entry = ps_table_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
+
+	if (!entry)
+		return -ENOMEM;
+	struct ps_policy_item *item = ps_table_item(store, entry);
+	item->dataset = row->dataset;
+	item->opened_s = row->opened_s;
+	return 0;
+}
+
+static int last_extent(void *arg, uint32_t extent, const struct ps_extent_row *row)
+{
+	uint32_t *nextents = arg;
+
+	(void)row;
+	*nextents = extent + 1;
+	return 0;
+}
+
+/* With its extents: left behind, they would vouch for blocks of the file that is made next under this id. How
+ * many there are only the damaged row knew. */
+static void drop_bad_row(void *arg, const struct ps_id *id)
+{
+	struct recovery *r = arg;
+	uint32_t nextents = 0;
+
+	r->nbad_rows++;
+	if (ps_index_each_extent(r->store->index, id, last_extent, &nextents) < 0)
+		r->failed = true;
+	ps_index_batch_del_object(r->deletions, id, nextents);
+}
+
+static int see_file(void *arg, const struct ps_id *id, const struct stat *st)
+{
+	struct recovery *r = arg;
+	struct ps_entry *entry = ps_table_find(r->store, id);
+
+	if (entry) {
+		entry->seen = true;
+		ps_table_charge(r->store, entry, (uint64_t)st->st_blocks * 512);
+		return 0;
+	}
+	r->norphans++;
+	r->orphan_nbytes += (uint64_t)st->st_blocks * 512;
+	return ps_datafile_unlink(r->store->data_fd, id);
+}
+
+static void drop_unseen(struct recovery *r)
+{
+	struct ps_entry *entry, *next;
+
+	HASH_ITER (hh, r->store->entries, entry, next) {
+		if (entry->seen)
+			continue;
+		r->nlost_files++;
+		ps_index_batch_del_object(r->deletions, &entry->id, entry->nextents);
+		ps_table_remove(r->store, entry);
+	}
+}
+
+int ps_recover(struct ps_store *store, struct ps_error *err)
+{
+	struct recovery r = {.store = store, .deletions = ps_index_batch_new()};
+
+	pthread_mutex_lock(&store->lock); /* nobody else is there yet */
+	int e = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
+	if (e == 0 && r.failed)
+		e = -EIO;
+	if (e == 0)
+		e = ps_datafile_each(store->data_fd, see_file, &r);
+	if (e == 0)
+		drop_unseen(&r);
+	pthread_mutex_unlock(&store->lock);
+	if (e < 0) {
+		ps_index_batch_free(r.deletions);
+		return ps_error_set(
+		        err, -e, "cache directory %s: cannot be read: %s", store->dir, strerror(-e));
+	}
+	e = ps_index_batch_commit(store->index, r.deletions);
+	if (e < 0)
+		return ps_error_set(err, -e, "cache directory %s: the index cannot be written: %s",
+		        store->dir, strerror(-e));
+	if (r.nlost_files + r.norphans + r.nbad_rows > 0)
+		ps_log_warning("store: %s: %llu data files without a row deleted (%llu bytes), %llu rows "
+		               "without a data "
+		               "file and %llu damaged rows dropped",
+		        store->dir, (unsigned long long)r.norphans, (unsigned long long)r.orphan_nbytes,
+		        (unsigned long long)r.nlost_files, (unsigned long long)r.nbad_rows);
+	return 0;
+}

@@ -1,0 +1,211 @@
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "store/commit.h"
+#include "store/evict.h"
+#include "store/recover.h"
+#include "store/store_dir.h"
+#include "store/store_private.h"
+
+#define DEFAULT_LIMIT_PERCENT 80
+#define DEFAULT_FLOOR_PERCENT 5
+
+/* Opening ---------------------------------------------------------------------------------------- */
+
+static int set_limits(struct ps_store *store, const struct ps_store_options *options, struct ps_error *err)
+{
+	struct statvfs st;
+
+	if (fstatvfs(store->dir_fd, &st) < 0)
+		return ps_error_set(
+		        err, errno, "cache directory %s: statvfs: %s", store->dir, strerror(errno));
+	uint64_t disk = (uint64_t)st.f_blocks * st.f_frsize;
+	store->limit_nbytes =
+	        options->limit_bytes ? options->limit_bytes : disk / 100 * DEFAULT_LIMIT_PERCENT;
+	store->min_free_nbytes = options->min_free_bytes ? options->min_free_bytes
+	                                                 : PS_MIN(PS_GIB, disk / 100 * DEFAULT_FLOOR_PERCENT);
+	return 0;
+}
+
+static int open_index(struct ps_store *store, struct ps_error *err)
+{
+	ps_autofree char *path = NULL;
+
+	if (asprintf(&path, "%s/index", store->dir) < 0) {
+		path = NULL;
+		return ps_error_set(err, ENOMEM, "cache directory %s: out of memory", store->dir);
+	}
+	int e = ps_index_open(path, &store->index, err);
+	if (e != -EIO)
+		return e;
+	if (err)
+		ps_log_warning("store: %s", err->text);
+	e = ps_store_dir_set_aside(store->dir_fd, store->dir, err);
+	return e < 0 ? e : ps_index_open(path, &store->index, err);
+}
+
+static int open_data(struct ps_store *store, struct ps_error *err)
+{
+	if (mkdirat(store->dir_fd, "data", 0700) == 0 || errno == EEXIST)
+		store->data_fd =
+		        openat(store->dir_fd, "data", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (store->data_fd < 0)
+		return ps_error_set(err, errno, "cache directory %s: data: %s", store->dir, strerror(errno));
+	return 0;
+}
+
+static int init_policy(struct ps_store *store, const char *name, struct ps_error *err)
+{
+	store->policy_ops = ps_policy_find(name ? name : "scan");
+	if (!store->policy_ops)
+		return ps_error_set(err, EINVAL, "policy %s: there is none of that name (scan, lru)", name);
+	store->policy = store->policy_ops->new ();
+	return store->policy ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static struct ps_store *store_new(void)
+{
+	struct ps_store *store = calloc(1, sizeof *store);
+	pthread_condattr_t monotonic;
+
+	if (!store)
+		return NULL;
+	store->dir_fd = store->data_fd = store->lock_fd = -1;
+	ps_list_init(&store->dirty);
+	pthread_mutex_init(&store->lock, NULL);
+	pthread_cond_init(&store->changed, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&store->commit_wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return store;
+}
+
+static void store_free(struct ps_store *store)
+{
+	ps_index_close(store->index);
+	while (store->tombs) {
+		struct ps_leaving *tomb = store->tombs;
+		store->tombs = tomb->next;
+		free(tomb);
+	}
+	ps_table_free(store);
+	if (store->policy)
+		store->policy_ops->free(store->policy);
+	if (store->data_fd >= 0)
+		close(store->data_fd);
+	if (store->dir_fd >= 0)
+		close(store->dir_fd);
+	if (store->lock_fd >= 0)
+		close(store->lock_fd); /* last: the next one may come in now */
+	pthread_cond_destroy(&store->commit_wake);
+	pthread_cond_destroy(&store->changed);
+	pthread_mutex_destroy(&store->lock);
+	free(store->dir);
+	free(store);
+}
+
+int ps_store_open(const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err)
+{
+	struct ps_error own; /* the story of a damaged index is logged even if the caller wants none */
+	struct ps_store *store = store_new();
+
+	err = err ? err : &own;
+	if (!store)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	int e = init_policy(store, options->policy, err);
+	if (e == 0)
+		e = ps_store_dir_open(
+		        options->dir, options->must_exist, &store->dir_fd, &store->lock_fd, &store->dir, err);
+	if (e == 0)
+		e = ps_store_dir_salt(store->dir_fd, store->dir, store->salt, sizeof store->salt, err);
+	if (e == 0)
+		e = set_limits(store, options, err);
+	if (e == 0)
+		e = open_index(store, err);
+	if (e == 0)
+		e = open_data(store, err);
+	if (e == 0)
+		e = ps_recover(store, err);
+	if (e == 0) {
+		store->exact_mtimes = ps_index_was_clean(store->index);
+		e = ps_commit_start(store);
+		if (e < 0)
+			ps_error_set(err, -e, "thread: %s", strerror(-e));
+	}
+	if (e < 0) {
+		store_free(store);
+		return e;
+	}
+	ps_room_trim(store);
+	*ret = store;
+	return 0;
+}
+
+void ps_store_close(struct ps_store *store)
+{
+	if (!store)
+		return;
+	int e = ps_commit_stop(store);
+	/* Clean means: what the index promises is on the disk itself. */
+	if (e == 0 && syncfs(store->data_fd) < 0)
+		e = -errno;
+	if (e == 0)
+		e = ps_index_mark_clean(store->index);
+	if (e < 0)
+		ps_log_warning("store: %s: not stopped cleanly (%s); its blocks may be checked again",
+		        store->dir, strerror(-e));
+	if (store->objects)
+		ps_log_error(
+		        "store: %s: closed with %u objects held", store->dir, HASH_COUNT(store->objects));
+	store_free(store);
+}
+
+/* What it is ------------------------------------------------------------------------------------- */
+
+struct ps_index *ps_store_index(struct ps_store *store)
+{
+	return store->index;
+}
+
+const char *ps_store_dir(const struct ps_store *store)
+{
+	return store->dir;
+}
+
+void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_id *ret_id)
+{
+	unsigned char digest[EVP_MAX_MD_SIZE];
+	unsigned n = 0;
+
+	/* Only allocation can fail, and credentials that we cannot tell apart must not be taken for the same.
+	 */
+	if (!HMAC(EVP_sha256(), store->salt, sizeof store->salt, (const unsigned char *)secret,
+	            strlen(secret), digest, &n))
+		abort();
+	memcpy(ret_id->bytes, digest, PS_ID_LEN);
+}
+
+json_t *ps_store_stats(struct ps_store *store)
+{
+	PS_LOCK_SCOPE(&store->lock);
+
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I}", "dir", store->dir,
+	        "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes", (json_int_t)store->used_nbytes,
+	        "min_free_bytes", (json_int_t)store->min_free_nbytes, "objects", (json_int_t)store->nitems,
+	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,
+	        "evicted_bytes", (json_int_t)store->evicted_nbytes, "write_errors",
+	        (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors);
+}

@@ -1,0 +1,220 @@
+#include "store/store_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define BROKEN_MAX 1000
+
+/* The whole of a small file, NUL-terminated. Returns its length or -errno. */
+static ssize_t read_small(int dir_fd, const char *name, char *ret, size_t cap)
+{
+	ps_autofd int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = pread(fd, ret, cap - 1, 0);
+	if (n < 0)
+		return -errno;
+	ret[n] = '\0';
+	return n;
+}
+
+/* All or nothing, also over a power cut. */
+static int write_whole(int dir_fd, const char *name, const void *bytes, size_t nbytes)
+{
+	char tmp[64];
+
+	snprintf(tmp, sizeof tmp, "%s.tmp", name);
+	unlinkat(dir_fd, tmp, 0);
+	ps_autofd int fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = write(fd, bytes, nbytes);
+	int e = n == (ssize_t)nbytes ? 0 : n < 0 ? -errno : -ENOSPC;
+	if (e == 0 && (fsync(fd) < 0 || renameat(dir_fd, tmp, dir_fd, name) < 0 || fsync(dir_fd) < 0))
+		e = -errno;
+	if (e < 0)
+		unlinkat(dir_fd, tmp, 0);
+	return e;
+}
+
+/* Nothing in it but what an earlier start may have left before it had set the marker, and what mkfs puts
+ * there. */
+static int check_empty(int dir_fd)
+{
+	static const char *const known[] = {".", "..", "lost+found", "lock", PS_MARKER_NAME ".tmp"};
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	int e = 0;
+
+	if (!dir) {
+		e = -errno;
+		if (fd >= 0)
+			close(fd);
+		return e;
+	}
+	for (struct dirent *d; e == 0 && (d = readdir(dir));) {
+		e = -ENOTEMPTY;
+		for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
+			if (strcmp(d->d_name, known[i]) == 0)
+				e = 0;
+	}
+	closedir(dir);
+	return e;
+}
+
+/* 0: our marker. -ENOENT: none, and the directory may become ours. */
+static int check_marker(int dir_fd, const char *path, struct ps_error *err)
+{
+	char text[64];
+	unsigned format = 0;
+	ssize_t n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof text);
+
+	if (n == -ENOENT) {
+		int e = check_empty(dir_fd);
+		if (e == -ENOTEMPTY)
+			return ps_error_set(err, ENOTEMPTY,
+			        "cache directory %s: not empty and not a Penstock cache; name another "
+			        "directory",
+			        path);
+		return e < 0 ? ps_error_set(err, -e, "cache directory %s: %s", path, strerror(-e)) : -ENOENT;
+	}
+	if (n < 0)
+		return ps_error_set(
+		        err, (int)-n, "cache directory %s: its marker: %s", path, strerror((int)-n));
+	if (sscanf(text, "penstock cache %u", &format) != 1 || format == 0)
+		return ps_error_set(err, ENOTEMPTY,
+		        "cache directory %s: its file " PS_MARKER_NAME " is not ours; name another directory",
+		        path);
+	if (format > PS_MARKER_FORMAT)
+		return ps_error_set(err, EPROTO,
+		        "cache directory %s: written by a newer version (format %u, this one knows %d); use "
+		        "that version "
+		        "or another directory",
+		        path, format, PS_MARKER_FORMAT);
+	return 0;
+}
+
+static int take_lock(int dir_fd, const char *path, int *ret_fd, struct ps_error *err)
+{
+	char text[32];
+	ps_autofd int fd = openat(dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return ps_error_set(
+		        err, errno, "cache directory %s: cannot be written: %s", path, strerror(errno));
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return ps_error_set(
+			        err, errno, "cache directory %s: lock: %s", path, strerror(errno));
+		ssize_t n = read_small(dir_fd, "lock", text, sizeof text);
+		long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+		return ps_error_set(err, EBUSY,
+		        "cache directory %s: in use by process %ld; unmount that, or name another", path,
+		        pid);
+	}
+	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+	/* The pid only serves the message above: a full disk is no reason to refuse. */
+	if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
+		ps_log_debug("lock: %s: the pid could not be written", path);
+	*ret_fd = ps_steal_fd(&fd);
+	return 0;
+}
+
+static int open_dir(const char *dir, bool must_exist, struct ps_error *err)
+{
+	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+	int fd = open(dir, flags);
+
+	if (fd < 0 && errno == ENOENT && !must_exist) {
+		if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+			return ps_error_set(
+			        err, errno, "cache directory %s: cannot be made: %s", dir, strerror(errno));
+		fd = open(dir, flags);
+	}
+	if (fd < 0)
+		return ps_error_set(err, errno, "cache directory %s: %s", dir, strerror(errno));
+	return fd;
+}
+
+int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
+        struct ps_error *err)
+{
+	static const char marker[] = "penstock cache 1\n";
+	ps_autofd int lock_fd = -1;
+	ps_autofd int fd = open_dir(dir, must_exist, err);
+	if (fd < 0)
+		return fd;
+	ps_autofree char *path = realpath(dir, NULL);
+	if (!path)
+		return ps_error_set(err, errno, "cache directory %s: %s", dir, strerror(errno));
+	/* Before the lock file is made: a stranger's directory stays as it is. */
+	int e = check_marker(fd, path, err);
+	if (e == -ENOENT && must_exist)
+		return ps_error_set(err, ENOENT, "cache directory %s: there is no cache in it", path);
+	if (e < 0 && e != -ENOENT)
+		return e;
+	e = take_lock(fd, path, &lock_fd, err);
+	if (e < 0)
+		return e;
+	e = check_marker(fd, path, err);
+	if (e == -ENOENT) {
+		e = write_whole(fd, PS_MARKER_NAME, marker, sizeof marker - 1);
+		if (e < 0)
+			ps_error_set(
+			        err, -e, "cache directory %s: cannot be written: %s", path, strerror(-e));
+	}
+	if (e < 0)
+		return e;
+	*ret_dir_fd = ps_steal_fd(&fd);
+	*ret_lock_fd = ps_steal_fd(&lock_fd);
+	*ret_path = ps_steal_ptr(&path);
+	return 0;
+}
+
+int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err)
+{
+	char text[256];
+	ssize_t n = read_small(dir_fd, "salt", text, sizeof text);
+
+	if (n == (ssize_t)nbytes) {
+		memcpy(ret_salt, text, nbytes);
+		return 0;
+	}
+	if (n < 0 && n != -ENOENT)
+		return ps_error_set(err, (int)-n, "cache directory %s: salt: %s", path, strerror((int)-n));
+	if (n >= 0)
+		ps_log_warning(
+		        "store: %s: the salt was damaged; datasets with credentials are listed anew", path);
+	if (getrandom(ret_salt, nbytes, 0) != (ssize_t)nbytes)
+		return ps_error_set(err, EIO, "cache directory %s: no random bytes for the salt", path);
+	int e = write_whole(dir_fd, "salt", ret_salt, nbytes);
+	return e < 0 ? ps_error_set(err, -e, "cache directory %s: salt: %s", path, strerror(-e)) : 0;
+}
+
+int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
+{
+	for (int i = 1; i <= BROKEN_MAX; i++) {
+		char name[32];
+
+		snprintf(name, sizeof name, "index.broken-%d", i);
+		if (faccessat(dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			continue;
+		if (renameat(dir_fd, "index", dir_fd, name) < 0)
+			return ps_error_set(err, errno,
+			        "cache directory %s: index: cannot be moved aside: %s", path,
+			        strerror(errno));
+		ps_log_warning(
+		        "store: %s: the index was damaged and is now %s; the cache starts empty", path, name);
+		return 0;
+	}
+	return ps_error_set(err, EEXIST, "cache directory %s: remove its index.broken-* folders", path);
+}

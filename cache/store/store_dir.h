@@ -1,0 +1,26 @@
+/* The cache directory as such: made, marked, locked, salted. Who owns the lock may clean up in it.
+ *
+ * Ownership: descriptors and paths are the caller's. Threads: one. Errors: -errno with a text for a person.
+ * Blocks: on disk; marker and salt are fsynced, once in a directory's life. */
+#ifndef PS_STORE_STORE_DIR_H
+#define PS_STORE_STORE_DIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define PS_MARKER_NAME "penstock-cache"
+#define PS_MARKER_FORMAT 1
+
+/* Opens (and if need be makes) the directory, takes its lock, checks its marker. *ret_path is absolute,
+ * malloced. */
+int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
+        struct ps_error *err) PS_MUST_USE;
+/* nbytes of salt, made if there is none. */
+int ps_store_dir_salt(
+        int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err) PS_MUST_USE;
+/* Renames a damaged index to index.broken-N. */
+int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
+
+#endif

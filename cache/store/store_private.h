@@ -1,0 +1,167 @@
+/* What the files of the store share. Two kinds of record:
+ *
+ *   entry    one a data file, for every object that has one: what the quota and the policy see
+ *   object   one an object that somebody holds (or that waits for the index): its blocks, its descriptor
+ *
+ * Life of an object (under store->lock):
+ *
+ *   LOADING ──loaded──▶ READY ──evict──▶ EVICTING ──rows deleted, file unlinked──▶ EVICTED
+ *      in store->objects: found by its id; a get waits while LOADING or EVICTING      only its holders know
+ * it
+ *
+ * An object is freed when refs is 0: users are its callers, the queue of dirty objects holds one more. An
+ * entry that is being evicted is in store->leaving instead of the table, whether an object exists or not,
+ * until its file is unlinked.
+ *
+ * Locks: store->lock, then object->lock. Neither is held over disk, index or callback. */
+#ifndef PS_STORE_STORE_PRIVATE_H
+#define PS_STORE_STORE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#include "base/list.h"
+#include "policy/policy.h"
+#include "store/index.h"
+#include "store/store.h"
+
+#define PS_SALT_LEN 32
+
+struct ps_entry {
+	UT_hash_handle hh;
+	struct ps_id id;
+	size_t slot;              /* of the table's items */
+	uint32_t nextents;        /* index rows to delete with it */
+	bool seen;                /* by the recovery's walk over data/ */
+	struct ps_object *object; /* NULL: nobody holds it */
+};
+
+/* An entry on its way out. If its rows cannot be deleted, it stays as a tomb: no file of that name may be
+ * made until they are, for they would vouch for blocks that are not there. */
+struct ps_leaving {
+	UT_hash_handle hh;
+	struct ps_id id;
+	uint64_t nbytes;
+	uint32_t nextents;
+	struct ps_object *object; /* holds a ref, or NULL */
+	struct ps_leaving *next;  /* of those that one thread evicts together; of the tombs */
+	bool rows_left;           /* becomes a tomb */
+	bool in_batch;            /* a tomb that is being deleted */
+};
+
+struct ps_extent {
+	/* Read without the lock: present (acquire), then unverified. See block.c for why this order is
+	 * enough. */
+	_Atomic uint64_t present, unverified;
+	bool dirty;                     /* object->lock */
+	uint32_t crc[PS_EXTENT_BLOCKS]; /* object->lock */
+};
+
+enum ps_object_state { PS_OBJECT_LOADING, PS_OBJECT_READY, PS_OBJECT_EVICTING, PS_OBJECT_EVICTED };
+
+struct ps_object {
+	/* Constant. */
+	struct ps_store *store;
+	struct ps_id id;
+	char *url;
+	struct ps_remote remote;
+	uint64_t nblocks;
+	uint32_t nextents;
+
+	/* Under store->lock. */
+	UT_hash_handle hh;
+	struct ps_list dirty_link;
+	enum ps_object_state state;
+	unsigned refs, users;   /* users are counted in refs */
+	bool dirty;             /* on the queue, which holds a ref */
+	bool committing;        /* its rows are being written: eviction waits */
+	bool admitting;         /* a thread is making room for it */
+	bool no_disk;           /* the index or the file could not be read: stream it */
+	bool failed;            /* a write failed, and that was logged */
+	struct ps_entry *entry; /* NULL: no file, or on its way out */
+	uint64_t charge;        /* what it still occupies after eviction */
+	uint64_t refused_until_ns;
+	uint32_t dataset;
+	int64_t created_s, opened_s;
+
+	_Atomic bool admitted;
+	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
+	_Atomic uint64_t npresent, nunverified;
+	_Atomic int fd; /* set once, after which it stays until the object is freed */
+
+	pthread_mutex_t lock;                 /* the two below and what struct ps_extent says */
+	uint32_t dirty_first, dirty_end;      /* extents; empty if first >= end */
+	_Atomic(struct ps_extent *) *extents; /* each made when first needed, then there for good */
+
+	void *fill_slot; /* fetch's */
+};
+
+struct ps_store {
+	/* Constant while open. */
+	char *dir;
+	int dir_fd, data_fd, lock_fd;
+	uint8_t salt[PS_SALT_LEN];
+	struct ps_index *index;
+	uint64_t limit_nbytes, min_free_nbytes;
+	const struct ps_policy_ops *policy_ops;
+	bool exact_mtimes; /* the last stop left every row with its file's mtime */
+
+	pthread_mutex_t lock; /* all below, unless it says atomic */
+	pthread_cond_t
+	        changed; /* an object loaded, evicted, committed, admitted; room came free; a commit ended */
+	struct ps_object *objects;
+	struct ps_entry *entries;
+	struct ps_leaving *leaving;
+	struct ps_leaving *tombs; /* seldom any */
+	struct ps_policy *policy;
+	struct ps_policy_item *items; /* dense; slots[i] is the entry of items[i] */
+	struct ps_entry **slots;
+	size_t *victims; /* as long as items: choose()'s */
+	size_t nitems, items_cap;
+	uint64_t open_seq;
+	uint64_t used_nbytes;    /* entries, leaving, and evicted objects that are still open */
+	uint64_t leaving_nbytes; /* part of it that is about to come free */
+	uint64_t evicted_objects, evicted_nbytes;
+
+	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
+	_Atomic uint64_t write_errors, crc_errors;
+	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
+
+	/* commit.c */
+	pthread_t committer;
+	pthread_cond_t commit_wake;
+	bool committer_started, stopping, commit_running;
+	struct ps_list dirty; /* of struct ps_object.dirty_link */
+	uint64_t ndirty_blocks;
+	uint64_t dirty_since_ns, retry_at_ns;
+};
+
+/* object.c */
+
+/* As ps_object_get(), for an object that has a row; -ENOENT if it has none. Not an open. */
+int ps_object_get_row(
+        struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret) PS_MUST_USE;
+/* What the object may take of the disk when it is all there: its blocks and the file system's map of them. */
+uint64_t ps_object_full_charge(const struct ps_object *object);
+uint32_t ps_nextents_of_size(uint64_t size);
+/* store->lock held; may drop it for freeing. */
+void ps_object_unref_locked(struct ps_object *object);
+
+/* table.c: store->lock held in all. */
+
+/* NULL: out of memory. */
+struct ps_entry *ps_table_add(
+        struct ps_store *store, const struct ps_id *id, uint32_t nextents, uint64_t nbytes);
+struct ps_entry *ps_table_find(struct ps_store *store, const struct ps_id *id);
+/* Frees it; what it occupied is still counted in used_nbytes: the caller's to settle. */
+void ps_table_remove(struct ps_store *store, struct ps_entry *entry);
+struct ps_policy_item *ps_table_item(struct ps_store *store, const struct ps_entry *entry);
+/* Changes its bytes and used_nbytes with them. */
+void ps_table_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nbytes);
+void ps_table_free(struct ps_store *store);
+
+#endif

@@ -1,0 +1,157 @@
+/* Work on the whole directory: checking every block, evicting by glob. Both walk the ids that the index had
+ * at the start; what comes or goes meanwhile is left to itself. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "store/evict.h"
+#include "store/store_private.h"
+
+struct ids {
+	struct ps_id *ids;
+	size_t n, cap;
+	uint64_t nbytes; /* of blocks present */
+	const char *const *globs;
+	size_t nglobs;
+};
+
+static bool matches(const struct ids *ids, const char *url)
+{
+	const char *slash = strrchr(url, '/');
+	const char *base = slash ? slash + 1 : url;
+
+	for (size_t i = 0; i < ids->nglobs; i++)
+		if (fnmatch(ids->globs[i], base, 0) == 0 || fnmatch(ids->globs[i], url, 0) == 0)
+			return true;
+	return ids->nglobs == 0;
+}
+
+static int collect_id(void *arg, const struct ps_object_row *row)
+{
+	struct ids *ids = arg;
+
+	if (!matches(ids, row->url))
+		return 0;
+	if (ids->n == ids->cap) {
+		size_t cap = ids->cap ? 2 * ids->cap : 256;
+		struct ps_id *grown = reallocarray(ids->ids, cap, sizeof *grown);
+		if (!grown)
+			return -ENOMEM;
+		ids->ids = grown;
+		ids->cap = cap;
+	}
+	ids->ids[ids->n++] = row->id;
+	ids->nbytes += PS_MIN(row->nblocks_present * PS_BLOCK_SIZE, row->remote.size);
+	return 0;
+}
+
+/* Verify ----------------------------------------------------------------------------------------- */
+
+struct verifying {
+	struct ps_verify_result result;
+	void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes);
+	void *arg;
+	const _Atomic bool *stop;
+	uint64_t total_nbytes;
+	void *buf;
+};
+
+static int verify_blocks(struct verifying *v, struct ps_object *object)
+{
+	for (uint64_t i = 0; i < object->nblocks; i++) {
+		if (v->stop && *v->stop)
+			return -ECANCELED;
+		if (ps_object_block(object, i) == PS_BLOCK_ABSENT)
+			continue;
+		int e = ps_object_verify_block(object, i, v->buf);
+		if (e == -ENOENT) /* dropped by another thread just now */
+			continue;
+		v->result.blocks++;
+		v->result.nbytes += ps_object_block_nbytes(object, i);
+		v->result.bad_blocks += e == -EILSEQ;
+		if (v->progress)
+			v->progress(v->arg, v->result.nbytes, v->total_nbytes);
+	}
+	return 0;
+}
+
+static int verify_object(struct verifying *v, struct ps_store *store, const struct ps_id *id)
+{
+	struct ps_object_row row;
+	struct ps_object *object = NULL;
+
+	int e = ps_index_get_object(store->index, id, &row);
+	if (e < 0)
+		return e == -ENOENT || e == -EBADMSG ? 0 : e;
+	e = ps_object_get_row(store, &row, &object);
+	if (e == 0) {
+		v->result.objects++;
+		/* Its row had blocks, and loading it found no file to have them in. */
+		if (row.nblocks_present > 0 && object->fd < 0)
+			v->result.missing_files++;
+		e = verify_blocks(v, object);
+		ps_object_put(object);
+	}
+	ps_object_row_fini(&row);
+	return e;
+}
+
+int ps_store_verify(struct ps_store *store,
+        void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes), void *arg,
+        const _Atomic bool *stop, struct ps_verify_result *ret)
+{
+	struct verifying v = {.progress = progress, .arg = arg, .stop = stop};
+	struct ids ids = {0};
+
+	v.buf = malloc(PS_BLOCK_SIZE);
+	int e = v.buf ? ps_store_commit(store) : -ENOMEM;
+	if (e == 0)
+		e = ps_index_each_object(store->index, collect_id, NULL, &ids);
+	v.total_nbytes = ids.nbytes;
+	for (size_t i = 0; e == 0 && i < ids.n; i++)
+		e = verify_object(&v, store, &ids.ids[i]);
+	free(v.buf);
+	free(ids.ids);
+	*ret = v.result; /* also of what was done before an error */
+	return e;
+}
+
+/* Evict ------------------------------------------------------------------------------------------ */
+
+int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
+        uint64_t *ret_nbytes)
+{
+	struct ids ids = {.globs = globs, .nglobs = n};
+	uint64_t nobjects = 0, nbytes = 0;
+
+	int e = ps_store_commit(store);
+	if (e == 0)
+		e = ps_index_each_object(store->index, collect_id, NULL, &ids);
+	for (size_t i = 0; e == 0 && i < ids.n; i++) {
+		struct ps_leaving *leaving = NULL;
+
+		pthread_mutex_lock(&store->lock);
+		struct ps_entry *entry = ps_table_find(store, &ids.ids[i]);
+		if (entry && !ps_table_item(store, entry)->busy) {
+			leaving = ps_leaving_begin(store, entry);
+			e = leaving ? 0 : -ENOMEM;
+		}
+		if (leaving) {
+			nobjects++;
+			nbytes += leaving->nbytes;
+			store->evicted_objects++;
+			store->evicted_nbytes += leaving->nbytes;
+		}
+		pthread_mutex_unlock(&store->lock);
+		if (leaving)
+			ps_leaving_finish(store, leaving);
+	}
+	free(ids.ids);
+	if (e == 0) {
+		*ret_objects = nobjects;
+		*ret_nbytes = nbytes;
+	}
+	return e;
+}

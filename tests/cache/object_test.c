@@ -1,0 +1,287 @@
+/* Objects: what was written is there, also after a restart or a kill; what is not sure is checked or dropped.
+ */
+#include <errno.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "cache_test.h"
+
+static void ids_differ_with_url_version_and_view(void **state)
+{
+	(void)state;
+	struct ps_remote r = {.size = 5, .mtime_s = 7, .etag = "\"a\""}, s = r;
+	struct ps_id a, b;
+
+	ps_object_id("u", &r, "raw", &a);
+	s.mtime_s = 8; /* a strong ETag decides alone */
+	ps_object_id("u", &s, "raw", &b);
+	assert_int_equal(ps_id_cmp(&a, &b), 0);
+	ps_object_id("u", &s, "decoded", &b);
+	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
+	ps_object_id("v", &r, "raw", &b);
+	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
+	s.size = 6;
+	ps_object_id("u", &s, "raw", &b);
+	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
+	strcpy(r.etag, "W/\"a\"");
+	s = r;
+	ps_object_id("u", &r, "raw", &a);
+	ps_object_id("u", &s, "raw", &b);
+	assert_int_equal(ps_id_cmp(&a, &b), 0);
+	s.mtime_s = 9;
+	ps_object_id("u", &s, "raw", &b);
+	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
+}
+
+static void a_size_unknown_or_absurd_is_refused(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_remote r = PS_REMOTE_UNKNOWN;
+	struct ps_object *o = NULL;
+
+	assert_int_equal(ps_object_get(store, "u", &r, 1, true, &o), -EINVAL);
+	r.size = PS_OBJECT_MAX_NBYTES + 1;
+	assert_int_equal(ps_object_get(store, "u", &r, 1, true, &o), -EFBIG);
+	r.size = PS_OBJECT_MAX_NBYTES;
+	assert_int_equal(ps_object_get(store, "u", &r, 1, true, &o), 0);
+	assert_int_equal(ps_object_admit(o), -ENOSPC);
+	assert_int_equal(ps_object_block(o, UINT64_MAX), PS_BLOCK_ABSENT);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void an_empty_object_is_complete_and_has_no_file(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 0);
+
+	assert_int_equal(ps_object_nblocks(o), 0);
+	assert_true(ps_object_complete(o));
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(ps_object_fd(o), -1);
+	assert_int_equal(ps_object_cached_nbytes(o), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void nothing_is_written_without_admission(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 3 * TEST_MIB);
+
+	assert_int_equal(test_write(o, 0), -ENOSPC);
+	assert_int_equal(ps_object_fd(o), -1);
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(ps_object_write_block(o, 3, "x"), -EINVAL);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void blocks_are_present_once_written_and_after_a_restart(void **state)
+{
+	uint64_t size = 130 * TEST_MIB + 12345; /* three extents, a short last block */
+	static const uint64_t written[] = {0, 63, 64, 127, 130};
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, size);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(written); i++) {
+		assert_int_equal(ps_object_block(o, written[i]), PS_BLOCK_ABSENT);
+		assert_int_equal(test_write(o, written[i]), 0);
+		assert_int_equal(ps_object_block(o, written[i]), PS_BLOCK_PRESENT);
+	}
+	for (int pass = 0; pass < 3; pass++) {
+		unsigned npresent = 0;
+		for (uint64_t b = 0; b < ps_object_nblocks(o); b++)
+			npresent += ps_object_block(o, b) == PS_BLOCK_PRESENT;
+		assert_int_equal(npresent, PS_ARRAY_LEN(written));
+		for (size_t i = 0; i < PS_ARRAY_LEN(written); i++)
+			assert_true(test_right(o, written[i]));
+		assert_int_equal(ps_object_cached_nbytes(o), 4 * TEST_MIB + 12345);
+		assert_false(ps_object_complete(o));
+		ps_object_put(o);
+		if (pass == 1) {
+			ps_store_close(store);
+			store = test_store_open(*state, 0, NULL);
+			assert_int_equal(test_stat(store, "objects"), 1);
+		}
+		o = test_object(store, 1, size);
+	}
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void an_object_is_complete_when_its_last_block_is_in(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 2 * TEST_MIB + 1);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 2), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_false(ps_object_complete(o));
+	assert_int_equal(test_write(o, 1), 0);
+	assert_true(ps_object_complete(o));
+	assert_int_equal(ps_object_cached_nbytes(o), 2 * TEST_MIB + 1);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void an_object_that_got_no_block_leaves_nothing(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 5 * TEST_MIB);
+	char path[4096];
+	struct stat st;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	test_data_path(o, *state, path, sizeof path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(test_stat(store, "used_bytes") >= 5 * TEST_MIB);
+	ps_object_put(o);
+	assert_int_equal(stat(path, &st), -1);
+	assert_int_equal(test_stat(store, "used_bytes"), 0);
+	assert_int_equal(test_stat(store, "objects"), 0);
+	ps_store_close(store);
+}
+
+static void the_same_id_is_one_object(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *a = test_object(store, 1, TEST_MIB), *b = test_object(store, 1, TEST_MIB);
+
+	assert_ptr_equal(a, b);
+	*ps_object_fill_slot(a) = a;
+	assert_ptr_equal(*ps_object_fill_slot(b), a);
+	assert_ptr_equal(ps_object_ref(a), a);
+	ps_object_put(a);
+	ps_object_put(a);
+	ps_object_put(a);
+	ps_store_close(store);
+}
+
+/* In a child: fills an object, commits if told to, and dies without a word. */
+static void fill_and_die(const char *dir, uint64_t nblocks, bool commit)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct ps_store *store = test_store_open(dir, 0, NULL);
+		struct ps_object *o = test_object(store, 1, nblocks * TEST_MIB);
+		int e = ps_object_admit(o);
+		for (uint64_t i = 0; e == 0 && i < nblocks; i++) {
+			e = test_write(o, i);
+			if (commit && i == nblocks / 2)
+				e = ps_store_commit(store);
+		}
+		_exit(e == 0 ? 0 : 1);
+	}
+	int status;
+	assert_true(waitpid(pid, &status, 0) == pid);
+	assert_int_equal(status, 0);
+}
+
+static void committed_blocks_survive_a_kill_and_are_served_at_once(void **state)
+{
+	fill_and_die(*state, 100, true);
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 100 * TEST_MIB);
+
+	for (uint64_t i = 0; i <= 50; i++) {
+		assert_int_equal(ps_object_block(o, i), PS_BLOCK_PRESENT);
+		assert_true(test_right(o, i));
+	}
+	/* And it goes on where it stopped. */
+	assert_int_equal(test_write_all(o), 0);
+	assert_true(ps_object_complete(o));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void a_file_without_a_row_is_deleted_at_the_next_start(void **state)
+{
+	fill_and_die(*state, 2, false);
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 2 * TEST_MIB);
+	char path[4096];
+	struct stat st;
+
+	test_data_path(o, *state, path, sizeof path);
+	/* Died within the time of a commit, or just after one: present and right, or nothing at all. */
+	if (ps_object_block(o, 0) == PS_BLOCK_PRESENT) {
+		assert_true(test_right(o, 0));
+	} else {
+		assert_int_equal(stat(path, &st), -1);
+		assert_int_equal(test_stat(store, "used_bytes"), 0);
+	}
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void concurrent_writers_of_one_object_lose_nothing(void **state);
+
+struct writer {
+	struct ps_object *object;
+	uint64_t first;
+	pthread_t thread;
+};
+
+static void *write_every_eighth(void *arg)
+{
+	struct writer *w = arg;
+
+	for (uint64_t i = w->first; i < ps_object_nblocks(w->object); i += 8)
+		if (test_write(w->object, i) < 0 || ps_object_block(w->object, i) != PS_BLOCK_PRESENT)
+			return w;
+	return NULL;
+}
+
+static void concurrent_writers_of_one_object_lose_nothing(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 200 * TEST_MIB - 5);
+	struct writer writers[8];
+
+	assert_int_equal(ps_object_admit(o), 0);
+	for (uint64_t i = 0; i < 8; i++) {
+		writers[i] = (struct writer){.object = o, .first = i};
+		pthread_create(&writers[i].thread, NULL, write_every_eighth, &writers[i]);
+	}
+	for (int i = 0; i < 8; i++) {
+		void *failed;
+		pthread_join(writers[i].thread, &failed);
+		assert_null(failed);
+	}
+	assert_true(ps_object_complete(o));
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	o = test_object(store, 1, 200 * TEST_MIB - 5);
+	assert_true(ps_object_complete(o));
+	for (uint64_t i = 0; i < ps_object_nblocks(o); i++)
+		assert_true(test_right(o, i));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(ids_differ_with_url_version_and_view),
+	        TEST(a_size_unknown_or_absurd_is_refused),
+	        TEST(an_empty_object_is_complete_and_has_no_file),
+	        TEST(nothing_is_written_without_admission),
+	        TEST(blocks_are_present_once_written_and_after_a_restart),
+	        TEST(an_object_is_complete_when_its_last_block_is_in),
+	        TEST(an_object_that_got_no_block_leaves_nothing),
+	        TEST(the_same_id_is_one_object),
+	        TEST(committed_blocks_survive_a_kill_and_are_served_at_once),
+	        TEST(a_file_without_a_row_is_deleted_at_the_next_start),
+	        TEST(concurrent_writers_of_one_object_lose_nothing),
+	};
+
+	return cmocka_run_group_tests_name("object", tests, NULL, NULL);
+}
