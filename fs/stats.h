@@ -12,8 +12,4 @@ struct ps_fs;
 char *ps_stats_json(struct ps_fs *fs);
 char *ps_stats_metrics(struct ps_fs *fs);
 
-/* Numbers and booleans of a document as "penstock_SECTION_NAME value" lines; those of a mount bear the labels
- * mountpoint and source. */
-char *ps_stats_metrics_of(const json_t *document);
-
 #endif

@@ -1,0 +1,198 @@
+/* Finding mounts in mountinfo, calls that may hang, and metrics. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "guarded.h"
+#include "metrics.h"
+#include "mounts.h"
+
+static const char mountinfo[] =
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        "\n"
+        "garbage\n"
+        "40 22 0:50 / /mnt/a\\040b ro,nosuid - fuse.penstock https://host/x\\054y/ ro,user_id=0\n"
+        "41 22 0:51 / /mnt/c ro shared:2 master:1 - fuse.sshfs me@host: rw\n"
+        "42 22 0:52 / /mnt/d ro - fuse.penstock first ro\n"
+        "43 42 0:53 / /mnt/d ro - fuse.penstock second ro\n";
+
+static void write_mountinfo(char path[static 32])
+{
+	strcpy(path, "/tmp/penstock-test-XXXXXX");
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, mountinfo, sizeof mountinfo - 1), sizeof mountinfo - 1);
+	close(fd);
+}
+
+static void test_only_ours_are_listed_unescaped(void **state)
+{
+	struct ps_mounts mounts;
+	char path[32];
+
+	(void)state;
+	write_mountinfo(path);
+	assert_int_equal(ps_mounts_read(path, false, &mounts), 0);
+	assert_int_equal(mounts.n, 3);
+	assert_string_equal(mounts.v[0].mountpoint, "/mnt/a b");
+	assert_string_equal(mounts.v[0].source, "https://host/x,y/");
+	assert_int_equal(mounts.v[0].dev_minor, 50);
+	assert_int_equal(mounts.v[0].mnt_id, 40);
+	ps_mounts_fini(&mounts);
+	remove(path);
+}
+
+static void test_the_topmost_mount_is_found(void **state)
+{
+	struct ps_mounts mounts;
+	char path[32];
+
+	(void)state;
+	write_mountinfo(path);
+	assert_int_equal(ps_mounts_read(path, true, &mounts), 0);
+	assert_int_equal(mounts.n, 5);
+	assert_string_equal(ps_mounts_find(&mounts, "/mnt/d")->source, "second");
+	assert_string_equal(ps_mounts_find(&mounts, "/mnt/c")->fstype, "fuse.sshfs");
+	assert_null(ps_mounts_find(&mounts, "/mnt"));
+	ps_mounts_fini(&mounts);
+	remove(path);
+}
+
+static void test_octal_escapes(void **state)
+{
+	static const char *const table[][2] = {{"plain", "plain"}, {"a\\040b", "a b"}, {"\\134", "\\"},
+	        {"\\04", "\\04"}, {"\\999", "\\999"}, {"\\", "\\"}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(table); i++) {
+		char buf[32];
+
+		strcpy(buf, table[i][0]);
+		ps_mounts_unescape(buf);
+		assert_string_equal(buf, table[i][1]);
+	}
+}
+
+static void test_paths_are_resolved_but_for_the_last_part(void **state)
+{
+	static const char *const table[][2] = {{"/usr/../tmp/x", "/tmp/x"}, {"/tmp/x///", "/tmp/x"},
+	        {"/", "/"}, {"/x", "/x"}, {"/tmp/..", "/"}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(table); i++) {
+		struct ps_error err = {0};
+		ps_autofree char *path = NULL;
+
+		assert_int_equal(ps_mounts_resolve(table[i][0], &path, &err), 0);
+		assert_string_equal(path, table[i][1]);
+	}
+}
+
+static void test_what_is_no_mount_is_refused(void **state)
+{
+	const struct ps_mount_info *info;
+	struct ps_mounts mounts;
+	struct ps_error err = {0};
+
+	(void)state;
+	assert_int_equal(ps_mounts_lookup("/usr", &mounts, &info, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "not a penstock mount"));
+	assert_int_equal(ps_mounts_lookup("/proc", &mounts, &info, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "type proc"));
+}
+
+static int hang(void *arg, int out)
+{
+	(void)arg, (void)out;
+	pause();
+	return 0;
+}
+
+static int speak_then_crash(void *arg, int out)
+{
+	(void)arg;
+	if (write(out, "words", 5) != 5)
+		return -EIO;
+	abort();
+}
+
+static void test_a_hanging_call_is_given_up(void **state)
+{
+	uint64_t start = ps_clock_mono_ns();
+
+	(void)state;
+	assert_int_equal(ps_guarded_run(hang, NULL, 200, NULL), -ETIMEDOUT);
+	assert_true(ps_clock_mono_ns() - start < 2 * PS_NS_PER_S);
+}
+
+static void test_a_crash_is_an_error(void **state)
+{
+	ps_autofree char *text = NULL;
+
+	(void)state;
+	assert_int_equal(ps_guarded_run(speak_then_crash, NULL, 5000, &text), -EIO);
+}
+
+static void test_guarded_calls_tell_errno_and_results(void **state)
+{
+	char name[] = "sh", flag[] = "-c", script[] = "echo words >&2; exit 3",
+	     none[] = "no-such-program-here";
+	char *argv[] = {name, flag, script, NULL}, *missing[] = {none, NULL};
+	ps_autofree char *text = NULL, *words = NULL, *nothing = NULL, *absent = NULL;
+	mode_t mode = 0;
+
+	(void)state;
+	assert_int_equal(ps_guarded_read("/proc/self/comm", 5000, &text), 0);
+	assert_non_null(strstr(text, "mounts_test"));
+	assert_int_equal(ps_guarded_read("/no/such", 5000, &absent), -ENOENT);
+	assert_null(absent);
+	assert_int_equal(ps_guarded_stat("/", 5000, &mode), 0);
+	assert_true(S_ISDIR(mode));
+	assert_int_equal(ps_guarded_exec(argv, 5000, &words), -EIO);
+	assert_string_equal(words, "words\n");
+	assert_int_equal(ps_guarded_exec(missing, 5000, &nothing), -ENOENT);
+}
+
+static void test_metrics_name_types_and_escape_labels(void **state)
+{
+	json_t *doc = json_pack("{s:s, s:i, s:[{s:s, s:s, s:i}], s:{s:I, s:s}, s:{s:f, s:b}}", "version", "1",
+	        "pid", 1, "mounts", "mountpoint", "/m\"\\\n", "source", "s", "files", 3, "cache",
+	        "used_bytes", (json_int_t)5, "dir", "/c", "reads", "stalled_seconds", 0.5, "x", 1);
+	ps_autofree char *text = ps_metrics_text(doc);
+
+	(void)state;
+	assert_non_null(text);
+	assert_non_null(
+	        strstr(text, "# TYPE penstock_cache_used_bytes gauge\npenstock_cache_used_bytes 5\n"));
+	assert_non_null(strstr(text, "# TYPE penstock_reads_stalled_seconds_total counter\n"
+	                             "penstock_reads_stalled_seconds_total 0.500000\n"));
+	assert_non_null(strstr(text, "penstock_mount_files{mountpoint=\"/m\\\"\\\\\\n\",source=\"s\"} 3\n"));
+	assert_null(strstr(text, "/c"));
+	json_decref(doc);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_only_ours_are_listed_unescaped),
+	        cmocka_unit_test(test_the_topmost_mount_is_found),
+	        cmocka_unit_test(test_octal_escapes),
+	        cmocka_unit_test(test_paths_are_resolved_but_for_the_last_part),
+	        cmocka_unit_test(test_what_is_no_mount_is_refused),
+	        cmocka_unit_test(test_a_hanging_call_is_given_up),
+	        cmocka_unit_test(test_a_crash_is_an_error),
+	        cmocka_unit_test(test_guarded_calls_tell_errno_and_results),
+	        cmocka_unit_test(test_metrics_name_types_and_escape_labels),
+	};
+
+	return cmocka_run_group_tests_name("mounts", tests, NULL, NULL);
+}
