@@ -1,0 +1,192 @@
+#!/usr/bin/python3
+"""The command line of penstock-loader: what scripts rely on, and bad input."""
+import json
+import os
+import re
+import subprocess
+
+import tap
+
+
+def shards(n=3, per=10):
+    for s in range(n):
+        files = []
+        for i in range(per):
+            photo = tap.read(tap.PHOTOS[(s * per + i) % len(tap.PHOTOS)])
+            files += [("s%d/%d.jpg" % (s, i), photo), ("s%d/%d.cls" % (s, i), b"%d" % (i % 3))]
+        tap.make_tar("t-%d.tar" % s, files)
+    return "t-{0..%d}.tar" % (n - 1)
+
+
+def bench(*args, **kwargs):
+    r = tap.run("bench", "--json", "--image", "32", *args, **kwargs)
+    assert r.returncode == 0, r.stderr
+    tap.equal(r.stderr, b"", "no progress where there is no terminal")
+    return json.loads(r.stdout)
+
+
+@tap.test
+def bench_json_has_the_promised_names():
+    result = bench("--batch", "8", "--epochs", "2", "--threads", "2", shards())
+    names = {
+        "samples": int, "batches": int, "seconds": float, "samples_per_second": float, "samples_per_cpu_second": float,
+        "first_batch_seconds": float, "bytes_read": int, "skipped": int, "peak_rss_bytes": int, "stages": list,
+        "bottleneck": str, "advice": str,
+    }
+    for part in [result, *result["epochs"]]:
+        for name, kind in names.items():
+            assert isinstance(part[name], kind), (name, part[name])
+        for stage in part["stages"]:
+            tap.equal(sorted(stage), ["busy", "name", "threads", "waiting_input", "waiting_output"])
+            total = stage["busy"] + stage["waiting_input"] + stage["waiting_output"]
+            assert abs(total - 1) < 0.01 or total == 0, stage
+    tap.equal((result["samples"], result["batches"], result["skipped"]), (60, 8, 0))
+    tap.equal([(e["epoch"], e["samples"]) for e in result["epochs"]], [(0, 30), (1, 30)])
+    size = sum(os.path.getsize("t-%d.tar" % i) for i in range(3))
+    assert size * 1.8 < result["bytes_read"] <= size * 2, (size, result["bytes_read"])
+
+
+@tap.test
+def bench_takes_all_its_options():
+    result = bench(
+        "--batch", "4", "--epochs", "1", "--threads", "auto", "--readers", "2", "--depth", "3", "--memory-budget", "256M",
+        "--device", "cpu", "--dtype", "u8", "--layout", "nhwc", "--crop", "center", "--order", "shards",
+        "--shuffle-window", "16", "--lanes", "2", "--seed", "5", "--rank", "1", "--world", "2", "--on-error", "skip",
+        "--max-bad", "3", shards())
+    tap.equal(result["samples"], 10)
+    r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
+    assert r.returncode == 0 and b"bottleneck: " in r.stdout, r
+
+
+@tap.test
+def bench_counts_skipped_samples():
+    tap.make_tar("bad.tar", [("a.jpg", b"no"), ("b.jpg", tap.read(tap.PHOTOS[0]))])
+    tap.equal(bench("--epochs", "1", "--on-error", "skip", "bad.tar")["skipped"], 1)
+    r = tap.run("bench", "--epochs", "1", "bad.tar")
+    tap.equal(r.returncode, 1)
+    assert re.fullmatch(rb'penstock-loader: bad.tar: sample "a" at offset 0: .*\n', r.stderr), r.stderr
+
+
+@tap.test
+def ls_prints_a_line_a_sample():
+    shards(1, 3)
+    samples, rc, err = tap.ls("t-0.tar")
+    tap.equal((rc, err, len(samples)), (0, "", 3))
+    tap.equal(sorted(samples[0]), ["fields", "key", "shard"])
+    tap.equal(tap.field_bytes(samples[1]), {"jpg": tap.read(tap.PHOTOS[1]), "cls": b"1"})
+    plain = tap.run("ls", "t-0.tar").stdout.decode().splitlines()
+    assert re.fullmatch(r"s0/0\tjpg:\d+ cls:1", plain[0]), plain[0]
+
+
+@tap.test
+def ls_escapes_names():
+    name = 'q"\\\n\x01\u00e9\udcff'
+    tap.make_tar("a.tar", [(name + ".x", b"1")])
+    samples, rc, err = tap.ls("a.tar")
+    tap.equal((rc, err, [s["key"] for s in samples]), (0, "", [name]))
+    tap.equal(len(tap.run("ls", "a.tar").stdout.splitlines()), 1)
+
+
+@tap.test
+def ls_goes_on_behind_a_damaged_shard():
+    shards(2, 2)
+    tap.write("cut.tar", tap.read("t-0.tar")[:3000])
+    samples, rc, err = tap.ls("cut.tar", "no-such.tar", "t-1.tar")
+    tap.equal((rc, [s["key"] for s in samples]), (1, ["s1/0", "s1/1"]))
+    tap.equal(len(err.splitlines()), 2)
+
+
+@tap.test
+def help_and_version():
+    for args in (["--help"], ["bench", "--help"], ["ls", "--help"]):
+        r = tap.run(*args)
+        tap.equal((r.returncode, r.stderr), (0, b""))
+        assert b"Usage: penstock-loader" in r.stdout and b"Examples:" in r.stdout
+    assert re.fullmatch(rb"penstock-loader \d+\.\d+\.\d+\n", tap.run("--version").stdout)
+
+
+@tap.test
+def help_names_the_options_of_the_page():
+    page = tap.read(os.path.join(tap.SRC, "man/penstock-loader.1")).decode().replace("\\-", "-")
+    for command in ("bench", "ls"):
+        for option in re.findall(r"^  (--[a-z-]+)", tap.run(command, "--help").stdout.decode(), re.M):
+            assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
+
+
+BAD = [  # arguments, exit code, what the line on stderr says
+    ([], 2, "no command"),
+    (["frobnicate"], 2, "no such command"),
+    (["bench"], 2, "no shards"),
+    (["ls"], 2, "no shards"),
+    (["bench", "--frob", "t-0.tar"], 2, "no such option"),
+    (["ls", "--frob", "t-0.tar"], 2, "no such option"),
+    (["bench", "t-0.tar", "--batch"], 2, "needs a value"),
+    (["bench", "--batch", "0", "t-0.tar"], 2, "--batch 0"),
+    (["bench", "--batch", "-1", "t-0.tar"], 2, "--batch -1"),
+    (["bench", "--batch", "1x", "t-0.tar"], 2, "--batch 1x"),
+    (["bench", "--batch", "99999999999999999999", "t-0.tar"], 2, "--batch"),
+    (["bench", "--image", "0", "t-0.tar"], 2, "--image"),
+    (["bench", "--threads", "many", "t-0.tar"], 2, "--threads"),
+    (["bench", "--dtype", "f64", "t-0.tar"], 2, "u8|f32"),
+    (["bench", "--layout", "chw", "t-0.tar"], 2, "nchw|nhwc"),
+    (["bench", "--crop", "left", "t-0.tar"], 2, "random|center"),
+    (["bench", "--on-error", "ignore", "t-0.tar"], 2, "fail|skip"),
+    (["bench", "--memory-budget", "2X", "t-0.tar"], 2, "512M"),
+    (["bench", "--memory-budget", "1M", "t-0.tar"], 1, "memory_budget"),
+    (["bench", "--rank", "1", "t-0.tar"], 2, "rank 1 of world 1"),
+    (["bench", "--world", "2", "t-0.tar"], 2, "each rank needs a shard"),
+    (["bench", "--lanes", "3", "--world", "2", "t-0.tar", "t-1.tar"], 2, "multiple of world"),
+    (["bench", "--device", "cuda", "t-0.tar"], 1, "the CUDA device is not part of this build"),
+    (["bench", "--device", "abacus", "t-0.tar"], 1, "no such device"),
+    (["bench", "t-{0.tar"], 2, "unbalanced braces"),
+    (["ls", "t-{0.tar"], 2, "unbalanced braces"),
+    (["bench", "@nolist"], 1, "nolist"),
+    (["ls", "@nolist"], 1, "nolist"),
+    (["bench", "nosuch.tar"], 1, "nosuch.tar: "),
+    (["ls", "nosuch.tar"], 1, "nosuch.tar: "),
+    (["ls", "."], 1, "is a folder"),
+    (["bench", "text"], 1, "no tar header"),
+    (["ls", "empty"], 1, "an empty file"),
+]
+
+
+@tap.test
+def bad_input_is_one_line_and_an_exit_code():
+    shards(2, 2)
+    tap.write("text", b"hello " * 1000)
+    tap.write("empty", b"")
+    for args, code, says in BAD:
+        r = tap.run(*args)
+        err = r.stderr.decode()
+        tap.equal(r.returncode, code, "%r: %s" % (args, err))
+        tap.equal(r.stdout, b"", repr(args))
+        assert err.startswith("penstock-loader: ") and err.count("\n") == 1 and says in err, (args, err)
+
+
+@tap.test
+def a_full_disk_is_an_error():
+    shards(1, 2)
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([tap.LOADER, "ls", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
+    tap.equal((r.returncode, r.stderr), (1, b"penstock-loader: cannot write to stdout\n"))
+
+
+@tap.test
+def the_example_runs():
+    pattern = shards(2, 9)
+    r = subprocess.run([os.path.join(tap.BUILD, "loader/examples/labels"), pattern], capture_output=True)
+    tap.equal((r.returncode, r.stdout, r.stderr), (0, b"0 6\n1 6\n2 6\n", b""))
+
+
+@tap.test
+def the_library_exports_its_public_names_only():
+    lib = os.path.join(tap.BUILD, "loader/.libs/libpenstock.so")
+    out = subprocess.run(["nm", "-D", "--defined-only", lib], capture_output=True, check=True).stdout.decode()
+    names = {line.split()[-1] for line in out.splitlines() if " A " not in line}
+    header = tap.read(os.path.join(tap.SRC, "loader/penstock.h")).decode()
+    public = set(re.findall(r"^[a-z][^;{]*?\*?(penstock_\w+)\(", header, re.M))
+    tap.equal(names, {name + "@@PENSTOCK_0.1" for name in public})
+
+
+if __name__ == "__main__":
+    tap.main()

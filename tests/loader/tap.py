@@ -1,0 +1,94 @@
+"""What the loader's Python tests share: TAP, running penstock-loader, a private folder, making tars."""
+import contextlib
+import glob
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+sys.dont_write_bytecode = True
+SRC = os.environ.get("top_srcdir", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILD = os.environ.get("top_builddir", os.getcwd())
+LOADER = os.path.join(BUILD, "penstock-loader")
+PHOTOS = sorted(glob.glob(os.path.join(SRC, "tests/data/photos/*.jpg")))
+
+_tests = []
+
+
+def test(function):
+    """A test: it passes unless it raises."""
+    _tests.append(function)
+    return function
+
+
+def main():
+    print("1..%d" % len(_tests))
+    failed = 0
+    for i, function in enumerate(_tests, 1):
+        name = function.__name__.replace("_", "-")
+        if not name.startswith("loader-"):
+            name = "loader-%s-%s" % (os.path.basename(sys.argv[0]).split("_")[0], name)
+        try:
+            with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder, contextlib.ExitStack() as stack:
+                old = os.getcwd()
+                os.chdir(folder)
+                stack.callback(os.chdir, old)
+                function()
+            print("ok %d - %s" % (i, name))
+        except Exception as e:  # whatever it is, it is this test's failure
+            failed += 1
+            print("not ok %d - %s" % (i, name))
+            for line in ("%s: %s" % (type(e).__name__, e)).splitlines():
+                print("# " + line)
+        sys.stdout.flush()
+    sys.exit(1 if failed else 0)
+
+
+def run(*args, timeout=60, env=None, **kwargs):
+    return subprocess.run([LOADER, *args], capture_output=True, timeout=timeout, env=env, **kwargs)
+
+
+def ls(*shards):
+    """Samples as `ls --json` sees them, the exit code, stderr."""
+    r = run("ls", "--json", *shards)
+    assert r.returncode in (0, 1), (r.returncode, r.stderr)
+    return [json.loads(line) for line in r.stdout.splitlines()], r.returncode, r.stderr.decode(errors="replace")
+
+
+def field_bytes(sample):
+    """The bytes that the listed offsets and sizes name."""
+    out = {}
+    with open(sample["shard"], "rb") as f:
+        for name, place in sample["fields"].items():
+            f.seek(place["offset"])
+            out[name] = f.read(place["size"])
+            assert len(out[name]) == place["size"], "a field reaches beyond the end of the shard"
+    return out
+
+
+def make_tar(path, files, format=tarfile.GNU_FORMAT):
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, data in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+def equal(have, want, what=""):
+    if have != want:
+        raise AssertionError("%s\nhave %.300r\nwant %.300r" % (what, have, want))
