@@ -17,7 +17,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-#define PS_LIST_MAX_NAMES 4000000        /* more: -E2BIG */
+#define PS_LIST_MAX_NAMES 1000000        /* more: -E2BIG */
 #define PS_LIST_MAX_BYTES (512UL << 20)  /* of all names together; more: -E2BIG */
 #define PS_LIST_MAX_DEPTH 32             /* of nested braces; deeper: -EINVAL */
 #define PS_LIST_MAX_FILE (512UL << 20)   /* a list file; larger: -E2BIG */

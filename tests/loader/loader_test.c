@@ -37,6 +37,7 @@ static void sample_add(struct tar *t, int shard, int i)
 static int setup(void **state)
 {
 	(void)state;
+	nphotos = photos_load(photos);
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
 		struct tar t = {0};
@@ -674,12 +675,12 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	struct setting s;
 
 	(void)state;
-#define REFUSED(code, says, ...)                                                        \
+#define REFUSED(want, says, ...)                                                        \
 	do {                                                                            \
 		setting_init(&s);                                                       \
 		__VA_ARGS__;                                                            \
-		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), code); \
-		assert_int_equal(e.code, -(code));                                      \
+		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), want); \
+		assert_int_equal(e.code, -(want));                                      \
 		if (!strstr(e.text, says))                                              \
 			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);        \
 	} while (0)
@@ -778,7 +779,6 @@ int main(void)
 	int r;
 
 	alarm(300); /* a hang is a failure */
-	nphotos = photos_load(photos);
 	r = cmocka_run_group_tests_name("loader", tests, setup, teardown);
 	for (int i = 0; i < nphotos; i++)
 		free(photos[i].data);
