@@ -21,7 +21,7 @@ static const struct ps_opts opts = {
 
 struct mount {
 	struct ps_mount_options options;
-	const char *source;
+	const char *source, *canonical; /* canonical: without secrets */
 	char *mountpoint;
 	struct ps_daemon daemon;
 };
@@ -30,7 +30,7 @@ static void mount_ready(void *arg)
 {
 	struct mount *m = arg;
 
-	ps_log_info("mount: %s on %s", "serving", m->mountpoint);
+	ps_log_info("mount: %s on %s", m->canonical, m->mountpoint);
 	ps_daemon_ready(&m->daemon);
 }
 
@@ -116,6 +116,7 @@ static int run(struct mount *m, const char *source, const char *mountpoint)
 	ps_autofree char *canonical = ps_source_canonical(absolute, &err);
 	if (!canonical)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	m->canonical = canonical;
 	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->mountpoint, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
 	if (ps_daemon_start(&m->daemon, "mount", !m->options.foreground, &err) < 0)

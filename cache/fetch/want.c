@@ -19,7 +19,10 @@ void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned 
 		PS_LOCK_SCOPE(&fill->lock);
 		if (want->file->draining)
 			return;
-		want->next = PS_MAX(want->next, from);
+		/* A queued one keeps its place: moved past its end (a read at the end of the file) it would
+		 * hand out blocks that the file does not have. */
+		if (!want->queued)
+			want->next = PS_MAX(want->next, from);
 		want->end = PS_MAX(want->end, end);
 		want->run_blocks = run_blocks;
 		if (!want->queued && want->next < want->end) {
