@@ -114,7 +114,7 @@ static int load_row(struct ps_dataset *ds, const struct ps_id *id, const char *c
 
 	if (rc != -ENOENT)
 		return rc;
-	struct ps_node_row root = {.kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = ""};
+	struct ps_node_row root = {.kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = (char *)(uintptr_t) ""};
 	ds->row = (struct ps_dataset_row){.id = *id, .source = strdup(canonical)};
 	if (!ds->row.source)
 		return -ENOMEM;

@@ -9,6 +9,7 @@
 #define BEHIND (2 * PS_MIB)
 #define AHEAD_MIN (1 * PS_MIB)
 #define REQUESTS_PER_WINDOW 8
+#define STEP_MIN 2 /* blocks of one request: shorter ones cost the origin and us more than they bring */
 
 void ps_readahead_init(struct ps_readahead *ra, struct ps_fill_file *file)
 {
@@ -94,7 +95,7 @@ void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes,
 
 		from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 		target = (s->next + s->window) / PS_BLOCK_SIZE;
-		step = s->window / REQUESTS_PER_WINDOW / PS_BLOCK_SIZE;
+		step = PS_MAX(s->window / REQUESTS_PER_WINDOW / PS_BLOCK_SIZE, STEP_MIN);
 		/* In steps, so that requests are long; but at once when the reader has caught up. */
 		if (s->window && target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
 			from = PS_MAX(s->wanted, from);
@@ -105,5 +106,5 @@ void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes,
 	/* The stream may have been given to another place meanwhile: then this fetches some blocks in vain.
 	 */
 	if (want && from < target)
-		ps_want_extend(want, from, target, (unsigned)PS_MAX(step, 1));
+		ps_want_extend(want, from, target, (unsigned)step);
 }
