@@ -1,5 +1,6 @@
 /* From JPEG bytes to a place in a batch: the parts put together, odd files, limits, sameness. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -187,6 +188,58 @@ static void key_decides_the_pixels(void **state)
 	assert_memory_not_equal(first, other, size);
 }
 
+#define THREADS 4
+#define IMAGES 60
+
+struct worker {
+	pthread_t thread;
+	const uint8_t *data;
+	size_t nbytes;
+	uint64_t step; /* each takes another order of the same samples */
+	uint8_t pixels[IMAGES][24 * 24 * 3];
+	int failures;
+};
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct ps_image_spec spec = ps_image_spec_imagenet(24);
+	spec.dtype = PS_U8;
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, NULL);
+	for (uint64_t i = 0; d && i < IMAGES; i++) {
+		uint64_t n = i * w->step % IMAGES;
+		struct ps_rng_key key = {.seed = 3, .sample = n};
+		if (ps_image_decode(d, w->data, w->nbytes, &key, w->pixels[n], NULL) < 0)
+			w->failures++;
+	}
+	w->failures += d == NULL;
+	ps_image_decoder_free(d);
+	return NULL;
+}
+
+static void threads_and_their_order_do_not_matter(void **state)
+{
+	static const uint64_t steps[THREADS] = {1, 7, 11, 59}; /* coprime to IMAGES: each a permutation */
+	struct fixture_jpeg f = {
+	        .width = 160, .height = 120, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 4);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree struct worker *workers = calloc(THREADS, sizeof *workers);
+	(void)state;
+	for (int t = 0; t < THREADS; t++) {
+		workers[t].data = data;
+		workers[t].nbytes = nbytes;
+		workers[t].step = steps[t];
+		assert_int_equal(pthread_create(&workers[t].thread, NULL, work, &workers[t]), 0);
+	}
+	for (int t = 0; t < THREADS; t++) {
+		assert_int_equal(pthread_join(workers[t].thread, NULL), 0);
+		assert_int_equal(workers[t].failures, 0);
+		assert_memory_equal(workers[t].pixels, workers[0].pixels, sizeof workers[0].pixels);
+	}
+}
+
 /* Orientation 6 (turn right) in an Exif segment: ignored, as documented. */
 static void exif_orientation_is_not_applied(void **state)
 {
@@ -286,6 +339,7 @@ int main(void)
 	        cmocka_unit_test(odd_files_are_decoded_or_refused_with_a_text),
 	        cmocka_unit_test(tiny_file_of_huge_size_is_refused_at_once),
 	        cmocka_unit_test(key_decides_the_pixels),
+	        cmocka_unit_test(threads_and_their_order_do_not_matter),
 	        cmocka_unit_test(exif_orientation_is_not_applied),
 	        cmocka_unit_test(memory_of_a_decoder_settles),
 	        cmocka_unit_test(unsound_specs_are_refused_by_name),

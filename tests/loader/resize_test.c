@@ -305,6 +305,51 @@ static void one_colour_stays_that_colour(void **state)
 	}
 }
 
+/* FNV-1a. */
+static uint64_t hash(const uint8_t *bytes, size_t nbytes)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	for (size_t i = 0; i < nbytes; i++)
+		h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+/* The definition to the bit: a run that is resumed, or continued on another machine, counts on it. */
+static void pixels_never_change_between_versions(void **state)
+{
+	static const struct {
+		uint32_t scaled_w, scaled_h;
+		enum ps_interpolation interpolation;
+		uint64_t want;
+	} cases[] = {
+	        {224, 224, PS_BILINEAR, UINT64_C(0xb02f617c7436ba3d)},
+	        {100, 60, PS_BILINEAR, UINT64_C(0x7a78a02787f63265)},
+	        {9, 7, PS_BILINEAR, UINT64_C(0x8438084ce37c33a9)},
+	        {224, 224, PS_BICUBIC, UINT64_C(0xe7a3d37c557b1807)},
+	        {100, 60, PS_BICUBIC, UINT64_C(0x61f4983e34aa8dc9)},
+	        {9, 7, PS_BICUBIC, UINT64_C(0x48c291a74c6ca1c7)},
+	};
+	struct picture p = picture_new(173, 131, 10);
+	(void)state;
+	for (size_t n = 0; n < PS_ARRAY_LEN(cases); n++) {
+		struct ps_resize_geometry g = {.box_x = 11,
+		        .box_y = 13,
+		        .box_w = 150,
+		        .box_h = 107,
+		        .scaled_w = cases[n].scaled_w,
+		        .scaled_h = cases[n].scaled_h,
+		        .window_w = cases[n].scaled_w,
+		        .window_h = cases[n].scaled_h,
+		        .flip = n % 2};
+		ps_autofree uint8_t *got =
+		        resized(PS_RESIZE_PORTABLE, &p, &g, cases[n].interpolation, PS_U8, PS_NHWC);
+		uint64_t is = hash(got, (size_t)g.window_w * g.window_h * 3);
+		if (is != cases[n].want)
+			fail_msg("case %zu: 0x%016llx", n, (unsigned long long)is);
+	}
+	free(p.rgb);
+}
+
 /* Plans of many sizes on one ps_resize: nothing is left over from the one before. */
 static void reuse_gives_what_a_new_one_gives(void **state)
 {
@@ -343,6 +388,7 @@ int main(void)
 	        cmocka_unit_test(same_size_changes_nothing),
 	        cmocka_unit_test(one_colour_stays_that_colour),
 	        cmocka_unit_test(reuse_gives_what_a_new_one_gives),
+	        cmocka_unit_test(pixels_never_change_between_versions),
 	};
 	return cmocka_run_group_tests_name("resize", tests, NULL, NULL);
 }
