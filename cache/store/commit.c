@@ -42,6 +42,15 @@ void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
 		pthread_cond_signal(&store->commit_wake);
 }
 
+void ps_commit_unqueue_locked(struct ps_object *object)
+{
+	if (!object->dirty)
+		return;
+	ps_list_remove(&object->dirty_link);
+	object->dirty = false;
+	ps_object_unref_locked(object);
+}
+
 void ps_commit_retry_locked(struct ps_store *store)
 {
 	store->index_failed = true;

@@ -60,6 +60,7 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		object->state = PS_OBJECT_EVICTED;
 		HASH_DELETE(hh, store->objects, object);
 		object->charge = leaving->nbytes;
+		ps_commit_unqueue_locked(object);
 		ps_object_unref_locked(object); /* used_nbytes follows when it is freed */
 	} else {
 		store->used_nbytes -= leaving->nbytes;

@@ -1,10 +1,12 @@
 #include "store/index_rocksdb.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rocksdb/c.h>
 
@@ -16,9 +18,11 @@
 #define MEMTABLE_NBYTES (4 * PS_MIB)
 #define BLOCK_CACHE_NBYTES (4 * PS_MIB)
 #define WAL_NBYTES (16 * PS_MIB)
-#define INFO_LOG_NBYTES PS_MIB
+#define MANIFEST_NBYTES PS_MIB
 #define MAX_OPEN_FILES 64
 #define BLOOM_BITS 10
+#define LOG_DIR_TEMPLATE "/dev/shm/penstock-XXXXXX"
+#define LOG_DIR_LEN sizeof(LOG_DIR_TEMPLATE)
 
 enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers: c.h has no names for them */
 
@@ -86,12 +90,11 @@ static void set_options(struct ps_kv *kv)
 	rocksdb_options_set_write_buffer_size(kv->options, MEMTABLE_NBYTES);
 	rocksdb_options_set_max_write_buffer_number(kv->options, 2);
 	rocksdb_options_set_max_total_wal_size(kv->options, WAL_NBYTES);
-	rocksdb_options_set_max_manifest_file_size(kv->options, INFO_LOG_NBYTES);
+	rocksdb_options_set_max_manifest_file_size(kv->options, MANIFEST_NBYTES);
 	rocksdb_options_set_max_open_files(kv->options, MAX_OPEN_FILES);
 	rocksdb_options_set_max_background_jobs(kv->options, 2);
 	rocksdb_options_set_info_log_level(kv->options, INFO_LOG_WARN);
-	rocksdb_options_set_max_log_file_size(kv->options, INFO_LOG_NBYTES);
-	rocksdb_options_set_keep_log_file_num(kv->options, 2);
+	rocksdb_options_set_keep_log_file_num(kv->options, 1);
 	rocksdb_options_set_stats_dump_period_sec(kv->options, 0);
 	rocksdb_options_set_stats_persist_period_sec(kv->options, 0);
 	/* A log cut short by a power cut ends the replay there: everything before is whole. */
@@ -119,11 +122,37 @@ void ps_kv_close(struct ps_kv *kv)
 	free(kv);
 }
 
+/* RocksDB insists on a log file of its own. On a full disk its second line there is a failed assertion in
+ * builds that have them (Debian's), which ends the process. So the file is made in memory, and is gone when
+ * RocksDB has opened it: errors reach our log as status texts. Where that cannot be, it lies with the index,
+ * as usual. */
+static bool log_dir_make(char ret_dir[static LOG_DIR_LEN])
+{
+	strcpy(ret_dir, LOG_DIR_TEMPLATE);
+	return mkdtemp(ret_dir);
+}
+
+static void log_dir_remove(const char *path)
+{
+	DIR *dir = opendir(path);
+
+	for (struct dirent *d; dir && (d = readdir(dir));)
+		unlinkat(dirfd(dir), d->d_name, 0); /* not "." and "..": those are folders */
+	if (dir)
+		closedir(dir);
+	rmdir(path);
+}
+
 static int open_db(struct ps_kv *kv, struct ps_error *err)
 {
+	char log_dir[LOG_DIR_LEN];
 	char *text = NULL;
 
+	bool in_memory = log_dir_make(log_dir);
+	rocksdb_options_set_db_log_dir(kv->options, in_memory ? log_dir : "");
 	kv->db = rocksdb_open(kv->options, kv->dir, &text);
+	if (in_memory)
+		log_dir_remove(log_dir);
 	if (!text)
 		return 0;
 	int e = ps_error_set(err, errno_of(text), "index %s: %s", kv->dir, text);
