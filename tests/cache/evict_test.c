@@ -1,0 +1,489 @@
+/* Room: the quota holds at every instant, the policy decides who goes, holders keep what they have, full
+ * disks stream. */
+#include <dirent.h>
+#include <errno.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "cache_test.h"
+#include "store/index.h"
+
+#define MIB TEST_MIB
+
+/* Bytes that the data files occupy on disk. */
+static uint64_t on_disk(const char *dir)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < 256; i++) {
+		char path[4096];
+		struct stat st;
+
+		snprintf(path, sizeof path, "%s/cache/data/%02x", dir, i);
+		DIR *d = opendir(path);
+		if (!d)
+			continue;
+		for (struct dirent *e; (e = readdir(d));)
+			if (e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, 0) == 0)
+				sum += (uint64_t)st.st_blocks * 512;
+		closedir(d);
+	}
+	return sum;
+}
+
+static int put_whole(struct ps_store *store, unsigned i, uint64_t size)
+{
+	struct ps_object *o = test_object(store, i, size);
+	int e = test_write_all(o);
+
+	ps_object_put(o);
+	return e;
+}
+
+static bool cached(struct ps_store *store, unsigned i, uint64_t size)
+{
+	struct ps_remote remote = {.size = size, .mtime_s = 1000, .etag = "\"v1\""};
+	struct ps_object *o = NULL;
+	char url[64];
+
+	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
+	assert_int_equal(ps_object_get(store, url, &remote, 1, false, &o), 0);
+	bool complete = ps_object_complete(o);
+	ps_object_put(o);
+	return complete;
+}
+
+static void lru_lets_the_oldest_go(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
+
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(put_whole(store, i, 3 * MIB), 0);
+	assert_int_equal(test_stat(store, "used_bytes"), 12 * MIB);
+	struct ps_object *o = test_object(store, 0, 3 * MIB); /* opened again: now the youngest */
+	ps_object_put(o);
+	assert_int_equal(put_whole(store, 4, 3 * MIB), 0);
+	assert_true(cached(store, 0, 3 * MIB));
+	assert_false(cached(store, 1, 3 * MIB));
+	assert_true(cached(store, 2, 3 * MIB));
+	assert_true(cached(store, 4, 3 * MIB));
+	assert_int_equal(test_stat(store, "evicted_objects"), 1);
+	assert_int_equal(test_stat(store, "evicted_bytes"), 3 * MIB);
+	ps_store_close(store);
+}
+
+static void scan_streams_rather_than_give_up_what_is_in_use(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * MIB, NULL);
+
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(put_whole(store, i, 3 * MIB), 0);
+	assert_int_equal(put_whole(store, 4, 3 * MIB), -ENOSPC);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(cached(store, i, 3 * MIB));
+	assert_int_equal(test_stat(store, "objects"), 4);
+	ps_store_close(store);
+}
+
+static void what_is_larger_than_the_quota_evicts_nothing(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
+
+	assert_int_equal(put_whole(store, 0, 3 * MIB), 0);
+	assert_int_equal(put_whole(store, 1, 13 * MIB), -ENOSPC);
+	assert_true(cached(store, 0, 3 * MIB));
+	ps_store_close(store);
+}
+
+static void room_is_reserved_for_the_whole_object_and_given_back_at_the_last_put(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
+	struct ps_object *a = test_object(store, 0, 10 * MIB), *b = test_object(store, 1, 4 * MIB);
+
+	assert_int_equal(ps_object_admit(a), 0);
+	assert_int_equal(test_write(a, 0), 0);
+	assert_int_equal(ps_object_admit(b), -ENOSPC); /* a may still grow, and is held */
+	assert_true(test_stat(store, "used_bytes") >= 10 * MIB);
+	ps_object_put(a);
+	assert_int_equal(test_stat(store, "used_bytes"), MIB);
+	ps_object_put(b);
+	b = test_object(store, 1, 4 * MIB);
+	assert_int_equal(ps_object_admit(b), 0);
+	ps_object_put(b);
+	ps_store_close(store);
+}
+
+static void an_evicted_object_stays_readable_and_counted_until_it_is_put(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
+	struct ps_object *old = test_object(store, 0, 3 * MIB);
+	uint64_t nbytes = 0;
+
+	assert_int_equal(test_write_all(old), 0);
+	assert_int_equal(ps_object_evict(old, &nbytes), 0);
+	assert_int_equal(nbytes, 3 * MIB);
+	assert_int_equal(test_stat(store, "used_bytes"), 3 * MIB);
+	assert_int_equal(on_disk(*state), 0);
+	assert_true(test_right(old, 2));
+	assert_int_equal(ps_object_block(old, 2), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_admit(old), 0 - ENOSPC);
+
+	/* A new one of the same id starts empty, beside it. */
+	struct ps_object *new = test_object(store, 0, 3 * MIB);
+	assert_ptr_not_equal(new, old);
+	assert_int_equal(ps_object_block(new, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_admit(new), 0);
+	assert_int_equal(test_write(new, 1), 0);
+	assert_true(test_right(old, 0));
+	assert_int_equal(test_stat(store, "used_bytes"), 6 * MIB);
+	assert_int_equal(ps_object_evict(old, &nbytes), 0);
+	assert_int_equal(nbytes, 0);
+	ps_object_put(old);
+	assert_int_equal(test_stat(store, "used_bytes"), 3 * MIB);
+	ps_object_put(new);
+	assert_int_equal(test_stat(store, "used_bytes"), MIB);
+	ps_store_close(store);
+	store = test_store_open(*state, 12 * MIB, "lru");
+	new = test_object(store, 0, 3 * MIB);
+	assert_int_equal(ps_object_block(new, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_block(new, 1), PS_BLOCK_PRESENT);
+	ps_object_put(new);
+	ps_store_close(store);
+}
+
+static void what_is_held_is_never_chosen(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 9 * MIB, "lru");
+	struct ps_object *held = test_object(store, 0, 3 * MIB);
+
+	assert_int_equal(test_write_all(held), 0);
+	for (unsigned i = 1; i < 8; i++)
+		assert_int_equal(put_whole(store, i, 3 * MIB), 0);
+	assert_true(test_right(held, 0));
+	assert_true(cached(store, 0, 3 * MIB));
+	ps_object_put(held);
+	ps_store_close(store);
+}
+
+static void a_lowered_limit_holds_from_the_start(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 30 * MIB, NULL);
+
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(put_whole(store, i, 3 * MIB), 0);
+	ps_store_close(store);
+	store = test_store_open(*state, 10 * MIB, NULL);
+	assert_int_equal(test_stat(store, "used_bytes"), 9 * MIB);
+	assert_int_equal(on_disk(*state), 9 * MIB);
+	ps_store_close(store);
+}
+
+static void the_floor_of_free_space_stops_admission(void **state)
+{
+	struct ps_error err = {0};
+	struct ps_store *store = NULL;
+	char path[4096];
+	struct ps_store_options options = {
+	        .dir = path, .limit_bytes = 100 * MIB, .min_free_bytes = INT64_MAX};
+
+	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	assert_int_equal(ps_store_open(&options, &store, &err), 0);
+	assert_int_equal(put_whole(store, 0, 3 * MIB), -ENOSPC);
+	assert_int_equal(on_disk(*state), 0);
+	ps_store_close(store);
+}
+
+static void evicting_by_glob_takes_what_matches_and_is_not_held(void **state)
+{
+	static const char *const globs[] = {"00000[12].tar", "http://h/p/000003.*"};
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	uint64_t nobjects, nbytes;
+
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(put_whole(store, i, MIB), 0);
+	struct ps_object *held = test_object(store, 2, MIB);
+	assert_int_equal(ps_store_evict(store, globs, 2, &nobjects, &nbytes), 0);
+	assert_int_equal(nobjects, 2);
+	assert_int_equal(nbytes, 2 * MIB);
+	assert_false(cached(store, 1, MIB));
+	assert_true(cached(store, 2, MIB));
+	ps_object_put(held);
+	assert_int_equal(ps_store_evict(store, NULL, 0, &nobjects, &nbytes), 0);
+	assert_int_equal(nobjects, 3);
+	assert_int_equal(on_disk(*state), 0);
+	assert_int_equal(test_stat(store, "used_bytes"), 0);
+	ps_store_close(store);
+}
+
+/* Eight threads fill, read and evict far more than fits, while another watches the disk. ------------- */
+
+struct crowd {
+	const char *dir;
+	struct ps_store *store;
+	uint64_t limit;
+	_Atomic bool stop, over, wrong;
+	_Atomic unsigned seed, admitted, streamed;
+};
+
+static void *watch(void *arg)
+{
+	struct crowd *c = arg;
+
+	while (!c->stop)
+		if (on_disk(c->dir) > c->limit || test_stat(c->store, "used_bytes") > c->limit)
+			c->over = true;
+	return NULL;
+}
+
+static void *crowd_member(void *arg)
+{
+	struct crowd *c = arg;
+	unsigned rng = ++c->seed;
+
+	for (int round = 0; round < 60; round++) {
+		rng = rng * 1103515245 + 12345;
+		unsigned i = rng >> 16 & 31;
+		struct ps_object *o = test_object(c->store, i, (1 + i % 7) * MIB - i);
+		int e = ps_object_admit(o);
+		e == 0 ? c->admitted++ : c->streamed++;
+		for (uint64_t b = 0; e == 0 && b < ps_object_nblocks(o); b++)
+			if (ps_object_block(o, b) == PS_BLOCK_ABSENT)
+				e = test_write(o, b);
+		for (uint64_t b = 0; b < ps_object_nblocks(o); b++)
+			if (ps_object_block(o, b) == PS_BLOCK_PRESENT && !test_right(o, b))
+				c->wrong = true;
+		if (round % 16 == 15 && ps_object_evict(o, NULL) < 0)
+			c->wrong = true;
+		ps_object_put(o);
+	}
+	return NULL;
+}
+
+static void the_quota_holds_with_eight_threads_writing_and_evicting(void **state)
+{
+	struct crowd c = {.dir = *state, .limit = 40 * MIB};
+	pthread_t watcher, members[8];
+
+	c.store = test_store_open(*state, c.limit, "lru");
+	pthread_create(&watcher, NULL, watch, &c);
+	for (int i = 0; i < 8; i++)
+		pthread_create(&members[i], NULL, crowd_member, &c);
+	for (int i = 0; i < 8; i++)
+		pthread_join(members[i], NULL);
+	c.stop = true;
+	pthread_join(watcher, NULL);
+	assert_false(c.over);
+	assert_false(c.wrong);
+	assert_true(c.admitted > 100);
+	assert_int_equal(test_stat(c.store, "used_bytes"), on_disk(*state));
+	ps_store_close(c.store);
+
+	/* What the index says of them all is true. */
+	c.store = test_store_open(*state, c.limit, "lru");
+	struct ps_verify_result result;
+	assert_int_equal(ps_store_verify(c.store, NULL, NULL, NULL, &result), 0);
+	assert_int_equal(result.bad_blocks + result.missing_files, 0);
+	assert_true(result.blocks > 0);
+	assert_int_equal(test_stat(c.store, "used_bytes"), on_disk(*state));
+	ps_store_close(c.store);
+}
+
+/* A disk of its own ------------------------------------------------------------------------------- */
+
+static bool mount_small(const char *dir)
+{
+	char path[4096];
+
+	snprintf(path, sizeof path, "%s/cache", dir);
+	return mkdir(path, 0700) == 0 && mount("penstock-test", path, "tmpfs", 0, "size=24m") == 0;
+}
+
+static void eat(const char *dir, uint64_t nbytes)
+{
+	char path[4096];
+	static char zeros[4096];
+
+	snprintf(path, sizeof path, "%s/cache/eaten", dir);
+	int fd = open(path, O_CREAT | O_WRONLY, 0600);
+	while (nbytes > 0) {
+		ssize_t n = write(fd, zeros, PS_MIN(nbytes, sizeof zeros));
+		if (n <= 0)
+			break;
+		nbytes -= (uint64_t)n;
+	}
+	close(fd);
+}
+
+static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **state)
+{
+	char path[4096];
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 6 * MIB);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	eat(*state, UINT64_MAX); /* not a byte left, for the index neither */
+	assert_int_equal(test_write(o, 1), -ENOSPC);
+	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_ABSENT);
+	assert_int_equal(test_write(o, 2), -ENOSPC);
+	assert_int_equal(ps_object_admit(o), -ENOSPC);
+	assert_true(test_stat(store, "write_errors") >= 1);
+	assert_true(test_right(o, 0)); /* what is there is served */
+	struct ps_object *p = test_object(store, 2, 6 * MIB);
+	assert_int_equal(ps_object_admit(p), -ENOSPC);
+	/* The index hears of the open, cannot write it down, and says so. */
+	ps_object_put(o);
+	o = test_object(store, 1, 6 * MIB);
+	int committed = ps_store_commit(store);
+
+	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	assert_int_equal(unlink(path), 0);
+	uint64_t start_ns = ps_clock_mono_ns();
+	int e = -ENOSPC;
+	while (e < 0 && ps_clock_mono_ns() - start_ns < 20 * PS_NS_PER_S) {
+		usleep(100000);
+		e = ps_object_admit(o);
+	}
+	print_message("# full: commit said %d; again after %llu ms\n", committed,
+	        (unsigned long long)((ps_clock_mono_ns() - start_ns) / PS_NS_PER_MS));
+	assert_int_equal(e, 0);
+	assert_int_equal(test_write_all(o), 0);
+	assert_true(ps_object_complete(o));
+	ps_object_put(o);
+	ps_object_put(p);
+	assert_int_equal(ps_store_commit(store), 0);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	assert_true(cached(store, 1, 6 * MIB));
+	ps_store_close(store);
+}
+
+static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **state)
+{
+	enum { NNODES = 200000 };
+	static char name[] = "a name of a file that is listed",
+	            url[] = "https://host/path/to/a name of a file that is listed";
+	char path[4096];
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, 6 * MIB);
+	int e = 0;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	eat(*state, UINT64_MAX);
+	for (unsigned i = 0; e == 0 && i < NNODES; i++) {
+		struct ps_node_row node = {.node = i, .kind = PS_NODE_FILE, .name = name, .url = url};
+		struct ps_index_batch *batch = ps_index_batch_new();
+		ps_index_batch_put_node(batch, &node);
+		e = ps_index_batch_commit(ps_store_index(store), batch);
+	}
+	assert_int_equal(e, -ENOSPC);
+	assert_true(ps_store_commit(store) < 0);
+	struct ps_object *p = test_object(store, 2, MIB);
+	assert_int_equal(ps_object_admit(p), -ENOSPC);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_evict(o, NULL), 0); /* its rows are deleted later */
+	ps_object_put(o);
+	o = test_object(store, 1, 6 * MIB);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_admit(o), -ENOSPC);
+	ps_object_put(o);
+
+	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	assert_int_equal(unlink(path), 0);
+	for (int i = 0; i < 200 && (e = ps_object_admit(p)) < 0; i++)
+		usleep(100000);
+	assert_int_equal(e, 0);
+	assert_int_equal(test_write_all(p), 0);
+	ps_object_put(p);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	assert_true(cached(store, 2, MIB));
+	assert_int_equal(test_stat(store, "objects"), 1);
+	ps_store_close(store);
+}
+
+static void an_index_on_a_full_disk_opens_or_says_why_and_is_not_thrown_away(void **state)
+{
+	char path[4096];
+	struct ps_error err = {0};
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+
+	assert_int_equal(put_whole(store, 1, 2 * MIB), 0);
+	ps_store_close(store);
+	eat(*state, UINT64_MAX);
+	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	struct ps_store_options options = {.dir = path, .limit_bytes = 1 << 30, .min_free_bytes = 1};
+	int e = ps_store_open(&options, &store, &err);
+	if (e == 0)
+		ps_store_close(store);
+	else
+		assert_int_equal(e, -ENOSPC);
+	snprintf(path, sizeof path, "%s/cache/index.broken-1", (char *)*state);
+	assert_int_equal(access(path, F_OK), -1);
+	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	assert_int_equal(unlink(path), 0);
+	store = test_store_open(*state, 0, NULL);
+	assert_true(cached(store, 1, 2 * MIB));
+	ps_store_close(store);
+}
+
+static int small_disk_setup(void **state)
+{
+	if (test_dir_setup(state) < 0)
+		return -1;
+	return mount_small(*state) ? 0 : -1;
+}
+
+static int small_disk_teardown(void **state)
+{
+	char path[4096];
+
+	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	if (umount2(path, MNT_DETACH) < 0)
+		return -1;
+	return test_dir_teardown(state);
+}
+
+static bool can_mount(void)
+{
+	void *dir = NULL;
+
+	if (test_dir_setup(&dir) < 0)
+		return false;
+	bool can = mount_small(dir);
+	if (can) {
+		small_disk_teardown(&dir);
+	} else {
+		test_dir_teardown(&dir);
+	}
+	return can;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+#define DISK_TEST(f) cmocka_unit_test_setup_teardown(f, small_disk_setup, small_disk_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(lru_lets_the_oldest_go),
+	        TEST(scan_streams_rather_than_give_up_what_is_in_use),
+	        TEST(what_is_larger_than_the_quota_evicts_nothing),
+	        TEST(room_is_reserved_for_the_whole_object_and_given_back_at_the_last_put),
+	        TEST(an_evicted_object_stays_readable_and_counted_until_it_is_put),
+	        TEST(what_is_held_is_never_chosen),
+	        TEST(a_lowered_limit_holds_from_the_start),
+	        TEST(the_floor_of_free_space_stops_admission),
+	        TEST(evicting_by_glob_takes_what_matches_and_is_not_held),
+	        TEST(the_quota_holds_with_eight_threads_writing_and_evicting),
+	        /* These mount a small tmpfs: root's business, left out where it may not. */
+	        DISK_TEST(a_full_disk_is_streamed_past_and_used_again_when_it_has_room),
+	        DISK_TEST(an_index_that_takes_no_more_stops_caching_and_comes_back),
+	        DISK_TEST(an_index_on_a_full_disk_opens_or_says_why_and_is_not_thrown_away),
+	};
+	size_t n = PS_ARRAY_LEN(tests) - (can_mount() ? 0 : 3);
+
+	return _cmocka_run_group_tests("evict", tests, n, NULL, NULL);
+}

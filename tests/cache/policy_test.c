@@ -1,0 +1,292 @@
+/* The policies over simulated datasets: the code that the store runs, without a disk. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "policy/oldest.h"
+#include "policy/policy.h"
+
+#define MAX_ITEMS 1024
+#define DAY_S (24 * 3600)
+
+/* A cache of objects of size 1. */
+struct sim {
+	const struct ps_policy_ops *ops;
+	struct ps_policy *policy;
+	size_t capacity, n;
+	struct ps_policy_item items[MAX_ITEMS];
+	int64_t now_s;
+	uint64_t seq;
+	unsigned rng;
+};
+
+static struct sim *sim_new(const char *policy, size_t capacity)
+{
+	struct sim *sim = calloc(1, sizeof *sim);
+
+	sim->ops = ps_policy_find(policy);
+	sim->policy = sim->ops->new();
+	sim->capacity = capacity;
+	sim->now_s = 1000000000;
+	sim->rng = 1;
+	return sim;
+}
+
+static void sim_free(struct sim *sim)
+{
+	sim->ops->free(sim->policy);
+	free(sim);
+}
+
+static struct ps_id id_of(uint32_t dataset, unsigned i)
+{
+	struct ps_id id = {{0}};
+
+	memcpy(id.bytes, &dataset, sizeof dataset);
+	memcpy(id.bytes + 4, &i, sizeof i);
+	return id;
+}
+
+static int by_slot_desc(const void *a, const void *b)
+{
+	return *(const size_t *)a < *(const size_t *)b ? 1 : -1;
+}
+
+/* One open as the store does it. True: a hit. */
+static bool sim_open(struct sim *sim, uint32_t dataset, unsigned i)
+{
+	struct ps_id id = id_of(dataset, i);
+	size_t victims[MAX_ITEMS];
+
+	for (size_t k = 0; k < sim->n; k++) {
+		if (ps_id_cmp(&sim->items[k].id, &id) != 0)
+			continue;
+		sim->ops->opened(sim->policy, dataset, &id, sim->items[k].opened_s, sim->now_s);
+		sim->items[k].opened_s = sim->now_s;
+		sim->items[k].seq = sim->seq++;
+		return true;
+	}
+	sim->ops->opened(sim->policy, dataset, &id, 0, sim->now_s);
+	if (sim->n >= sim->capacity) {
+		size_t n = sim->ops->choose(sim->policy, sim->items, sim->n, sim->n + 1 - sim->capacity, sim->now_s, victims);
+		if (n == 0)
+			return false;
+		qsort(victims, n, sizeof victims[0], by_slot_desc);
+		for (size_t k = 0; k < n; k++)
+			sim->items[victims[k]] = sim->items[--sim->n];
+	}
+	sim->items[sim->n++] = (struct ps_policy_item){
+		.id = id, .dataset = dataset, .nbytes = 1, .opened_s = sim->now_s, .seq = sim->seq++};
+	return false;
+}
+
+/* One epoch over n objects in a new order, `step_s` apart, each opened by `nworkers` at about the same time. */
+static double sim_epoch(struct sim *sim, uint32_t dataset, unsigned n, int64_t step_s, unsigned nworkers)
+{
+	unsigned order[MAX_ITEMS], hits = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		order[i] = i;
+	for (unsigned i = n; i > 1; i--) {
+		sim->rng = sim->rng * 1103515245 + 12345;
+		unsigned j = (sim->rng >> 8) % i, t = order[i - 1];
+		order[i - 1] = order[j];
+		order[j] = t;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		sim->now_s += step_s;
+		hits += sim_open(sim, dataset, order[i]);
+		for (unsigned w = 1; w < nworkers; w++) {
+			sim->now_s += w == 1;
+			sim_open(sim, dataset, order[i]);
+		}
+	}
+	return (double)hits / n;
+}
+
+static double mean_after_first(const char *policy, unsigned nworkers)
+{
+	struct sim *sim = sim_new(policy, 100);
+	double sum = 0;
+
+	sim_epoch(sim, 1, 200, 5, nworkers);
+	for (int i = 0; i < 8; i++)
+		sum += sim_epoch(sim, 1, 200, 5, nworkers);
+	sim_free(sim);
+	print_message("# %s, dataset twice the cache, %u workers: %.3f hits\n", policy, nworkers, sum / 8);
+	return sum / 8;
+}
+
+static void a_dataset_twice_the_cache_hits_half_the_time(void **state)
+{
+	(void)state;
+	double scan = mean_after_first("scan", 1), eight = mean_after_first("scan", 8);
+
+	assert_true(scan > 0.48 && scan <= 0.501);
+	assert_true(eight > 0.48 && eight <= 0.501);
+}
+
+static void lru_hits_far_less(void **state)
+{
+	(void)state;
+	double lru = mean_after_first("lru", 1);
+
+	assert_true(lru > 0.10 && lru < 0.22);
+}
+
+static void a_dataset_that_was_left_makes_room_after_three_of_its_epochs(void **state)
+{
+	(void)state;
+	struct sim *sim = sim_new("scan", 100);
+
+	for (int i = 0; i < 5; i++)
+		sim_epoch(sim, 1, 100, 10, 1); /* epochs of 1000 s, all of it cached */
+	assert_true(sim_epoch(sim, 1, 100, 10, 1) == 1.0);
+	int64_t left_s = sim->now_s;
+	double hits = 0;
+	int64_t changed_s = 0;
+	for (int i = 0; i < 20 && hits < 0.99; i++) {
+		hits = sim_epoch(sim, 2, 50, 10, 1);
+		if (hits > 0 && !changed_s)
+			changed_s = sim->now_s;
+	}
+	print_message("# the new dataset first hit %lld s after the old was left\n", (long long)(changed_s - left_s));
+	assert_true(hits >= 0.99);
+	assert_true(changed_s - left_s > 2000); /* not at once: somebody may come back */
+	assert_true(changed_s - left_s < 4500);
+	sim_free(sim);
+}
+
+static void without_a_known_epoch_time_a_day_counts_as_use(void **state)
+{
+	(void)state;
+	struct sim *sim = sim_new("scan", 10);
+
+	for (unsigned i = 0; i < 10; i++)
+		sim_open(sim, 1, i);
+	sim->now_s += DAY_S - 60;
+	assert_false(sim_open(sim, 2, 0));
+	assert_false(sim_open(sim, 2, 0)); /* was streamed */
+	sim->now_s += 120;
+	assert_false(sim_open(sim, 2, 0));
+	assert_true(sim_open(sim, 2, 0));
+	sim_free(sim);
+}
+
+static void workers_that_open_the_same_shards_together_teach_no_epoch(void **state)
+{
+	(void)state;
+	struct sim *sim = sim_new("scan", 10);
+
+	/* Two shards, opened to and fro by eight workers for some seconds, then nothing for hours. */
+	for (int i = 0; i < 40; i++) {
+		sim_open(sim, 1, i % 2);
+		sim->now_s += i % 5 == 0;
+	}
+	for (unsigned i = 2; i < 10; i++)
+		sim_open(sim, 1, i);
+	sim->now_s += 6 * 3600;
+	assert_false(sim_open(sim, 2, 0));
+	assert_false(sim_open(sim, 2, 0));
+	sim_free(sim);
+}
+
+static void two_datasets_in_turn_keep_their_own_times(void **state)
+{
+	(void)state;
+	struct sim *sim = sim_new("scan", 100);
+	double fast = 0, slow = 0;
+
+	/* A small one read often beside a large one read slowly: both fit and both stay. */
+	for (int i = 0; i < 6; i++) {
+		for (int k = 0; k < 4; k++)
+			fast = sim_epoch(sim, 1, 20, 5, 1);
+		slow = sim_epoch(sim, 2, 80, 50, 1);
+	}
+	assert_true(fast == 1.0);
+	assert_true(slow == 1.0);
+	sim_free(sim);
+}
+
+static void what_is_held_is_never_chosen(void **state)
+{
+	(void)state;
+	for (size_t p = 0; ps_policies[p]; p++) {
+		struct sim *sim = sim_new(ps_policies[p]->name, 4);
+		size_t victims[MAX_ITEMS];
+
+		for (unsigned i = 0; i < 4; i++)
+			sim_open(sim, 1, i);
+		sim->items[0].busy = sim->items[2].busy = true;
+		sim->now_s += 10 * DAY_S;
+		size_t n = sim->ops->choose(sim->policy, sim->items, 4, 2, sim->now_s, victims);
+		assert_int_equal(n, 2);
+		assert_int_equal(victims[0], 1);
+		assert_int_equal(victims[1], 3);
+		assert_int_equal(sim->ops->choose(sim->policy, sim->items, 4, 3, sim->now_s, victims), 0);
+		sim_free(sim);
+	}
+}
+
+static void the_oldest_come_first_and_no_more_than_needed(void **state)
+{
+	(void)state;
+	struct ps_policy_item items[500] = {0};
+	unsigned rng = 7;
+
+	for (size_t n = 0; n <= PS_ARRAY_LEN(items); n += n < 20 ? 1 : 97) {
+		size_t indexes[500];
+		uint64_t total = 0;
+
+		for (size_t i = 0; i < n; i++) {
+			rng = rng * 1103515245 + 12345;
+			items[i] = (struct ps_policy_item){.id = id_of(1, (unsigned)i), .nbytes = 1 + (rng >> 9) % 5,
+				.opened_s = (rng >> 16) % 50, .seq = rng >> 20};
+			indexes[i] = i;
+			total += items[i].nbytes;
+		}
+		uint64_t need = 1 + total / 2;
+		size_t k = ps_oldest_first(items, indexes, n, need);
+		uint64_t sum = 0;
+		for (size_t i = 0; i < k; i++) {
+			assert_true(sum < need);
+			sum += items[indexes[i]].nbytes;
+			for (size_t j = i + 1; j < n; j++)
+				assert_true(items[indexes[j]].opened_s >= items[indexes[i]].opened_s);
+		}
+		assert_true(n == 0 ? k == 0 : sum >= need);
+		for (size_t i = 0; i < n; i++)
+			indexes[i] = i;
+		assert_int_equal(ps_oldest_first(items, indexes, n, total + 1), 0);
+	}
+}
+
+static void policies_are_found_by_name(void **state)
+{
+	(void)state;
+	assert_string_equal(ps_policy_find("scan")->name, "scan");
+	assert_string_equal(ps_policy_find("lru")->name, "lru");
+	assert_null(ps_policy_find("belady"));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_dataset_twice_the_cache_hits_half_the_time),
+		cmocka_unit_test(lru_hits_far_less),
+		cmocka_unit_test(a_dataset_that_was_left_makes_room_after_three_of_its_epochs),
+		cmocka_unit_test(without_a_known_epoch_time_a_day_counts_as_use),
+		cmocka_unit_test(workers_that_open_the_same_shards_together_teach_no_epoch),
+		cmocka_unit_test(two_datasets_in_turn_keep_their_own_times),
+		cmocka_unit_test(what_is_held_is_never_chosen),
+		cmocka_unit_test(the_oldest_come_first_and_no_more_than_needed),
+		cmocka_unit_test(policies_are_found_by_name),
+	};
+
+	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
+}
