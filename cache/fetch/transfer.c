@@ -97,7 +97,9 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 			th->nbusy--;
 		}
 	}
-	if (!again)
+	if (again)
+		curl_multi_wakeup(th->multi); /* the queue is looked at before the next sleep is over */
+	else
 		t->ops->done(t);
 }
 

@@ -230,7 +230,7 @@ static const struct curl_row {
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
         {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, false, NULL},
         {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
-        {CURLE_OUT_OF_MEMORY, ENOMEM, true, NULL},
+        {CURLE_OUT_OF_MEMORY, EIO, true, "or the server's header is too long"},
         {CURLE_GOT_NOTHING, EIO, true, NULL},
         {CURLE_PARTIAL_FILE, EIO, true, NULL},
 };
@@ -303,8 +303,10 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
 	struct ps_http_request *rq = work->request;
 
-	if (!rq)
+	if (!rq) {
+		work->rc = rc;
 		return false;
+	}
 	bool redirected = rq->header_done && is_redirect(&rq->response);
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
@@ -320,9 +322,10 @@ static void done(struct ps_transfer *t)
 	struct ps_error err = {0};
 
 	if (!rq) {
-		/* begin() could not even note what was wanted. */
-		ps_error_set(&err, ENOMEM, "%s: out of memory", kind->method);
-		err.retryable = true;
+		/* Cancelled in the queue, or no memory even to note what was wanted. */
+		ps_error_set(&err, -work->rc, "%s: %s", kind->method,
+		        work->rc == -ECANCELED ? "cancelled" : "out of memory");
+		err.retryable = work->rc == -ENOMEM;
 	} else {
 		char safe[PS_URL_TEXT_LEN];
 

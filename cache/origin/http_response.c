@@ -85,12 +85,14 @@ static void take_retry_after(struct ps_http_response *r, const char *value)
 
 static void take_etag(struct ps_http_response *r, const char *value)
 {
-	if (strlen(value) >= PS_ETAG_LEN)
+	size_t len = strlen(value);
+
+	if (len >= PS_ETAG_LEN)
 		return;
 	for (const char *p = value; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			return;
-	snprintf(r->etag, sizeof r->etag, "%s", value);
+	memcpy(r->etag, value, len + 1);
 }
 
 static void take_header(struct ps_http_response *r, const char *name, const char *value)

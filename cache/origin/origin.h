@@ -49,6 +49,7 @@ struct ps_origin_work {
 	const void *kind;
 	void *request;
 	uint64_t submitted_ns;
+	int rc; /* of one that ended before it began */
 };
 
 /* One ranged read. The caller fills the first part and keeps it all alive until done. */
