@@ -1,6 +1,7 @@
 #include "image/jpeg.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -215,7 +216,7 @@ static void step_open(struct ps_jpeg *j)
 {
 	struct jpeg_decompress_struct *c = &j->cinfo;
 	c->mem->max_memory_to_use =
-	        (long)PS_MIN(j->limits.max_coef_nbytes, INT64_MAX - OTHER_MEMORY) + OTHER_MEMORY;
+	        (long)PS_MIN(j->limits.max_coef_nbytes, (uint64_t)LONG_MAX - OTHER_MEMORY) + OTHER_MEMORY;
 	jpeg_mem_src(c, j->data, j->nbytes);
 	jpeg_read_header(c, TRUE);
 	check_size(j);

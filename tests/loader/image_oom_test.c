@@ -1,0 +1,92 @@
+/* Every allocation of the image code fails once: an error, no leak, and a decoder that works afterwards.
+ * Linked with --wrap, so only the loader's own calls are counted, not libjpeg's. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "image/image.h"
+#include "tests/loader/image_fixture.h"
+
+void *__real_malloc(size_t nbytes);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t nbytes);
+void *__real_aligned_alloc(size_t align, size_t nbytes);
+void *__wrap_malloc(size_t nbytes);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t nbytes);
+void *__wrap_aligned_alloc(size_t align, size_t nbytes);
+
+static int allocations, failing = -1; /* the one to fail, counted from 0; -1: none */
+
+static bool fails(void)
+{
+	return failing >= 0 && allocations++ == failing;
+}
+
+void *__wrap_malloc(size_t nbytes)
+{
+	return fails() ? NULL : __real_malloc(nbytes);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t nbytes)
+{
+	return fails() ? NULL : __real_realloc(p, nbytes);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t nbytes)
+{
+	return fails() ? NULL : __real_aligned_alloc(align, nbytes);
+}
+
+static struct ps_load_error err;
+
+static void failed_allocation_is_an_error_and_no_more(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(32);
+	struct fixture_jpeg f = {
+	        .width = 120, .height = 90, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree uint8_t *dst = malloc(ps_image_nbytes(&spec));
+	struct ps_rng_key key = {0};
+	int failures = 0, rc = -ENOMEM;
+	(void)state;
+	for (int n = 0; rc != 0; n++) {
+		assert_true(n < 100);
+		err = (struct ps_load_error){0};
+		allocations = 0;
+		failing = n;
+		struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+		rc = d ? ps_image_decode(d, data, nbytes, &key, dst, &err) : -err.err;
+		failing = -1;
+		if (rc < 0) {
+			assert_int_equal(rc, -ENOMEM);
+			assert_int_equal(err.err, ENOMEM);
+			assert_true(err.text[0] != '\0');
+			failures++;
+		}
+		if (d)
+			assert_int_equal(ps_image_decode(d, data, nbytes, &key, dst, &err), 0);
+		ps_image_decoder_free(d);
+	}
+	assert_true(failures >= 10);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(failed_allocation_is_an_error_and_no_more),
+	};
+	return cmocka_run_group_tests_name("image_oom", tests, NULL, NULL);
+}
