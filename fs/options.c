@@ -59,6 +59,17 @@ static int set_cache_size(void *ctx, const char *value, struct ps_error *err)
 	return o->cache_size ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
+static int set_min_free(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (ps_size_parse(value, &o->min_free) < 0)
+		return ps_error_set(err, EINVAL, "option min-free: '%s' is not a size such as 10G", value);
+	if (o->min_free == 0)
+		o->min_free = 1; /* 0 is the store's word for its default; a byte is no floor */
+	return 0;
+}
+
 static int set_policy(void *ctx, const char *value, struct ps_error *err)
 {
 	struct ps_mount_options *o = ctx;
@@ -229,8 +240,8 @@ const struct ps_opt ps_options_source[] = {
         {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing"},
         {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes of data: 200G, 80% [80% of the disk]", 0,
                 set_cache_size},
-        {"min-free", 0, PS_OPT_SIZE, FIELD(min_free), "SIZE",
-                "leave so much of the disk free [1G, at most 5%]"},
+        {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]", 0,
+                set_min_free},
         {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: scan, lru [scan]", 0,
                 set_policy},
         {"memory", 0, PS_OPT_SIZE, FIELD(memory), "SIZE",

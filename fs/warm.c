@@ -37,16 +37,17 @@ int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint
 		list->v = v;
 		list->cap = cap;
 	}
-	struct ps_warm_item item = {.path = strdup(path), .size = size, .node = node};
+	struct ps_warm_item item = {.path = strdup(path), .size = size, .fd = -1, .node = node};
 	if (!item.path)
 		return -ENOMEM;
 	list->v[list->n++] = item;
 	return 0;
 }
 
-static void list_fini(struct ps_warm_list *list)
+static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *list)
 {
 	for (size_t i = 0; i < list->n; i++) {
+		target->end(target->ctx, &list->v[i]);
 		free(list->v[i].path);
 		free(list->v[i].error);
 	}
@@ -58,6 +59,7 @@ static void fail(struct run *r, struct ps_warm_item *item, const char *why)
 	if (item->state == PS_WARM_STARTED)
 		r->active--;
 	item->state = PS_WARM_FAILED;
+	r->target->end(r->target->ctx, item);
 	ps_progress_end(&r->progress);
 	if (r->failed++ < FAILURES_TOLD)
 		ps_cli_fail("warm", PS_EXIT_FAILED, "%s: %s", item->path, why);
@@ -102,6 +104,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 	}
 	if (item->cached >= item->size) {
 		item->state = PS_WARM_DONE;
+		r->target->end(r->target->ctx, item);
 		r->active--;
 		return;
 	}
@@ -199,6 +202,6 @@ int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_option
 		work(&r);
 		code = conclude(&r, had);
 	}
-	list_fini(&r.list);
+	list_fini(target, &r.list);
 	return code;
 }

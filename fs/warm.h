@@ -15,7 +15,11 @@
 struct ps_warm_item {
 	char *path;
 	uint64_t size, cached; /* bytes */
-	uint64_t node;         /* warm_source.c's */
+	/* The target's: the open file. It stays open while it is fetched, since an error is known only as
+	 * long. */
+	int fd;                   /* warm_mount.c; -1 */
+	struct ps_handle *handle; /* warm_source.c; NULL */
+	uint64_t node;
 	/* the engine's */
 	enum { PS_WARM_WAITING, PS_WARM_STARTED, PS_WARM_DONE, PS_WARM_FAILED } state;
 	uint64_t progress_ns, started_ns;
@@ -31,11 +35,13 @@ struct ps_warm_target {
 	void *ctx;
 	/* Appends the wanted files with ps_warm_add(). */
 	int (*list)(void *ctx, struct ps_warm_list *list, struct ps_error *err);
-	/* Asks for what is missing of it; also again, after no progress. */
+	/* Opens it, if it is not, and asks for what is missing; also again, after no progress. */
 	int (*start)(void *ctx, struct ps_warm_item *item);
 	/* Fills item->cached and, when it is not known yet, item->size. *ret_error: the last failure or NULL;
 	 * the caller frees it. */
 	int (*look)(void *ctx, struct ps_warm_item *item, char **ret_error);
+	/* Closes it, if it is open. */
+	void (*end)(void *ctx, struct ps_warm_item *item);
 };
 
 struct ps_warm_options {

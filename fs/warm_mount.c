@@ -42,11 +42,17 @@ static int start_file(void *ctx, struct ps_warm_item *item)
 
 	if (!path)
 		return -ENOMEM;
-	/* The daemon goes on after the descriptor is closed. */
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0)
-		return -errno;
-	return ioctl(fd, PS_IOC_WARM) < 0 ? -errno : 0;
+	if (item->fd < 0)
+		item->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	return item->fd < 0 || ioctl(item->fd, PS_IOC_WARM) < 0 ? -errno : 0;
+}
+
+static void end_file(void *ctx, struct ps_warm_item *item)
+{
+	(void)ctx;
+	if (item->fd >= 0)
+		close(item->fd);
+	item->fd = -1;
 }
 
 static int get_attribute(const char *path, const char *name, char *buf, size_t room)
@@ -80,7 +86,7 @@ int ps_warm_mount(const char *mountpoint, const char *const *globs, size_t nglob
 {
 	struct mounted m = {.mountpoint = mountpoint, .globs = globs, .nglobs = nglobs};
 	const struct ps_warm_target target = {
-	        .ctx = &m, .list = list_files, .start = start_file, .look = look_at_file};
+	        .ctx = &m, .list = list_files, .start = start_file, .look = look_at_file, .end = end_file};
 
 	return ps_warm_run(&target, options);
 }

@@ -122,6 +122,10 @@ static int start_file(void *ctx, struct ps_warm_item *item)
 	struct wait w = {0};
 	int rc;
 
+	if (item->handle) {
+		ps_handle_warm(item->handle);
+		return 0;
+	}
 	sem_init(&w.done, 0, 0);
 	ps_dataset_getattr(s->dataset, item->node, told, &w);
 	rc = wait_for(&w);
@@ -138,11 +142,19 @@ static int start_file(void *ctx, struct ps_warm_item *item)
 		}
 	}
 	if (rc == 0) {
+		item->handle = w.handle;
 		ps_handle_warm(w.handle);
-		ps_handle_close(w.handle);
 	}
 	sem_destroy(&w.done);
 	return rc;
+}
+
+static void end_file(void *ctx, struct ps_warm_item *item)
+{
+	(void)ctx;
+	if (item->handle)
+		ps_handle_close(item->handle);
+	item->handle = NULL;
 }
 
 static int look_at_file(void *ctx, struct ps_warm_item *item, char **ret_error)
@@ -195,8 +207,11 @@ int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,
 	if (ps_dataset_attach(cache, absolute, &dataset_options, &s.dataset, &err) < 0) {
 		code = ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
 	} else {
-		const struct ps_warm_target target = {
-		        .ctx = &s, .list = list_files, .start = start_file, .look = look_at_file};
+		const struct ps_warm_target target = {.ctx = &s,
+		        .list = list_files,
+		        .start = start_file,
+		        .look = look_at_file,
+		        .end = end_file};
 
 		code = ps_warm_run(&target, options);
 		ps_dataset_detach(s.dataset);

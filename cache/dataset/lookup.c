@@ -35,9 +35,12 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	}
 	if (when == 0) /* the version came from the listing, and each listing confirms it */
 		when = listed_s;
-	if (when < ds->attached_s)
+	/* A check in the second of the attach may have been made before it, by the mount before this one. */
+	if (row->checked_s ? when <= ds->attached_s : when < ds->attached_s)
 		return false;
-	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_s() - when) * 1000 <= max_age_ms;
+	/* Times are stored in whole seconds: the true age may be almost one more. Less than that, as
+	 * "revalidate at each open", is therefore never confirmed. */
+	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_s() - when + 1) * 1000 <= max_age_ms;
 }
 
 static void attr_or_probe(

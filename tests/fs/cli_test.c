@@ -82,7 +82,7 @@ static void test_bad_lists_are_refused(void **state)
 	        {"cache-size=99999999999999999999G", "cache-size"},
 	        {"cache-size", "cache-size"},
 	        {"cache-dir=", "cache-dir"},
-	        {"min-free=0", "min-free"},
+	        {"min-free=x", "min-free"},
 	        {"memory=many", "many"},
 	        {"policy=best", "scan"},
 	        {"timeout=soon", "soon"},

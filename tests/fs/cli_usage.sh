@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# What makes no sense ends in one line on stderr, nothing on stdout, and exit code 2 (a command line that makes no sense)
+# or 1 (sense, but it cannot be done). None of it needs an origin, none leaves anything behind.
+. "$(dirname "$0")/../lib.sh"
+requires penstock
+
+mkdir -p "$T/empty" "$T/full/x" "$T/src" "$T/cache"
+echo data >"$T/src/file"
+touch "$T/plain"
+before=$(cat /proc/self/mountinfo)
+
+# bad CODE WORDS ARGUMENT...
+bad() {
+	local code=$1 words=$2 rc=0
+	shift 2
+	timeout -k 5 30 penstock "$@" >"$T/out" 2>"$T/err" </dev/null || rc=$?
+	if ((rc != code)); then
+		fail "penstock $*: exit code $code" "it is $rc: $(cat "$T/err")"
+	elif [[ $(wc -l <"$T/err") != 1 || -s $T/out ]]; then
+		fail "penstock $*: one line on stderr alone" "$(cat "$T/out" "$T/err")"
+	elif ! grep -Eqi -- "$words" "$T/err"; then
+		fail "penstock $*: the line has '$words'" "$(cat "$T/err")"
+	else
+		pass "penstock $*: $(head -c 150 "$T/err" | tr '#' '_')"
+	fi
+}
+
+bad 2 "unknown command" nosuchcommand
+bad 2 "unknown command" ../penstock
+bad 2 "unknown option" --nosuchoption
+
+bad 2 "too few" mount
+bad 2 "too few" mount "$T/src/"
+bad 2 "too many" mount "$T/src/" "$T/empty" more
+bad 2 "unknown option" mount "$T/src/" "$T/empty" --frobnicate
+bad 2 "unknown mount option" mount "$T/src/" "$T/empty" -o frobnicate
+bad 2 "unknown mount option" mount "$T/src/" "$T/empty" -o ro,frobnicate=1
+bad 2 "read-only" mount "$T/src/" "$T/empty" -o rw
+bad 2 "takes no value" mount "$T/src/" "$T/empty" --insecure=yes
+bad 2 "needs" mount "$T/src/" "$T/empty" --cache-dir
+bad 2 "needs" mount "$T/src/" "$T/empty" -o
+bad 2 "cache-size" mount "$T/src/" "$T/empty" --cache-size 12Q
+bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
+bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
+bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me
+bad 1 "make it first" mount "$T/src/" "$T/nothing" --cache-dir "$T/cache/c"
+bad 1 "not a folder" mount "$T/src/" "$T/plain" --cache-dir "$T/cache/c"
+bad 1 "not empty" mount "$T/src/" "$T/full" --cache-dir "$T/cache/c"
+bad 1 "within its own source" mount "$T/" "$T/empty" --cache-dir "$T/cache/c"
+bad 1 "hidden" mount "$T/src/" "$T/empty" --cache-dir "$T/empty/c"
+bad 1 "no such" mount "$T/src/" "$T/empty" --cache-dir "$T/nothing/c"
+bad 1 "no such|permission|log file" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --log "$T/nothing/log"
+
+bad 2 "too few" umount
+bad 2 "too many" umount "$T/empty" more
+bad 2 "unknown option" umount --gently "$T/empty"
+bad 1 "not a penstock mount" umount "$T/empty"
+bad 1 "not a penstock mount|type" umount /proc
+bad 1 "no such|not a penstock" umount "$T/nothing"
+bad 1 "no such" umount "$T/nothing/below"
+bad 1 "not a penstock mount" umount --lazy "$T/empty"
+bad 1 "not a penstock mount" umount --force "$T/empty"
+
+bad 1 "not a penstock mount" status "$T/empty"
+bad 2 "watch" status --watch=never
+bad 2 "too many" status "$T/empty" "$T/full"
+bad 2 "unknown option" status --xml
+
+bad 2 "too few" warm
+bad 1 "not a penstock mount" warm "$T/empty"
+bad 2 "jobs" warm "$T/empty" --jobs 0
+bad 2 "jobs" warm "$T/empty" --jobs many
+bad 2 "scheme|gopher" warm gopher://host/
+bad 1 "matches '\*.tar'" warm "file://$T/src/" '*.tar' --cache-dir "$T/cache/w"
+
+bad 1 "no such|not a" verify --cache-dir "$T/nothing"
+bad 1 "cache" verify --cache-dir "$T/full"
+bad 2 "too many" verify "$T/cache/w"
+bad 2 "too few" evict
+bad 1 "not a penstock mount" evict "$T/empty"
+bad 1 "no such|not a" evict --cache-dir "$T/nothing"
+bad 1 "matches" evict --cache-dir "$T/cache/w" '*.tar'
+
+check "warm of a folder" penstock warm "file://$T/src/" --cache-dir "$T/cache/w" --quiet
+equal "verify counts it" "1 1 5 0" "$(penstock verify --cache-dir "$T/cache/w" --json |
+	sed 's/[^0-9]\+/ /g; s/^ //; s/ 0 $//; s/ $//')"
+check "evict drops it" penstock evict --cache-dir "$T/cache/w" file
+equal "nothing is left of it" "0 0 0 0" "$(penstock verify --cache-dir "$T/cache/w" --json |
+	sed 's/[^0-9]\+/ /g; s/^ //; s/ 0 $//; s/ $//')"
+equal "no mount is left" "$before" "$(cat /proc/self/mountinfo)"
+check_not "no process is left" daemon_pid
+check_not "the failed mounts made no cache" test -e "$T/cache/c"
