@@ -146,6 +146,9 @@ void ps_handle_read(struct ps_read *read);
  * decides). */
 void ps_read_cancel(struct ps_read *read);
 
+/* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle is open. */
+int ps_handle_complete_fd(struct ps_handle *handle);
+
 /* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). Blocks never. */
 void ps_handle_warm(struct ps_handle *handle);
 /* Drops the file's data from the cache. Open readers keep what they have. Blocks on disk. */

@@ -148,6 +148,11 @@ void ps_read_cancel(struct ps_read *read)
 	ps_fill_cancel(read->handle->file, read);
 }
 
+int ps_handle_complete_fd(struct ps_handle *handle)
+{
+	return ps_object_complete(handle->object) ? ps_object_fd(handle->object) : -1;
+}
+
 void ps_handle_warm(struct ps_handle *handle)
 {
 	ps_fill_warm(handle->file);

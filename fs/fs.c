@@ -16,16 +16,20 @@ void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dat
 	pthread_mutex_init(&fs->lock, NULL);
 	ps_list_init(&fs->opens);
 	ps_pending_table_init(&fs->pending);
+	ps_openmode_init(&fs->openmodes);
 }
 
 void ps_fs_fini(struct ps_fs *fs)
 {
+	ps_openmode_fini(&fs->openmodes);
 	ps_pending_table_fini(&fs->pending);
 	pthread_mutex_destroy(&fs->lock);
 }
 
-static void close_open(struct ps_open *open)
+static void close_open(struct ps_fs *fs, struct ps_open *open)
 {
+	if (open->in_mode)
+		ps_openmode_leave(&fs->openmodes, &fs->passthrough, open->node);
 	if (open->handle)
 		ps_handle_close(open->handle);
 	if (open->dir)
@@ -39,7 +43,7 @@ struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like)
 	bool closing;
 
 	if (!open) {
-		close_open(&copy);
+		close_open(fs, &copy);
 		return NULL;
 	}
 	*open = copy;
@@ -62,7 +66,7 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
 	pthread_mutex_lock(&fs->lock);
 	ps_list_remove(&open->link);
 	pthread_mutex_unlock(&fs->lock);
-	close_open(open);
+	close_open(fs, open);
 	pthread_mutex_destroy(&open->dir_lock);
 	free(open);
 }
@@ -133,4 +137,9 @@ int ps_fs_errno(int errnum)
 	default: /* also a timeout: programs know EIO, and few know ETIMEDOUT from read() */
 		return EIO;
 	}
+}
+
+struct ps_passthrough *ps_passthrough_of(void *userdata)
+{
+	return &((struct ps_fs *)userdata)->passthrough;
 }

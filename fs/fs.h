@@ -15,7 +15,9 @@
 #include "base/list.h"
 #include "cache.h"
 #include "fuse_api.h"
+#include "openmode.h"
 #include "options.h"
+#include "passthrough.h"
 #include "pending.h"
 
 /* The kernel may keep what it was told: a node never changes, and OPEN answers ESTALE once it is superseded.
@@ -33,6 +35,7 @@ struct ps_open {
 	enum ps_open_kind kind;
 	uint64_t node;
 	struct ps_handle *handle; /* PS_OPEN_FILE */
+	bool in_mode;             /* counted in fs.openmodes */
 	struct ps_dir *dir;       /* PS_OPEN_DIR; NULL for a virtual folder */
 	pthread_mutex_t dir_lock; /* one reader at a time: a snapshot is walked, not indexed */
 	char *text;               /* PS_OPEN_VIRTUAL */
@@ -47,6 +50,8 @@ struct ps_fs {
 	int64_t mounted_at_s;
 	uint64_t root;
 	struct fuse_session *session;
+	struct ps_passthrough passthrough;
+	struct ps_openmode_table openmodes;
 	struct ps_pending_table pending;
 	pthread_mutex_t lock; /* opens, closing */
 	struct ps_list opens;

@@ -25,7 +25,7 @@ static void free_open_op(struct ps_pending *pending)
 	free(PS_CONTAINER_OF(pending, struct open_op, pending));
 }
 
-static void reply_open(
+static void reply_virtual(
         fuse_req_t req, struct ps_fs *fs, struct fuse_file_info *fi, const struct ps_open *like)
 {
 	struct ps_open *open = ps_fs_open_new(fs, like);
@@ -37,6 +37,39 @@ static void reply_open(
 	fi->fh = (uintptr_t)open;
 	/* The kernel sends no release for an open whose caller was killed meanwhile. */
 	if (fuse_reply_open(req, fi) == -ENOENT)
+		ps_fs_open_free(fs, open);
+}
+
+/* Through the page cache and us, or passed through to the data file; see openmode.h. */
+static void reply_file(struct open_op *op, struct ps_handle *handle)
+{
+	struct ps_fs *fs = op->fs;
+	struct ps_open like = {.kind = PS_OPEN_FILE, .node = op->ino, .handle = handle};
+	enum ps_open_mode mode = PS_MODE_CACHED;
+	int backing_id = 0;
+
+	like.in_mode = ps_openmode_enter(&fs->openmodes, &fs->passthrough, op->ino,
+	                       ps_handle_complete_fd(handle), &mode, &backing_id) == 0;
+	/* On failure the open takes `like` down with it, the mode too. */
+	struct ps_open *open = like.in_mode ? ps_fs_open_new(fs, &like) : NULL;
+	if (!open) {
+		if (!like.in_mode)
+			ps_handle_close(handle);
+		fuse_reply_err(op->pending.req, ENOMEM);
+		return;
+	}
+	int rc;
+	if (mode == PS_MODE_PASSED) {
+		rc = ps_passthrough_reply_open(op->pending.req, (uintptr_t)open, backing_id);
+	} else {
+		/* A node's pages are valid for ever. Without this an open would also wait for READs in
+		 * flight. */
+		op->fi.keep_cache = 1;
+		op->fi.fh = (uintptr_t)open;
+		rc = fuse_reply_open(op->pending.req, &op->fi);
+	}
+	/* The kernel sends no release for an open whose caller was killed meanwhile. */
+	if (rc == -ENOENT)
 		ps_fs_open_free(fs, open);
 }
 
@@ -52,11 +85,7 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 		 * now. */
 		fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
 	} else {
-		/* A node's pages are valid for ever. Without this an open would also wait for READs in
-		 * flight. */
-		op->fi.keep_cache = 1;
-		reply_open(op->pending.req, op->fs, &op->fi,
-		        &(struct ps_open){.kind = PS_OPEN_FILE, .node = op->ino, .handle = handle});
+		reply_file(op, handle);
 	}
 	ps_pending_put(&op->pending);
 }
@@ -71,7 +100,7 @@ static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struc
 		return;
 	}
 	fi->direct_io = 1; /* read until it ends, whatever the size says */
-	reply_open(req, fs, fi, &like);
+	reply_virtual(req, fs, fi, &like);
 }
 
 void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -270,6 +270,8 @@ const struct ps_opt ps_options_mount[] = {
         {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), "MODE", "permissions of folders [0555]"},
         {"allow_other", 0, PS_OPT_FLAG, FIELD(allow_other), NULL, "let other users in"},
         {"nonempty", 0, PS_OPT_FLAG, FIELD(nonempty), NULL, "mount over a folder that holds files"},
+        {"no-passthrough", 0, PS_OPT_FLAG, FIELD(no_passthrough), NULL,
+                "read complete files through the daemon, not straight from the cache"},
         {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]", 0, set_log},
         {"log-level", 0, PS_OPT_CALL, 0, "LEVEL", "error, warning, info or debug [info]", 0, set_log_level},
         {"foreground", 'f', PS_OPT_FLAG, FIELD(foreground), NULL, "stay in the foreground", PS_OPT_CLI_ONLY},

@@ -30,7 +30,7 @@ struct ps_mount_options {
 	uid_t uid;
 	gid_t gid;
 	mode_t file_mode, dir_mode;
-	bool allow_other, nonempty, foreground;
+	bool allow_other, nonempty, foreground, no_passthrough;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
 	enum ps_log_level log_level;
 	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */

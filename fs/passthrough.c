@@ -216,11 +216,10 @@ void ps_passthrough_backing_close(struct ps_passthrough *pt, int backing_id)
 		ps_log_debug("passthrough: closing a backing file: %s", strerror(errno));
 }
 
-int ps_passthrough_reply_open(struct ps_passthrough *pt, fuse_req_t req, uint64_t fh, int backing_id)
+int ps_passthrough_reply_open(fuse_req_t req, uint64_t fh, int backing_id)
 {
 	struct kernel_open_out out = {
 	        .fh = fh, .open_flags = KERNEL_FOPEN_PASSTHROUGH, .backing_id = backing_id};
 
-	(void)pt;
 	return fuse_reply_buf(req, (const char *)&out, sizeof out);
 }

@@ -48,7 +48,7 @@ int ps_passthrough_backing_open(struct ps_passthrough *pt, int fd);
 void ps_passthrough_backing_close(struct ps_passthrough *pt, int backing_id);
 
 /* Answers OPEN; as fuse_reply_open(). */
-int ps_passthrough_reply_open(struct ps_passthrough *pt, fuse_req_t req, uint64_t fh, int backing_id);
+int ps_passthrough_reply_open(fuse_req_t req, uint64_t fh, int backing_id);
 
 /* libfuse's I/O functions get the session's user data; this tells where our part of it is. */
 struct ps_passthrough *ps_passthrough_of(void *userdata);

@@ -118,6 +118,7 @@ static bool greet(struct session *s)
 		return false;
 	}
 	raise_read_ahead(st.st_dev);
+	ps_passthrough_probe(&s->fs->passthrough);
 	if (s->events->ready)
 		s->events->ready(s->events->arg);
 	return true;
@@ -185,6 +186,9 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 	fs->session = fuse_session_new(&args, &ps_ops, sizeof ps_ops, fs);
 	if (!fs->session || fuse_session_mount(fs->session, fd_path) != 0)
 		return ps_error_set(err, ENOMEM, "libfuse: no session (see the log)");
+	if (ps_passthrough_install(&fs->passthrough, fs->session, ps_store_dir(ps_cache_store(fs->cache)),
+	            !fs->options->no_passthrough) < 0)
+		ps_log_info("mount: %s", ps_passthrough_reason(&fs->passthrough));
 	return 0;
 }
 

@@ -20,8 +20,10 @@ static json_t *document(struct ps_fs *fs)
 	json_object_set_new(doc, "mounts", json_pack("[O]", mount));
 	json_object_update(doc, cache);
 	json_object_set_new(doc, "passthrough",
-	        json_pack("{s:b, s:s}", "active", 0, "reason",
-	                "this version serves all reads from the daemon"));
+	        json_pack("{s:b, s:s, s:I, s:I}", "active", (int)ps_passthrough_active(&fs->passthrough),
+	                "reason", ps_passthrough_reason(&fs->passthrough), "opens",
+	                (json_int_t)atomic_load(&fs->passthrough.nopens), "open",
+	                (json_int_t)atomic_load(&fs->passthrough.nopen)));
 	json_decref(mount);
 	json_decref(cache);
 	return doc;
