@@ -29,6 +29,7 @@ void ps_pending_init(struct ps_pending *p, struct ps_pending_table *table, fuse_
 	*p = (struct ps_pending){.table = table, .req = req, .free_fn = free_fn, .cancel_fn = cancel_fn};
 	ps_list_init(&p->link);
 	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->was_armed, NULL);
 	atomic_init(&p->refs, 2);
 	atomic_fetch_add(&table->outstanding, 1);
 }
@@ -39,6 +40,7 @@ static void unref(struct ps_pending *p)
 		return;
 	struct ps_pending_table *table = p->table;
 	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->was_armed);
 	p->free_fn(p);
 	/* Last: whoever drains the table may free everything around us after this. */
 	atomic_fetch_sub(&table->outstanding, 1);
@@ -68,8 +70,9 @@ static void interrupted(fuse_req_t req, void *arg)
 	struct ps_pending *p = arg;
 	bool answer;
 
-	if (held == p) {
-		p->interrupted = true; /* the issuer sees to it once libfuse has let go of the request */
+	if (held == p) { /* the issuer sees to it once libfuse has let go of the request */
+		PS_LOCK_SCOPE(&p->lock);
+		p->interrupted = true;
 		return;
 	}
 	/* A claim from another thread disarms before it answers, and so waits for us: p is alive until we
@@ -83,23 +86,33 @@ static void interrupted(fuse_req_t req, void *arg)
 	unref(p);
 }
 
+/* Lists it and keeps claims waiting while it is armed; false: it is answered already. */
+static bool begin_arming(struct ps_pending *p)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	if (p->answered)
+		return false;
+	p->arming = true;
+	PS_LOCK_SCOPE(&p->table->lock);
+	ps_list_append(&p->table->list, &p->link);
+	return true;
+}
+
 void ps_pending_issued(struct ps_pending *p)
 {
 	bool answer = false;
 
-	pthread_mutex_lock(&p->lock);
-	if (!p->answered) {
-		pthread_mutex_lock(&p->table->lock);
-		ps_list_append(&p->table->list, &p->link);
-		pthread_mutex_unlock(&p->table->lock);
+	if (begin_arming(p)) {
 		held = p;
 		fuse_req_interrupt_func(p->req, interrupted, p);
 		held = NULL;
+		PS_LOCK_SCOPE(&p->lock);
+		p->arming = false;
 		p->armed = true;
+		pthread_cond_broadcast(&p->was_armed);
 		if (p->interrupted)
 			interrupt_locked(p, &answer);
 	}
-	pthread_mutex_unlock(&p->lock);
 	if (answer)
 		fuse_reply_err(p->req, EINTR);
 	unref(p);
@@ -109,8 +122,11 @@ bool ps_pending_claim(struct ps_pending *p)
 {
 	bool inside = held == p;
 
-	if (!inside)
+	if (!inside) {
 		pthread_mutex_lock(&p->lock);
+		while (p->arming) /* a few instructions: nothing is called meanwhile but libfuse's setter */
+			pthread_cond_wait(&p->was_armed, &p->lock);
+	}
 	bool first = !p->answered, armed = p->armed;
 	p->answered = true;
 	if (!inside)

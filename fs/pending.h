@@ -14,11 +14,10 @@
  *
  * Ownership: two references, the issuer's and the callback's; free_fn frees the op.
  * Threads: any.
- * Locks: pending.lock, then table.lock, or libfuse's request lock before pending.lock (it calls our interrupt
- * function with it held). Therefore nothing is armed or disarmed with pending.lock held but by the issuer,
- * before anybody can be inside the interrupt function; and an answer never comes from within arming, since
- * libfuse goes on to unlock the request that an answer frees. cancel_fn is called with pending.lock held and
- * may call the callback. */
+ * Locks: libfuse's request lock (it calls our interrupt function with it held), then pending.lock, then
+ * table.lock. So nothing is armed or disarmed with pending.lock held; instead an answer waits while the
+ * request is being armed. Nor does an answer come from within arming, since libfuse goes on to unlock the
+ * request that an answer frees. cancel_fn is called with pending.lock held and may call the callback. */
 #ifndef PS_PENDING_H
 #define PS_PENDING_H
 
@@ -40,8 +39,9 @@ struct ps_pending {
 	struct ps_list link;
 	struct ps_pending_table *table;
 	fuse_req_t req;
-	pthread_mutex_t lock; /* answered, armed, interrupted */
-	bool answered, armed, interrupted;
+	pthread_mutex_t lock; /* the four below */
+	pthread_cond_t was_armed;
+	bool answered, arming, armed, interrupted;
 	_Atomic int refs;
 	void (*free_fn)(struct ps_pending *pending);
 	void (*cancel_fn)(struct ps_pending *pending); /* or NULL */
