@@ -85,6 +85,11 @@ uint32_t ps_order_nlanes(const struct ps_order *order)
 	return order->nlanes;
 }
 
+bool ps_order_shuffles(const struct ps_order *order)
+{
+	return order->o.mode == PS_ORDER_WINDOW;
+}
+
 uint32_t ps_order_block_len(const struct ps_order *order)
 {
 	return order->block_len;

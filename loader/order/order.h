@@ -56,6 +56,9 @@ void ps_order_free(struct ps_order *order); /* NULL is allowed */
 /* Lanes of this rank that have shards: 1 at least. */
 uint32_t ps_order_nlanes(const struct ps_order *order);
 
+/* True if the samples of a block change places. */
+bool ps_order_shuffles(const struct ps_order *order);
+
 /* Samples of a block. */
 uint32_t ps_order_block_len(const struct ps_order *order);
 

@@ -9,7 +9,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#define BLOCKS_AHEAD 2           /* of a lane: the one that rows are taken from, and the next */
+/* Blocks queued for a lane, with the one that rows are taken from. Those that are not shuffled are small. */
+#define AHEAD_SHUFFLED 2
+#define AHEAD_PLAIN 8
+
 #define UNIT_ROWS 64             /* most rows claimed at once ... */
 #define UNIT_NBYTES (64UL << 10) /* ... while they are small: 50 to 100 us of work */
 
@@ -34,6 +37,7 @@ struct ps_pipeline {
 	pthread_cond_t ready; /* the consumer: a batch is finished, an epoch has ended, something failed */
 	struct ps_lane *lanes;
 	uint32_t nlanes;
+	uint32_t ahead; /* most blocks queued for a lane */
 	struct ps_turns turns;
 	struct penstock_batch *batches;
 	struct penstock_batch *filling; /* rows are claimed in it; NULL: none yet */
@@ -73,13 +77,14 @@ static struct ps_lane *lane_choose(struct ps_pipeline *p)
 {
 	uint32_t half = ps_order_block_len(p->o.order) / 2;
 
-	for (uint32_t queued = 0; queued < BLOCKS_AHEAD; queued++) {
+	for (uint32_t queued = 0; queued < p->ahead; queued++) {
 		for (uint32_t i = 0; i < p->nlanes; i++) {
 			struct ps_lane *lane = &p->lanes[(p->turns.at + i) % p->nlanes];
 
 			if (lane->busy || lane->ended || lane->nqueued != queued)
 				continue;
-			if (queued == 0 || lane->head->n - lane->head->at <= half)
+			if (queued == 0 || p->ahead > AHEAD_SHUFFLED ||
+			        lane->head->n - lane->head->at <= half)
 				return lane;
 		}
 	}
@@ -179,7 +184,7 @@ static bool row_claim(struct ps_pipeline *p, struct unit *u, uint64_t *nbytes)
 		p->filling = NULL;
 	}
 	if (block->at < block->n) {
-		if (lane->nqueued < BLOCKS_AHEAD)
+		if (lane->nqueued < p->ahead)
 			pthread_cond_signal(&p->room);
 		ps_turns_advance(&p->turns);
 		return true;
@@ -456,6 +461,7 @@ int ps_pipeline_new(
 	pthread_cond_init(&p->ready, NULL);
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->nlanes = ps_order_nlanes(o->order);
+	p->ahead = ps_order_shuffles(o->order) ? AHEAD_SHUFFLED : AHEAD_PLAIN;
 	p->o.readers = PS_MIN(o->readers, p->nlanes);
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
 	p->batches = calloc(o->depth, sizeof(*p->batches));

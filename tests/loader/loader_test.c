@@ -134,6 +134,8 @@ static uint64_t batch_hash(uint64_t h, const struct penstock_batch *b)
 	return h;
 }
 
+static struct penstock_stats last_stats; /* of the last run_hash() */
+
 /* Hash of all batches until the epochs end; counts them and their rows. */
 static uint64_t run_hash(
         const struct penstock_options *o, const char *const *shards, size_t n, uint64_t *ret_rows)
@@ -158,6 +160,7 @@ static uint64_t run_hash(
 			fail_msg("%s", e.text);
 	}
 	assert_int_equal(penstock_loader_next(l, &b, &e), 0);
+	assert_int_equal(penstock_loader_stats(l, &last_stats, sizeof(last_stats), NULL), 0);
 	penstock_loader_close(l);
 	if (ret_rows)
 		*ret_rows = rows;
@@ -196,9 +199,11 @@ static void batches_are_the_same_without_memory_for_the_window(void **state)
 	setting_init(&s);
 	s.f[0].image_width = s.f[0].image_height = 64;
 	want = run_hash(&s.o, pattern, 1, NULL);
+	assert_int_equal(last_stats.reread, 0);
 	s.o.depth = 2;
 	s.o.memory_budget = 2 * 16 * 64 * 64 * 3 + 4 * 65536 + 150000; /* room for one or two photographs */
 	assert_int_equal(run_hash(&s.o, pattern, 1, NULL), want);
+	assert_true(last_stats.reread > SHARDS * PER_SHARD / 4);
 }
 
 static void fields_hold_what_the_shards_hold(void **state)
@@ -603,6 +608,27 @@ static void missing_shards_are_named(void **state)
 	assert_non_null(strstr(e.text, "folder"));
 }
 
+static void a_sample_larger_than_the_budget_is_bad(void **state)
+{
+	struct tar t = {0};
+	struct setting s;
+	struct penstock_error e;
+	char *big = calloc(1, 3 << 20);
+
+	(void)state;
+	assert_non_null(big);
+	tar_add(&t, "a.txt", big, 3 << 20);
+	sample_add(&t, 0, 0);
+	tar_end(&t);
+	tar_save(&t, "big.tar");
+	free(big);
+	setting_init(&s);
+	s.o.depth = 2;
+	s.o.memory_budget = 4 << 20;
+	assert_int_equal(first_failure(&s.o, "big.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "raise memory_budget"));
+}
+
 static void *pipe_feed(void *path)
 {
 	int in = open("t-0.tar", O_RDONLY), out = open(path, O_WRONLY);
@@ -770,6 +796,7 @@ int main(void)
 	        cmocka_unit_test(a_forked_child_gets_errors_and_can_close),
 	        cmocka_unit_test(empty_tars_are_empty_epochs),
 	        cmocka_unit_test(missing_shards_are_named),
+	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),
 	        cmocka_unit_test(pipes_are_read_and_closing_does_not_wait_for_them),
 	        cmocka_unit_test(optional_fields_may_be_missing),
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
