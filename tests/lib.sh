@@ -325,7 +325,7 @@ start_nginx() {
 kill_nginx() {
 	local master workers
 	master=$(cat "$T/nginx/nginx.pid")
-	read -ra workers <"/proc/$master/task/$master/children"
+	read -ra workers <"/proc/$master/task/$master/children" || true # there is no end of line
 	kill -KILL "$master" "${workers[@]}"
 	rm "$T/nginx/nginx.pid"
 }
