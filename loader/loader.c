@@ -147,8 +147,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	free(l);
 }
 
-/* -- Delivery -----------------------------------------------------------------------------------------------
- */
+/* -- Delivery ----------------------------------------------------------------------------------------- */
 
 static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
@@ -239,8 +238,7 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 	return r < 0 ? give_error(error, r, &err) : 0;
 }
 
-/* -- Batches ------------------------------------------------------------------------------------------------
- */
+/* -- Batches ------------------------------------------------------------------------------------------ */
 
 void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_info *ret_info)
 {
@@ -344,8 +342,7 @@ void penstock_batch_release(struct penstock_batch *b)
 		ps_pipeline_release(b);
 }
 
-/* -- Statistics ---------------------------------------------------------------------------------------------
- */
+/* -- Statistics --------------------------------------------------------------------------------------- */
 
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error)

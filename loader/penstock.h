@@ -60,8 +60,7 @@ struct penstock_error {
 	char text[PENSTOCK_ERROR_TEXT_LEN];
 };
 
-/* -- Options ------------------------------------------------------------------------------------------------
- */
+/* -- Options ------------------------------------------------------------------------------------------ */
 
 /* How a field's bytes become part of a batch. */
 enum penstock_kind {
@@ -82,10 +81,12 @@ enum penstock_layout {
 };
 
 enum penstock_crop {
-	PENSTOCK_CROP_RANDOM =
-	        0, /* RandomResizedCrop: area scale_min..scale_max, shape ratio_min..ratio_max */
-	PENSTOCK_CROP_CENTER = 1, /* shorter side to resize_shorter, then the middle */
-	PENSTOCK_CROP_NONE = 2,   /* the whole image, stretched to the size */
+	/* RandomResizedCrop: a part of scale_min..scale_max of the area, of shape ratio_min..ratio_max */
+	PENSTOCK_CROP_RANDOM = 0,
+	/* the shorter side to resize_shorter, then the middle */
+	PENSTOCK_CROP_CENTER = 1,
+	/* the whole image, stretched to the size */
+	PENSTOCK_CROP_NONE = 2,
 };
 
 enum penstock_interpolation {
@@ -93,46 +94,55 @@ enum penstock_interpolation {
 	PENSTOCK_BICUBIC = 1,
 };
 
-/* One field of a batch. Fill by penstock_field_init(). */
+/* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
+ * members below `kind` are for images where nothing else is said. */
 struct penstock_field {
-	const char *name; /* suffix of the member; alternatives by ';', the first that a sample has counts:
-	                     "jpg;jpeg" */
-	uint32_t kind;    /* enum penstock_kind */
-	uint32_t image_width, image_height; /* IMAGE; pixels, 1 to 16384; 224 */
-	uint32_t dtype;                     /* IMAGE; PENSTOCK_U8 or PENSTOCK_F32 (default) */
-	uint32_t layout;                    /* IMAGE; PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
-	uint32_t crop;                      /* IMAGE; PENSTOCK_CROP_RANDOM */
-	uint32_t interpolation;             /* IMAGE; PENSTOCK_BILINEAR */
-	uint32_t resize_shorter; /* IMAGE, CROP_CENTER; pixels; 0: 8/7 of the longer side, so 256 for 224 */
-	double scale_min, scale_max; /* IMAGE, CROP_RANDOM; share of the image's area; 0.08 to 1 */
-	double ratio_min, ratio_max; /* IMAGE, CROP_RANDOM; width / height; 3/4 to 4/3 */
-	double hflip;          /* IMAGE; probability of a horizontal flip; 0.5 (0 for CROP_CENTER: set it) */
-	float mean[3], std[3]; /* IMAGE, F32; (value / 255 - mean) / std; ImageNet's */
-	uint64_t max_pixels;   /* IMAGE; a larger image is a bad sample; 0: 2^27 */
-	uint32_t optional; /* INT64, BYTES; 1: a sample without the field is sound; 0 (default): it is bad */
-	int64_t missing_value; /* INT64, optional; what such a row holds; -1. A BYTES row is empty then. */
+	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". */
+	const char *name;
+	uint32_t kind; /* enum penstock_kind */
+
+	uint32_t image_width, image_height; /* pixels, 1 to 16384; 224 */
+	uint32_t dtype;                     /* PENSTOCK_U8 or PENSTOCK_F32 (default) */
+	uint32_t layout;                    /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
+	uint32_t crop;                      /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
+	uint32_t interpolation;             /* enum penstock_interpolation; PENSTOCK_BILINEAR */
+	/* CROP_CENTER: pixels; 0 (default): 8/7 of the longer side of the result, so 256 for 224. */
+	uint32_t resize_shorter;
+	double scale_min, scale_max; /* CROP_RANDOM: share of the image's area; 0.08, 1 */
+	double ratio_min, ratio_max; /* CROP_RANDOM: width / height; 3/4, 4/3 */
+	double hflip;                /* probability of a horizontal flip, with any crop; 0.5 */
+	float mean[3], std[3];       /* F32: (value / 255 - mean) / std; ImageNet's */
+	uint64_t max_pixels;         /* a larger image is a bad sample; 0 (default): 2^27 */
+
+	/* INT64 and BYTES: 1: a sample without the field is sound; 0 (default): it is bad. */
+	uint32_t optional;
+	/* INT64, optional: what such a row holds; -1. A BYTES row is empty then. */
+	int64_t missing_value;
 };
 
 enum penstock_order {
 	PENSTOCK_ORDER_NONE = 0,   /* as in the list; ranks take shards in turn */
 	PENSTOCK_ORDER_SHARDS = 1, /* shards shuffled, samples as in them */
-	PENSTOCK_ORDER_WINDOW =
-	        2, /* shards shuffled, and samples within a window of shuffle_window (default) */
+	PENSTOCK_ORDER_WINDOW = 2, /* shards shuffled, and samples within shuffle_window (default) */
 };
 
 enum penstock_end {
-	PENSTOCK_END_UNEVEN =
-	        0, /* every sample once; the last batch is as short as it comes, and ranks may have
-	            * different numbers of batches: synchronous training must stop by `steps` of its own */
-	PENSTOCK_END_DROP_LAST = 1, /* a short last batch is left out; world = 1 only */
-	PENSTOCK_END_PAD = 2, /* a short last batch is filled by repeating rows, valid = 0; world = 1 only */
+	/* Every sample once (default). The last batch is as short as it comes, and ranks may have different
+	 * numbers of batches: synchronous training must stop each epoch after a number of steps of its own.
+	 */
+	PENSTOCK_END_UNEVEN = 0,
+	/* A short last batch is left out. world = 1 only. */
+	PENSTOCK_END_DROP_LAST = 1,
+	/* A short last batch is filled by repeating rows, valid = 0. world = 1 only. */
+	PENSTOCK_END_PAD = 2,
 };
 
 enum penstock_on_error {
-	PENSTOCK_FAIL = 0, /* penstock_loader_next() fails with the first bad sample's shard, key, offset and
-	                      reason */
-	PENSTOCK_SKIP = 1, /* a bad sample's row repeats the next good row of its batch (cyclic), valid = 0;
-	                      counted */
+	/* penstock_loader_next() fails, and names the first bad sample's shard, key, offset and reason
+	   (default). */
+	PENSTOCK_FAIL = 0,
+	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. */
+	PENSTOCK_SKIP = 1,
 };
 
 /* Fill by penstock_options_init(), then change. */
@@ -144,30 +154,39 @@ struct penstock_options {
 	const struct penstock_field *fields;
 	uint32_t nfields; /* at most 64 */
 
-	uint32_t batch; /* rows of a batch on this rank; 1 to 65536; 64 */
-	uint32_t depth; /* batches in the loader; 2 to 64; 0 (default): 4, or fewer (3, 2) if they took half
-	                   the budget */
+	/* Rows of a batch on this rank; 1 to 65536; 64. */
+	uint32_t batch;
+	/* Batches in the loader; 2 to 64; 0 (default): 4, or 3 or 2 where 4 took more than half of the
+	 * budget. */
+	uint32_t depth;
 
-	uint32_t threads;       /* that decode; 1 to 1024; 0 (default): the CPUs that this process may use */
-	uint32_t readers;       /* that read shards; 1 to 64; 0 (default): 2 to 8, as threads */
-	uint64_t memory_budget; /* bytes, of batches, read buffers and the shuffle window; 512 MiB. The
-	                         * window's samples that do not fit are read again from their file when their
-	                         * turn comes. */
+	uint32_t threads; /* that decode; 1 to 1024; 0 (default): the CPUs that this process may use */
+	uint32_t readers; /* that read shards; 1 to 64; 0 (default): as threads, but 2 to 8 */
+
+	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. Samples that do not
+	 * fit are read again from their file when their turn comes: 4096 of 110 kB are 430 MiB; beside 4
+	 * batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB) about two thirds of
+	 * them are held. The decoders' own memory, a few MiB a thread, comes on top. */
+	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
-	uint64_t seed;           /* 0 */
-	uint64_t epoch;          /* the first epoch; 0 */
-	uint64_t epochs;         /* after so many next() gives 0 for ever; 0 (default): no end */
-	uint32_t order;          /* enum penstock_order */
-	uint32_t shuffle_window; /* samples; 1 to 2^24; 4096: shared out to the lanes, each shuffles blocks of
-	                            its share */
-	uint32_t lanes; /* the epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. Must
-	                 * be a multiple of world. The same lanes and seed give the same samples in each
-	                 * global batch for any world, until the first lane ends. */
-	uint32_t rank, world; /* 0 of 1; rank r takes the lanes r, r + world, ... . Needs a shard a rank. */
-	uint32_t end;         /* enum penstock_end */
+	uint64_t seed;   /* 0 */
+	uint64_t epoch;  /* the first epoch; 0 */
+	uint64_t epochs; /* after so many next() gives 0 for ever; 0 (default): no end */
+	uint32_t order;  /* enum penstock_order; PENSTOCK_ORDER_WINDOW */
+	/* Samples that are shuffled with each other; 1 to 2^24; 4096. Shared out to the lanes: each shuffles
+	 * blocks of its share, with 64 lanes 64 samples. */
+	uint32_t shuffle_window;
+	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. Must be a multiple of
+	 * world. The same lanes and seed give the same samples in each global batch for any world, until the
+	 * first lane ends. */
+	uint32_t lanes;
+	/* This is rank (from 0) of world ranks; 0 of 1. It takes the lanes rank, rank + world, ... . Each
+	 * rank needs a shard of its own. */
+	uint32_t rank, world;
+	uint32_t end; /* enum penstock_end; PENSTOCK_END_UNEVEN */
 
-	uint32_t on_error; /* enum penstock_on_error */
+	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
 	uint32_t max_bad;  /* SKIP: more bad samples than this behind each other fail; 100 */
 
 	const char *device; /* where batches lie; NULL or "cpu": page-aligned memory of this process */
@@ -180,8 +199,7 @@ void penstock_options_init(struct penstock_options *options, size_t size);
 /* The defaults of a field of that kind. `name` is borrowed until penstock_loader_open(). */
 void penstock_field_init(struct penstock_field *field, const char *name, uint32_t kind);
 
-/* -- Loader -------------------------------------------------------------------------------------------------
- */
+/* -- Loader ------------------------------------------------------------------------------------------- */
 
 struct penstock_loader;
 struct penstock_batch;
@@ -208,8 +226,7 @@ int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, st
  * Blocks: until reads and decodes under way are done. */
 void penstock_loader_close(struct penstock_loader *loader);
 
-/* -- Batches ------------------------------------------------------------------------------------------------
- */
+/* -- Batches ------------------------------------------------------------------------------------------ */
 
 #define PENSTOCK_MAX_DIMS 4
 
@@ -219,8 +236,8 @@ struct penstock_tensor {
 	uint32_t ndim;
 	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0] is the number of rows; of bytes for a ragged field */
 	uint64_t nbytes;
-	const uint64_t *offsets; /* ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i
-	                            + 1]) */
+	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
+	const uint64_t *offsets;
 };
 
 struct penstock_batch_info {
@@ -255,8 +272,7 @@ int penstock_batch_bad(const struct penstock_batch *batch, uint32_t n, struct pe
 /* Gives the batch back to its loader. NULL is allowed. */
 void penstock_batch_release(struct penstock_batch *batch);
 
-/* -- Statistics ---------------------------------------------------------------------------------------------
- */
+/* -- Statistics --------------------------------------------------------------------------------------- */
 
 /* Seconds of a stage's threads together: they work, wait for what they need, or wait for room for what they
  * made. */

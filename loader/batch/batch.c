@@ -110,8 +110,7 @@ void ps_batch_clear(struct penstock_batch *b)
 	b->failed = 0;
 }
 
-/* -- Rows ---------------------------------------------------------------------------------------------------
- */
+/* -- Rows --------------------------------------------------------------------------------------------- */
 
 int ps_batch_worker_init(
         struct ps_batch_worker *w, const struct ps_plan *plan, uint64_t seed, struct ps_load_error *err)
@@ -257,8 +256,7 @@ const char *ps_batch_reason(const struct penstock_batch *b, uint32_t row)
 	return "out of memory";
 }
 
-/* -- The whole ----------------------------------------------------------------------------------------------
- */
+/* -- The whole ---------------------------------------------------------------------------------------- */
 
 static void fail(struct penstock_batch *b, int errnum, const char *text)
 {

@@ -166,8 +166,7 @@ void ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane,
 		ret_from[i] = i;
 }
 
-/* -- Turns --------------------------------------------------------------------------------------------------
- */
+/* -- Turns -------------------------------------------------------------------------------------------- */
 
 int ps_turns_init(struct ps_turns *t, uint32_t n)
 {

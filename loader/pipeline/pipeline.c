@@ -58,8 +58,7 @@ struct ps_pipeline {
 	uint64_t reread;
 };
 
-/* -- The lock must be held below this line
- * ------------------------------------------------------------------- */
+/* -- The lock must be held below this line ------------------------------------------------------------ */
 
 static void fail_locked(struct ps_pipeline *p, int r, const struct ps_load_error *why)
 {
@@ -211,9 +210,8 @@ static enum claim lanes_pass(struct ps_pipeline *p, struct unit *u)
 
 		if (p->failed || p->claim_epoch == p->o.end_epoch)
 			return NO_INPUT;
-		if (p->ends[p->claim_epoch & 1].known)
-			return NO_ROOM; /* the end of the epoch before the last one is still to be delivered
-			                 */
+		if (p->ends[p->claim_epoch & 1].known) /* the end of the epoch before the last one was not delivered */
+			return NO_ROOM;
 		if (!lane->head)
 			return NO_INPUT;
 		if (lane->head->at < lane->head->n)
@@ -277,8 +275,7 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 		pthread_cond_signal(&p->ready);
 }
 
-/* -- Threads ------------------------------------------------------------------------------------------------
- */
+/* -- Threads ------------------------------------------------------------------------------------------ */
 
 static void *worker_main(void *arg)
 {
@@ -421,8 +418,7 @@ static int threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 	        err, -r, "cannot start %u threads: %s", p->o.readers + p->o.threads, strerror(-r));
 }
 
-/* -- The consumer's side
- * ------------------------------------------------------------------------------------- */
+/* -- The consumer's side ------------------------------------------------------------------------------ */
 
 /* Puts everything at the beginning of an epoch; no thread runs. Held batches stay as they are. */
 static void rewind_to(struct ps_pipeline *p, uint64_t epoch)

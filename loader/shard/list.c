@@ -62,8 +62,7 @@ int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_l
 	return list_take(list, strndup(name, len), len, err);
 }
 
-/* -- Ranges -------------------------------------------------------------------------------------------------
- */
+/* -- Ranges ------------------------------------------------------------------------------------------- */
 
 struct number {
 	int64_t value;
@@ -169,8 +168,7 @@ static int char_range(struct ps_list *list, const char *s, const char *end, stru
 	return 1;
 }
 
-/* -- Patterns -----------------------------------------------------------------------------------------------
- */
+/* -- Patterns ----------------------------------------------------------------------------------------- */
 
 static int pattern_expand(
         struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err);
@@ -367,8 +365,7 @@ int ps_list_add_braces(struct ps_list *list, const char *pattern, size_t len, st
 	return 0;
 }
 
-/* -- Files --------------------------------------------------------------------------------------------------
- */
+/* -- Files -------------------------------------------------------------------------------------------- */
 
 int ps_list_add_text(
         struct ps_list *list, const char *text, size_t len, const char *name, struct ps_load_error *err)

@@ -77,8 +77,7 @@ static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
 	return ps_load_error_set(err, EBADMSG, "damaged tar at offset %ju: %s", (uintmax_t)offset, what);
 }
 
-/* -- Numbers ------------------------------------------------------------------------------------------------
- */
+/* -- Numbers ------------------------------------------------------------------------------------------ */
 
 /* Octal digits after spaces, up to a space, a zero byte or the end of the field; an empty field is 0. */
 static bool octal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
@@ -137,8 +136,7 @@ static bool checksum_fits(const uint8_t *h)
 	return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
-/* -- pax ----------------------------------------------------------------------------------------------------
- */
+/* -- pax ---------------------------------------------------------------------------------------------- */
 
 static bool decimal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
 {
@@ -248,8 +246,7 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 	return 0;
 }
 
-/* -- Names --------------------------------------------------------------------------------------------------
- */
+/* -- Names -------------------------------------------------------------------------------------------- */
 
 static void name_append(struct ps_tar *t, const void *p, size_t n)
 {
@@ -293,8 +290,7 @@ static void name_choose(struct ps_tar *t, const uint8_t *h)
 	name_append(t, h + OFF_NAME, strnlen((const char *)h + OFF_NAME, LEN_NAME));
 }
 
-/* -- Members ------------------------------------------------------------------------------------------------
- */
+/* -- Members ------------------------------------------------------------------------------------------ */
 
 /* Skips the sparse maps behind an old GNU sparse header. */
 static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *err)
