@@ -58,7 +58,7 @@ static int serve_dataset(
 	ps_dataset_detach(dataset);
 	ps_cache_close(cache);
 	/* Now all that waited has been answered, and the descriptor may go. */
-	if (ps_pending_drain(&fs.pending, 1000)) {
+	if (ps_pending_drain(&fs.pending, false, 1000)) {
 		ps_session_free(&fs);
 		ps_fs_fini(&fs);
 	} else {

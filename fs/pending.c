@@ -16,6 +16,7 @@ void ps_pending_table_init(struct ps_pending_table *table)
 	pthread_mutex_init(&table->lock, NULL);
 	ps_list_init(&table->list);
 	atomic_init(&table->outstanding, 0);
+	atomic_init(&table->cancellable, 0);
 }
 
 void ps_pending_table_fini(struct ps_pending_table *table)
@@ -32,6 +33,8 @@ void ps_pending_init(struct ps_pending *p, struct ps_pending_table *table, fuse_
 	pthread_cond_init(&p->was_armed, NULL);
 	atomic_init(&p->refs, 2);
 	atomic_fetch_add(&table->outstanding, 1);
+	if (cancel_fn)
+		atomic_fetch_add(&table->cancellable, 1);
 }
 
 static void unref(struct ps_pending *p)
@@ -39,9 +42,12 @@ static void unref(struct ps_pending *p)
 	if (atomic_fetch_sub(&p->refs, 1) > 1)
 		return;
 	struct ps_pending_table *table = p->table;
+	bool cancellable = p->cancel_fn;
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->was_armed);
 	p->free_fn(p);
+	if (cancellable)
+		atomic_fetch_sub(&table->cancellable, 1);
 	/* Last: whoever drains the table may free everything around us after this. */
 	atomic_fetch_sub(&table->outstanding, 1);
 }
@@ -168,11 +174,11 @@ void ps_pending_cancel_all(struct ps_pending_table *table)
 	}
 }
 
-bool ps_pending_drain(struct ps_pending_table *table, unsigned timeout_ms)
+bool ps_pending_drain(struct ps_pending_table *table, bool cancellable, unsigned timeout_ms)
 {
 	uint64_t deadline_ns = ps_clock_mono_ns() + timeout_ms * PS_NS_PER_MS;
 
-	while (atomic_load(&table->outstanding) > 0) {
+	while (atomic_load(cancellable ? &table->cancellable : &table->outstanding) > 0) {
 		if (ps_clock_mono_ns() >= deadline_ns)
 			return false;
 		poll(NULL, 0, 2);

@@ -32,7 +32,7 @@
 struct ps_pending_table {
 	pthread_mutex_t lock; /* list */
 	struct ps_list list;
-	_Atomic long outstanding;
+	_Atomic long outstanding, cancellable; /* the latter: of them with a cancel function */
 };
 
 struct ps_pending {
@@ -51,8 +51,9 @@ void ps_pending_table_init(struct ps_pending_table *table);
 void ps_pending_table_fini(struct ps_pending_table *table);
 /* Cancels what can be cancelled. Call when no new request can come. */
 void ps_pending_cancel_all(struct ps_pending_table *table);
-/* Waits until every callback has come, at most timeout_ms; false: some have not. */
-bool ps_pending_drain(struct ps_pending_table *table, unsigned timeout_ms);
+/* Waits until every callback has come (or of those that can be cancelled only), at most timeout_ms; false:
+ * some have not. */
+bool ps_pending_drain(struct ps_pending_table *table, bool cancellable, unsigned timeout_ms);
 
 void ps_pending_init(struct ps_pending *pending, struct ps_pending_table *table, fuse_req_t req,
         void (*free_fn)(struct ps_pending *pending), void (*cancel_fn)(struct ps_pending *pending));

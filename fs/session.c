@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mount.h>
 #include <sys/sysmacros.h>
 
 #include "base/log.h"
@@ -176,19 +175,17 @@ static void *watch(void *arg)
 
 static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 {
-	char max_read[48], fd_path[32];
-	char *argv[] = {(char *)(uintptr_t) "penstock", (char *)(uintptr_t) "-o", max_read, NULL};
+	char name[] = "penstock", flag[] = "-o", max_read[48], fd_path[32];
+	char *argv[] = {name, flag, max_read, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 
 	snprintf(max_read, sizeof max_read, "max_read=%u", (unsigned)PS_READ_MAX_NBYTES);
 	snprintf(fd_path, sizeof fd_path, "/dev/fd/%d", fd);
 	fuse_set_log_func(fuse_logs);
 	fs->session = fuse_session_new(&args, &ps_ops, sizeof ps_ops, fs);
+	fuse_opt_free_args(&args);
 	if (!fs->session || fuse_session_mount(fs->session, fd_path) != 0)
 		return ps_error_set(err, ENOMEM, "libfuse: no session (see the log)");
-	if (ps_passthrough_install(&fs->passthrough, fs->session, ps_store_dir(ps_cache_store(fs->cache)),
-	            !fs->options->no_passthrough) < 0)
-		ps_log_info("mount: %s", ps_passthrough_reason(&fs->passthrough));
 	return 0;
 }
 
@@ -238,8 +235,12 @@ static void end(struct session *s, pthread_t watcher)
 	if (s->dev)
 		ps_mountfd_detach(s->fs->mountpoint, s->dev);
 	ps_pending_cancel_all(&s->fs->pending);
-	if (!ps_pending_drain(&s->fs->pending, CANCEL_WAIT_MS))
-		ps_log_info("mount: %s: some lookups end with the cache", s->fs->mountpoint);
+	if (!ps_pending_drain(&s->fs->pending, true, CANCEL_WAIT_MS)) {
+		/* Files cannot be closed under their reads. The cache survives a process that ends anywhere.
+		 */
+		ps_log_error("mount: %s: reads do not end; leaving without closing", s->fs->mountpoint);
+		_exit(PS_EXIT_FAILED);
+	}
 	ps_fs_close_all(s->fs);
 }
 
@@ -264,7 +265,7 @@ int ps_session_run(struct ps_fs *fs, const struct ps_session_events *events, str
 			ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	}
 	if (rc < 0) {
-		umount2(fs->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW);
+		ps_mountfd_detach(fs->mountpoint, s.dev);
 		return rc;
 	}
 	rc = loop(fs);

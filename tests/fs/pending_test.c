@@ -145,7 +145,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	assert_true(ps_pending_drain(&table, 0));
+	assert_true(ps_pending_drain(&table, false, 0));
 	assert_true(ps_list_empty(&table.list));
 	assert_int_equal(replies, 1);
 	assert_int_equal(freed_reqs, 1);
@@ -171,7 +171,7 @@ static void test_answered_later(void **state)
 
 	(void)state;
 	ps_pending_issued(&op->pending);
-	assert_false(ps_pending_drain(&table, 1));
+	assert_false(ps_pending_drain(&table, false, 1));
 	call_back(op, EIO);
 	assert_int_equal(last_errnum, EIO);
 }
