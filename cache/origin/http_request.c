@@ -259,6 +259,7 @@ static void judge(struct ps_http_request *rq, int rc)
 	} else if (rc == -ETIMEDOUT) {
 		ps_error_set(
 		        &rq->error, ETIMEDOUT, "no byte came for %.1f s", (double)rq->client->stall_ns / 1e9);
+		rq->error.http_status = rq->header_done ? rq->response.status : 0;
 		rq->error.retryable = true;
 	} else if (rc < 0) {
 		if (!rq->error.err)

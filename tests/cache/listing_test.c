@@ -1,0 +1,165 @@
+/* Directory listings as the servers of this world write them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+#include "origin/listing.h"
+
+static int collect(void *arg, const struct ps_listing_entry *e)
+{
+	struct ps_strbuf *b = arg;
+
+	ps_strbuf_addf(b, "%s%s", e->name, e->is_dir ? "/" : "");
+	if (e->remote.size != PS_SIZE_UNKNOWN)
+		ps_strbuf_addf(b, "=%" PRIu64, e->remote.size);
+	if (e->remote.mtime_s >= 0)
+		ps_strbuf_addf(b, "@%" PRId64, e->remote.mtime_s);
+	ps_strbuf_addc(b, ' ');
+	return 0;
+}
+
+static const struct {
+	const char *what, *text, *entries; /* NULL: no listing */
+} pages[] = {
+        {"nginx, exact sizes",
+                "<html>\r\n<head><title>Index of /d/</title></head>\r\n<body>\r\n<h1>Index of "
+                "/d/</h1><hr><pre>"
+                "<a href=\"../\">../</a>\r\n"
+                "<a href=\"sub/\">sub/</a>                 02-Jan-2026 03:04                   -\r\n"
+                "<a href=\"a%20b.tar\">a b.tar</a>         02-Jan-2026 03:04             3000000\r\n"
+                "<a href=\"long-name.tar\">long-na..&gt;</a> 02-Jan-2026 03:04      "
+                "0\r\n</pre><hr></body></html>",
+                "sub/ a b.tar=3000000 long-name.tar=0 "},
+        {"nginx, rounded sizes", "<pre><a href=\"x.tar\">x.tar</a>   02-Jan-2026 03:04    12K\r\n</pre>",
+                "x.tar "},
+        {"Apache, fancy",
+                "<!DOCTYPE HTML PUBLIC \"-//W3C//DTD HTML 3.2 Final//EN\">\n<table><tr><th><a "
+                "href=\"?C=N;O=D\">Name</a></th>"
+                "<th><a href=\"?C=M;O=A\">Last modified</a></th></tr>"
+                "<tr><td><img src=\"/icons/back.gif\" alt=\"[PARENTDIR]\"></td><td><a href=\"/\">Parent "
+                "Directory</a></td></tr>\n"
+                "<tr><td><a href=\"one.tar\">one.tar</a></td><td align=\"right\">2026-01-02 03:04  "
+                "</td><td>1.0K</td></tr>\n"
+                "<tr><td><a href=\"q&amp;a.tar\">q&amp;a.tar</a></td></tr></table>",
+                "one.tar q&a.tar "},
+        {"lighttpd",
+                "<table><tbody><tr class=\"d\"><td class=\"n\"><a href=\"../\">..</a>/</td></tr>"
+                "<tr><td class=\"n\"><a href=\"%c3%a4.tar\">\xc3\xa4.tar</a></td><td "
+                "class=\"s\">0.2K</td></tr></tbody></table>",
+                "\xc3\xa4.tar "},
+        {"Python",
+                "<ul>\n<li><a href=\"a%26b.tar\">a&amp;b.tar</a></li>\n<li><a href=\"d/\">d/</a></li>\n</ul>",
+                "a&b.tar d/ "},
+        {"caddy",
+                "<a href=\"./?sort=name&order=desc\">Name</a><tr class=\"file\"><td><a href=\"./x.tar\">"
+                "<svg><use xlink:href=\"#file\"></use></svg><span class=\"name\">x.tar</span></a></td></tr>"
+                "<a href=\"./d/\">d</a>",
+                "x.tar d/ "},
+        {"rclone", "<a href=\"x.tar\" class=\"name\">x.tar</a><a href='./'>.</a>", "x.tar "},
+        {"absolute links",
+                "<a href=\"/d/x.tar\">x</a><a href=\"http://h:8080/d/y.tar\">y</a><a "
+                "href=\"//h:8080/d/z.tar\">z</a>",
+                "x.tar y.tar z.tar "},
+        {"links elsewhere",
+                "<a href=\"/e/x.tar\">x</a><a href=\"http://other/d/y\">y</a><a "
+                "href=\"http://h:8081/d/y\">y</a><a href=\"//h/d/z\">z</a>"
+                "<a href=\"../q\">q</a><a href=\"a/b.tar\">deep</a><a href=\"mailto:x@y\">m</a><a "
+                "href=\"javascript:x()\">j</a>"
+                "<a href=\"/d/\">self</a><a href=\"/d\">s</a><a href=\"#top\">t</a><a href=\"\">e</a><a "
+                "name=\"x\">n</a>",
+                ""},
+        {"escapes that would get out",
+                "<a href=\"%2e%2e/\">x</a><a href=\"..%2fx\">x</a><a href=\"%00\">x</a><a href=\"%\">x</a>",
+                ""},
+        {"entities", "<a href=\"a&#32;b&#x41;&quot;&#39;&bogus;&amp\">x</a>", "a bA\"'&bogus;&amp "},
+        {"odd markup",
+                "<!-- <a href=\"no\"> --><script>'<a href=\"no\">'</script><A\nHREF = up.tar >u</A><a "
+                "class='a>b' href='q.tar'>q</a>"
+                "<abbr href=\"no\"></abbr><a href=\"cut",
+                "up.tar q.tar cut "},
+        {"nothing", "<html></html>", ""},
+        {"nginx JSON",
+                "[\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Thu, 01 Jan 1970 00:00:05 GMT\" "
+                "},\n"
+                "{ \"name\":\"x.tar\", \"type\":\"file\", \"mtime\":\"Thu, 01 Jan 1970 00:01:00 GMT\", "
+                "\"size\":123 },\n"
+                "{ \"name\":\"s\", \"type\":\"other\" }\n]",
+                "d/ x.tar=123@60 "},
+        {"caddy JSON",
+                "[{\"name\":\"d/\",\"size\":4096,\"url\":\"./d/"
+                "\",\"mod_time\":\"2026-01-02T03:04:05Z\",\"is_dir\":true},"
+                "{\"name\":\"x.tar\",\"size\":5,\"mod_time\":\"1970-01-01T01:00:01.5+01:00\",\"is_dir\":"
+                "false}]",
+                "d/ x.tar=5@1 "},
+        {"JSON, odd entries",
+                "[{}, "
+                "{\"name\":\"a/"
+                "b\",\"size\":1},{\"name\":7},{\"name\":\"n\",\"size\":-1},{\"name\":\"m\",\"size\":\"7\"}]",
+                "n m "},
+        {"empty JSON", " [ ] ", ""},
+        {"JSON cut off", "[{\"name\":\"a\",\"size\":1}", NULL},
+        {"JSON no objects", "[1,2]", NULL},
+        {"JSON broken", "[{]", NULL},
+        {"text", "hello", NULL},
+        {"nothing at all", "", NULL},
+};
+
+static void listings_are_read(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(pages); i++) {
+		ps_autostrbuf struct ps_strbuf b = {0};
+		struct ps_error err = {0};
+		int rc = ps_listing_parse(
+		        pages[i].text, strlen(pages[i].text), false, "http://h:8080/d/", collect, &b, &err);
+
+		if (pages[i].entries) {
+			if (rc || strcmp(ps_strbuf_peek(&b), pages[i].entries) != 0)
+				fail_msg("%s: %d %s: %s", pages[i].what, rc, err.text, ps_strbuf_peek(&b));
+		} else {
+			assert_int_equal(rc, -EPROTO);
+			assert_true(err.text[0]);
+		}
+	}
+}
+
+static int refuse(void *arg, const struct ps_listing_entry *e)
+{
+	(void)e;
+	++*(int *)arg;
+	return -ECANCELED;
+}
+
+static void reader_may_end_it(void **state)
+{
+	const char *const texts[] = {"<a href=a>a</a><a href=b>b</a>",
+	        "[{\"name\":\"a\",\"size\":1},{\"name\":\"b\",\"size\":1}]"};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
+		int n = 0;
+
+		assert_int_equal(
+		        ps_listing_parse(texts[i], strlen(texts[i]), false, "http://h/", refuse, &n, NULL),
+		        -ECANCELED);
+		assert_int_equal(n, 1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(listings_are_read),
+	        cmocka_unit_test(reader_may_end_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
