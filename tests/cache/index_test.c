@@ -1,16 +1,6 @@
 /* The index: rows survive being written and read, numbers are given once, walks are sorted, strangers are
  * refused. */
 #include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "cache_test.h"
@@ -236,47 +226,45 @@ static void walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents(
 	ps_index_close(index);
 }
 
+/* The child's part: takes numbers, writes the last of each to DIR/numbers, and dies without a word. */
+static int take_numbers_and_die(const char *dir, int n)
+{
+	struct ps_index *index = open_index(dir);
+	unsigned long long lowest = 0;
+	uint64_t node = 0;
+	uint32_t dataset = 0;
+	char text[128];
+
+	for (int i = 0; i < n; i++) {
+		if (ps_index_new_node(index, &node) < 0 || ps_index_new_dataset(index, &dataset) < 0)
+			_exit(1);
+		lowest = i == 0 ? node : lowest;
+	}
+	snprintf(text, sizeof text, "%llu %llu %u", lowest, (unsigned long long)node, dataset);
+	test_write_file(dir, "numbers", text);
+	_exit(0);
+}
+
 static void numbers_are_never_given_twice_though_killed(void **state)
 {
-	uint64_t highest = PS_NODE_FIRST - 1;
-	uint32_t highest_dataset = 0;
+	unsigned long long highest = PS_NODE_FIRST - 1;
+	unsigned highest_dataset = 0;
+	char path[4096];
 
+	snprintf(path, sizeof path, "%s/numbers", (char *)*state);
 	for (int round = 0; round < 4; round++) {
-		int pipes[2];
-		assert_int_equal(pipe(pipes), 0);
-		pid_t pid = fork();
-		if (pid == 0) {
-			struct ps_index *index = NULL;
-			uint64_t node = 0;
-			uint32_t dataset = 0;
-			if (ps_index_open_at_boot(*state, "boot-a", &index, NULL) < 0)
-				_exit(2);
-			uint64_t got[2] = {0};
-			for (int i = 0; i < 10 + 70000 * (round == 2); i++) {
-				if (ps_index_new_node(index, &node) < 0 ||
-				        ps_index_new_dataset(index, &dataset) < 0)
-					_exit(3);
-				if (node <= highest || dataset <= highest_dataset)
-					_exit(4);
-				highest = node;
-				highest_dataset = dataset;
-			}
-			got[0] = node;
-			got[1] = dataset;
-			if (write(pipes[1], got, sizeof got) != sizeof got)
-				_exit(5);
-			_exit(0); /* nothing is closed or marked */
-		}
-		uint64_t got[2];
-		close(pipes[1]);
-		assert_int_equal(read(pipes[0], got, sizeof got), sizeof got);
-		close(pipes[0]);
-		int status;
-		waitpid(pid, &status, 0);
-		assert_int_equal(status, 0);
-		assert_true(got[0] > highest);
-		highest = got[0];
-		highest_dataset = (uint32_t)got[1];
+		unsigned long long lowest, node;
+		unsigned dataset;
+
+		assert_int_equal(test_run_self(round == 2 ? "take-many" : "take-few", *state), 0);
+		FILE *f = fopen(path, "r");
+		assert_int_equal(fscanf(f, "%llu %llu %u", &lowest, &node, &dataset), 3);
+		fclose(f);
+		assert_true(lowest > highest);
+		assert_true(dataset > highest_dataset);
+		assert_true(node >= lowest);
+		highest = node;
+		highest_dataset = dataset;
 	}
 	assert_true(highest < PS_NODE_FIRST + 10 * 65536);
 }
@@ -392,7 +380,7 @@ static void a_row_that_could_not_be_read_back_is_not_written(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(rows_come_back_as_written_also_after_reopen),
@@ -408,5 +396,9 @@ int main(void)
 	        TEST(a_row_that_could_not_be_read_back_is_not_written),
 	};
 
+	if (argc == 3 && strcmp(argv[1], "take-many") == 0)
+		return take_numbers_and_die(argv[2], 70010);
+	if (argc == 3 && strcmp(argv[1], "take-few") == 0)
+		return take_numbers_and_die(argv[2], 10);
 	return cmocka_run_group_tests_name("index", tests, NULL, NULL);
 }

@@ -1,8 +1,7 @@
 /* Objects: what was written is there, also after a restart or a kill; what is not sure is checked or dropped.
  */
 #include <errno.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
+#include <pthread.h>
 
 #include "cache_test.h"
 
@@ -161,30 +160,24 @@ static void the_same_id_is_one_object(void **state)
 	ps_store_close(store);
 }
 
-/* In a child: fills an object, commits if told to, and dies without a word. */
-static void fill_and_die(const char *dir, uint64_t nblocks, bool commit)
+/* The child's part: fills an object, commits in the middle if told to, and dies without a word. */
+static int fill_and_die(const char *dir, uint64_t nblocks, bool commit)
 {
-	pid_t pid = fork();
+	struct ps_store *store = test_store_open(dir, 0, NULL);
+	struct ps_object *o = test_object(store, 1, nblocks * TEST_MIB);
+	int e = ps_object_admit(o);
 
-	if (pid == 0) {
-		struct ps_store *store = test_store_open(dir, 0, NULL);
-		struct ps_object *o = test_object(store, 1, nblocks * TEST_MIB);
-		int e = ps_object_admit(o);
-		for (uint64_t i = 0; e == 0 && i < nblocks; i++) {
-			e = test_write(o, i);
-			if (commit && i == nblocks / 2)
-				e = ps_store_commit(store);
-		}
-		_exit(e == 0 ? 0 : 1);
+	for (uint64_t i = 0; e == 0 && i < nblocks; i++) {
+		e = test_write(o, i);
+		if (e == 0 && commit && i == nblocks / 2)
+			e = ps_store_commit(store);
 	}
-	int status;
-	assert_true(waitpid(pid, &status, 0) == pid);
-	assert_int_equal(status, 0);
+	_exit(e == 0 ? 0 : 1);
 }
 
 static void committed_blocks_survive_a_kill_and_are_served_at_once(void **state)
 {
-	fill_and_die(*state, 100, true);
+	assert_int_equal(test_run_self("commit-and-die", *state), 0);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 1, 100 * TEST_MIB);
 
@@ -201,7 +194,7 @@ static void committed_blocks_survive_a_kill_and_are_served_at_once(void **state)
 
 static void a_file_without_a_row_is_deleted_at_the_next_start(void **state)
 {
-	fill_and_die(*state, 2, false);
+	assert_int_equal(test_run_self("write-and-die", *state), 0);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 1, 2 * TEST_MIB);
 	char path[4096];
@@ -218,8 +211,6 @@ static void a_file_without_a_row_is_deleted_at_the_next_start(void **state)
 	ps_object_put(o);
 	ps_store_close(store);
 }
-
-static void concurrent_writers_of_one_object_lose_nothing(void **state);
 
 struct writer {
 	struct ps_object *object;
@@ -267,7 +258,7 @@ static void concurrent_writers_of_one_object_lose_nothing(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(ids_differ_with_url_version_and_view),
@@ -283,5 +274,9 @@ int main(void)
 	        TEST(concurrent_writers_of_one_object_lose_nothing),
 	};
 
+	if (argc == 3 && strcmp(argv[1], "commit-and-die") == 0)
+		return fill_and_die(argv[2], 100, true);
+	if (argc == 3 && strcmp(argv[1], "write-and-die") == 0)
+		return fill_and_die(argv[2], 2, false);
 	return cmocka_run_group_tests_name("object", tests, NULL, NULL);
 }

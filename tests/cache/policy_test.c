@@ -30,7 +30,7 @@ static struct sim *sim_new(const char *policy, size_t capacity)
 	struct sim *sim = calloc(1, sizeof *sim);
 
 	sim->ops = ps_policy_find(policy);
-	sim->policy = sim->ops->new();
+	sim->policy = sim->ops->new ();
 	sim->capacity = capacity;
 	sim->now_s = 1000000000;
 	sim->rng = 1;
@@ -73,7 +73,8 @@ static bool sim_open(struct sim *sim, uint32_t dataset, unsigned i)
 	}
 	sim->ops->opened(sim->policy, dataset, &id, 0, sim->now_s);
 	if (sim->n >= sim->capacity) {
-		size_t n = sim->ops->choose(sim->policy, sim->items, sim->n, sim->n + 1 - sim->capacity, sim->now_s, victims);
+		size_t n = sim->ops->choose(
+		        sim->policy, sim->items, sim->n, sim->n + 1 - sim->capacity, sim->now_s, victims);
 		if (n == 0)
 			return false;
 		qsort(victims, n, sizeof victims[0], by_slot_desc);
@@ -81,11 +82,12 @@ static bool sim_open(struct sim *sim, uint32_t dataset, unsigned i)
 			sim->items[victims[k]] = sim->items[--sim->n];
 	}
 	sim->items[sim->n++] = (struct ps_policy_item){
-		.id = id, .dataset = dataset, .nbytes = 1, .opened_s = sim->now_s, .seq = sim->seq++};
+	        .id = id, .dataset = dataset, .nbytes = 1, .opened_s = sim->now_s, .seq = sim->seq++};
 	return false;
 }
 
-/* One epoch over n objects in a new order, `step_s` apart, each opened by `nworkers` at about the same time. */
+/* One epoch over n objects in a new order, `step_s` apart, each opened by `nworkers` at about the same time.
+ */
 static double sim_epoch(struct sim *sim, uint32_t dataset, unsigned n, int64_t step_s, unsigned nworkers)
 {
 	unsigned order[MAX_ITEMS], hits = 0;
@@ -155,7 +157,8 @@ static void a_dataset_that_was_left_makes_room_after_three_of_its_epochs(void **
 		if (hits > 0 && !changed_s)
 			changed_s = sim->now_s;
 	}
-	print_message("# the new dataset first hit %lld s after the old was left\n", (long long)(changed_s - left_s));
+	print_message("# the new dataset first hit %lld s after the old was left\n",
+	        (long long)(changed_s - left_s));
 	assert_true(hits >= 0.99);
 	assert_true(changed_s - left_s > 2000); /* not at once: somebody may come back */
 	assert_true(changed_s - left_s < 4500);
@@ -245,8 +248,10 @@ static void the_oldest_come_first_and_no_more_than_needed(void **state)
 
 		for (size_t i = 0; i < n; i++) {
 			rng = rng * 1103515245 + 12345;
-			items[i] = (struct ps_policy_item){.id = id_of(1, (unsigned)i), .nbytes = 1 + (rng >> 9) % 5,
-				.opened_s = (rng >> 16) % 50, .seq = rng >> 20};
+			items[i] = (struct ps_policy_item){.id = id_of(1, (unsigned)i),
+			        .nbytes = 1 + (rng >> 9) % 5,
+			        .opened_s = (rng >> 16) % 50,
+			        .seq = rng >> 20};
 			indexes[i] = i;
 			total += items[i].nbytes;
 		}
@@ -277,15 +282,15 @@ static void policies_are_found_by_name(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_dataset_twice_the_cache_hits_half_the_time),
-		cmocka_unit_test(lru_hits_far_less),
-		cmocka_unit_test(a_dataset_that_was_left_makes_room_after_three_of_its_epochs),
-		cmocka_unit_test(without_a_known_epoch_time_a_day_counts_as_use),
-		cmocka_unit_test(workers_that_open_the_same_shards_together_teach_no_epoch),
-		cmocka_unit_test(two_datasets_in_turn_keep_their_own_times),
-		cmocka_unit_test(what_is_held_is_never_chosen),
-		cmocka_unit_test(the_oldest_come_first_and_no_more_than_needed),
-		cmocka_unit_test(policies_are_found_by_name),
+	        cmocka_unit_test(a_dataset_twice_the_cache_hits_half_the_time),
+	        cmocka_unit_test(lru_hits_far_less),
+	        cmocka_unit_test(a_dataset_that_was_left_makes_room_after_three_of_its_epochs),
+	        cmocka_unit_test(without_a_known_epoch_time_a_day_counts_as_use),
+	        cmocka_unit_test(workers_that_open_the_same_shards_together_teach_no_epoch),
+	        cmocka_unit_test(two_datasets_in_turn_keep_their_own_times),
+	        cmocka_unit_test(what_is_held_is_never_chosen),
+	        cmocka_unit_test(the_oldest_come_first_and_no_more_than_needed),
+	        cmocka_unit_test(policies_are_found_by_name),
 	};
 
 	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);

@@ -225,13 +225,13 @@ static void the_checksum_is_crc32c(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(verify_passes_over_what_is_sound),
-		TEST(verify_finds_a_flipped_bit_and_drops_the_block),
-		TEST(verify_counts_a_file_that_went_while_we_ran),
-		TEST(verify_tells_how_far_it_is_and_stops_when_told),
-		TEST(after_a_power_cut_blocks_are_checked_before_they_count),
-		TEST(a_hole_where_a_block_should_be_is_bad),
-		TEST(the_checksum_is_crc32c),
+	        TEST(verify_passes_over_what_is_sound),
+	        TEST(verify_finds_a_flipped_bit_and_drops_the_block),
+	        TEST(verify_counts_a_file_that_went_while_we_ran),
+	        TEST(verify_tells_how_far_it_is_and_stops_when_told),
+	        TEST(after_a_power_cut_blocks_are_checked_before_they_count),
+	        TEST(a_hole_where_a_block_should_be_is_bad),
+	        TEST(the_checksum_is_crc32c),
 	};
 
 	return cmocka_run_group_tests_name("verify", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Index rows from a damaged or hostile index. The first byte says which kind, the rest is the value. What is accepted must
- * be what the encoder would have written, byte for byte. */
+/* Index rows from a damaged or hostile index. The first byte says which kind, the rest is the value. What is
+ * accepted must be what the encoder would have written, byte for byte. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +53,8 @@ static void try_numbers(char kind, const uint8_t *bytes, size_t n, struct ps_str
 		if (extent.unverified & ~extent.present)
 			abort();
 		ps_extent_row_encode(&extent, TRUST, b);
-		/* One of an older trust comes back with all its blocks unverified: only its length is the same. */
+		/* One of an older trust comes back with all its blocks unverified: only its length is the
+		 * same. */
 		if (b->failed || b->len != n)
 			abort();
 	}
