@@ -288,7 +288,7 @@ struct penstock_stats {
 	uint64_t samples;    /* delivered, bad ones included */
 	uint64_t batches;    /* delivered */
 	uint64_t bad;        /* samples delivered as bad */
-	uint64_t bytes_read; /* from shards */
+	uint64_t bytes_read; /* from shards, front to back; what is read again is not in it */
 	uint64_t reread;     /* samples read a second time, because the window did not fit in the budget */
 	double seconds;      /* since the loader was opened */
 	struct penstock_stage stages[PENSTOCK_NSTAGES];

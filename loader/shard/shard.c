@@ -283,8 +283,8 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 	if (!b->open && builder_begin(s, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
 	b->dropped = false;
-	free(ps_steal_ptr(
-	        &b->reason)); /* what ended the shard says more than what was wrong with the sample */
+	/* What ended the shard says more than what was wrong with the sample. */
+	free(ps_steal_ptr(&b->reason));
 	b->bad = 0;
 	return mark_bad(b, -r, why->text);
 }

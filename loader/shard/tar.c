@@ -158,7 +158,9 @@ static bool key_is(const uint8_t *key, size_t len, const char *name)
 	return len == strlen(name) && memcmp(key, name, len) == 0;
 }
 
-/* Keeps what one record says. An empty value takes back what was said. */
+static const char out_of_memory[] = "out of memory"; /* the one complaint that is not about the tar */
+
+/* Keeps what one record says; returns what is wrong, or NULL. An empty value takes back what was said. */
 static const char *pax_apply(
         struct pax *pax, const uint8_t *key, size_t klen, const uint8_t *value, size_t vlen)
 {
@@ -168,7 +170,7 @@ static const char *pax_apply(
 		if (vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen))
 			return "a pax path that is too long or has a zero byte";
 		if (!pax->path && !(pax->path = malloc(PS_TAR_MAX_NAME + 1)))
-			return "out of memory";
+			return out_of_memory;
 		memcpy(pax->path, value, vlen);
 		pax->path_len = vlen;
 		pax->has_path = vlen > 0;
@@ -238,6 +240,8 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 	if (r < 0)
 		return r;
 	wrong = pax_parse(pax, p, (size_t)size);
+	if (wrong == out_of_memory)
+		return ps_load_error_set(err, ENOMEM, "%s", wrong);
 	if (wrong)
 		return damaged(at, wrong, err);
 	if (p == t->pax_buf)
