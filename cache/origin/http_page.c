@@ -17,7 +17,7 @@
 struct ps_http_page {
 	struct ps_http_client *client;
 	char *asked;
-	uint64_t max_nbytes;
+	uint64_t max_nbytes, started_ns;
 	struct ps_origin_work work;
 
 	/* Written by the transfer's thread until done, then ours. */
@@ -122,6 +122,7 @@ struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *ur
 	}
 	page->client = c;
 	page->max_nbytes = max_nbytes;
+	page->started_ns = ps_clock_mono_ns();
 	pthread_mutex_init(&page->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -180,13 +181,20 @@ static void back_off(unsigned tries, const struct ps_error *err, const _Atomic b
 	}
 }
 
+static bool worth_another(const struct ps_http_page *page, unsigned tries)
+{
+	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
+
+	return page->error.err && page->error.retryable && tries < max &&
+	       ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS;
+}
+
 int ps_http_page_wait(
         struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret, struct ps_error *err)
 {
 	for (unsigned tries = 0;; tries++) {
 		wait_done(page, stop);
-		if (!page->error.err || !page->error.retryable || tries + 1 == PS_PAGE_MAX_TRIES ||
-		        is_stopped(stop))
+		if (!worth_another(page, tries + 1) || is_stopped(stop))
 			break;
 		ps_log_debug("list: %s: trying again", page->error.text);
 		back_off(tries, &page->error, stop);

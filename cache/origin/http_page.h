@@ -9,7 +9,11 @@
 
 #include "origin/http_request.h"
 
-#define PS_PAGE_MAX_TRIES 6 /* after that a retryable error is one */
+/* A retryable error is one after so many tries, or when so much time has passed: a person waits for the
+ * mount. */
+#define PS_PAGE_MAX_TRIES 6
+#define PS_PAGE_UNREACHABLE_TRIES 3 /* of a host that is not there: most likely a mistyped one */
+#define PS_PAGE_MAX_MS 20000
 
 struct ps_http_page;
 

@@ -130,7 +130,15 @@ static int parse_url_source(const char *text, struct ps_source *s, struct ps_err
 
 static int parse_path_source(const char *path, struct ps_source *s, struct ps_error *err)
 {
-	ps_autofree char *url = file_url(path);
+	struct stat st;
+	struct ps_strbuf whole = {0};
+
+	/* Of a directory the last "/" may be left out. */
+	ps_strbuf_add(&whole, path);
+	if (path[strlen(path) - 1] != '/' && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		ps_strbuf_addc(&whole, '/');
+	ps_autofree char *plain = ps_strbuf_take(&whole);
+	ps_autofree char *url = plain ? file_url(plain) : NULL;
 
 	return url ? parse_url_source(url, s, err) : out_of_memory(err);
 }

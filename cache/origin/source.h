@@ -4,9 +4,9 @@
  *   https://host/dir/                   PS_SOURCE_DIR
  *   https://host/dir/list.txt           PS_SOURCE_MANIFEST, fetched
  *   @list.txt                           PS_SOURCE_MANIFEST, read at once
- *   file:///dir/  /dir/  file:///dir/x-{0..9}.tar           the same for files
+ *   file:///dir/  /dir/  file:///dir/x-{0..9}.tar the same for files (/dir too, if it is a directory)
  *
- * Ownership: the caller's. Threads: any. Blocks: on disk, for a local manifest. */
+ * Ownership: the caller's. Threads: any. Blocks: on disk, for a local manifest or path. */
 #ifndef PS_ORIGIN_SOURCE_H
 #define PS_ORIGIN_SOURCE_H
 

@@ -102,11 +102,15 @@ static void fetch(struct ps_origin *o, struct call *c, uint64_t offset, size_t n
 
 static void tree_is_listed(void **state)
 {
-	struct ps_origin *o = open_below("", "");
+	struct ps_origin *o = open_below("", "sub");
 	ps_autostrbuf struct ps_strbuf b = {0};
 	struct ps_error err = {0};
 
 	(void)state;
+	assert_int_equal(o->ops->list(o, collect, &b, NULL, &err), 0);
+	assert_string_equal(b.s, "b c.tar=6 ");
+	o->ops->close(o);
+	o = open_below("", "");
 	assert_int_equal(o->ops->list(o, collect, &b, NULL, &err), 0);
 	assert_non_null(strstr(b.s, "a.tar=5 "));
 	assert_non_null(strstr(b.s, "sub/b c.tar=6 "));

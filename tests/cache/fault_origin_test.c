@@ -1,0 +1,155 @@
+/* The origin of faults is itself right: else the tests above it would lie. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "fault_origin.h"
+
+static char path[] = "/tmp/penstock-fault-XXXXXX";
+static char url[64];
+static struct ps_remote version;
+
+struct call {
+	struct ps_get get;
+	struct ps_head head;
+	struct ps_error err;
+	sem_t done;
+	char bytes[8];
+	struct iovec iov;
+};
+
+static void on_get(struct ps_get *get, const struct ps_error *err)
+{
+	struct call *c = (struct call *)((char *)get - offsetof(struct call, get));
+
+	c->err = *err;
+	sem_post(&c->done);
+}
+
+static void on_head(struct ps_head *head, const struct ps_error *err)
+{
+	struct call *c = (struct call *)((char *)head - offsetof(struct call, head));
+
+	c->err = *err;
+	version = head->seen;
+	sem_post(&c->done);
+}
+
+static void start(struct ps_fault_origin *o, struct call *c)
+{
+	memset(c, 0, sizeof *c);
+	sem_init(&c->done, 0, 0);
+	c->iov = (struct iovec){c->bytes, 5};
+	c->get = (struct ps_get){
+	        .url = url, .expect = version, .nbytes = 5, .iov = &c->iov, .niov = 1, .done = on_get};
+	o->origin.ops->get(&o->origin, &c->get);
+}
+
+static int fetch(struct ps_fault_origin *o)
+{
+	struct call c;
+
+	start(o, &c);
+	sem_wait(&c.done);
+	if (!c.err.err)
+		assert_memory_equal(c.bytes, "bytes", 5);
+	return c.err.err;
+}
+
+static struct ps_fault_origin *make(void)
+{
+	struct ps_origin *inner = NULL;
+
+	assert_int_equal(ps_origin_open(path, NULL, &inner, NULL), 0);
+	return ps_fault_origin_new(inner);
+}
+
+static void gets_fail_as_told(void **state)
+{
+	struct ps_fault_origin *o = make();
+
+	(void)state;
+	assert_int_equal(fetch(o), 0);
+	atomic_store(&o->fail_nth, 2);
+	assert_int_equal(fetch(o), 0);
+	assert_int_equal(fetch(o), EIO);
+	assert_int_equal(fetch(o), 0);
+	atomic_store(&o->other_version, true);
+	assert_int_equal(fetch(o), ESTALE);
+	atomic_store(&o->other_version, false);
+	assert_int_equal(atomic_load(&o->ngets), 5);
+	o->origin.ops->close(&o->origin);
+}
+
+static void gets_wait_as_told(void **state)
+{
+	struct ps_fault_origin *o = make();
+	struct call c, d;
+	uint64_t before = ps_clock_mono_ns();
+
+	(void)state;
+	atomic_store(&o->delay_ms, 50);
+	assert_int_equal(fetch(o), 0);
+	assert_true(ps_clock_mono_ns() - before >= 50 * PS_NS_PER_MS);
+	atomic_store(&o->delay_ms, 0);
+	atomic_store(&o->stalled, true);
+	start(o, &c);
+	start(o, &d);
+	usleep(20000);
+	assert_int_equal(sem_trywait(&c.done), -1);
+	o->origin.ops->cancel(&o->origin, &d.get);
+	sem_wait(&d.done);
+	assert_int_equal(d.err.err, ECANCELED);
+	atomic_store(&o->stalled, false);
+	sem_wait(&c.done);
+	assert_int_equal(c.err.err, 0);
+	atomic_store(&o->stalled, true);
+	start(o, &c);
+	o->origin.ops->close(&o->origin);
+	assert_int_equal(sem_trywait(&c.done), 0);
+	assert_int_equal(c.err.err, ECANCELED);
+}
+
+static int set_up(void **state)
+{
+	struct call c = {.head = {.url = url, .done = on_head}};
+	int fd = mkstemp(path);
+
+	(void)state;
+	if (fd < 0 || write(fd, "bytes", 5) != 5 || close(fd) != 0)
+		return -1;
+	snprintf(url, sizeof url, "file://%s", path);
+	sem_init(&c.done, 0, 0);
+	struct ps_fault_origin *o = make();
+	o->origin.ops->head(&o->origin, &c.head);
+	sem_wait(&c.done);
+	o->origin.ops->close(&o->origin);
+	return c.err.err;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(gets_fail_as_told),
+	        cmocka_unit_test(gets_wait_as_told),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
