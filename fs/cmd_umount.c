@@ -131,6 +131,9 @@ static int run(struct umount *u, const char *arg)
 
 	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
+	/* Called from within the mount, we would keep it busy ourselves. */
+	if (chdir("/") < 0)
+		return ps_cli_fail("umount", PS_EXIT_FAILED, "/: %s", strerror(errno));
 	ps_autofd int daemon = open_daemon(u, info, &pid);
 	int rc = call_umount(u, info);
 	if (rc == -EBUSY) {

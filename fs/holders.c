@@ -93,7 +93,7 @@ size_t ps_holders_find(const struct ps_mount_info *mount, struct ps_holder holde
 	if (!d)
 		return 0;
 	while ((e = readdir(d))) {
-		if (!isdigit((unsigned char)e->d_name[0]))
+		if (!isdigit((unsigned char)e->d_name[0]) || atoi(e->d_name) == (int)getpid())
 			continue;
 		ps_autofd int proc = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		const char *how = proc >= 0 ? how_it_holds(proc, mount) : NULL;

@@ -14,8 +14,12 @@
 /* A penstock mount is there already: alive, wedged, or dead and to be cleared away. */
 static int check_mounted(const char *arg, const struct ps_mount_info *info, struct ps_error *err)
 {
-	int rc = ps_guarded_stat(info->mountpoint, PS_GUARDED_TIMEOUT_MS, NULL);
+	json_t *stats = NULL;
+	/* An open must ask the daemon; stat of the root is answered from the kernel's memory long after it
+	 * died. */
+	int rc = ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &stats);
 
+	json_decref(stats);
 	if (rc == 0)
 		return ps_error_set(err, EBUSY,
 		        "%s: already a penstock mount; unmount it first (penstock umount %s)", arg, arg);
@@ -24,7 +28,7 @@ static int check_mounted(const char *arg, const struct ps_mount_info *info, stru
 		        "%s: a penstock mount that does not answer; penstock umount --force %s clears it "
 		        "away",
 		        arg, arg);
-	if (rc != -ENOTCONN)
+	if (rc != -ENOTCONN && rc != -ECONNABORTED)
 		return ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
 	rc = ps_mountfd_detach(info->mountpoint, makedev(info->dev_major, info->dev_minor));
 	if (rc < 0)

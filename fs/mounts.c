@@ -198,7 +198,7 @@ pid_t ps_mounts_pid(const json_t *stats)
 	if (!f)
 		return 0;
 	/* The daemon may live in another pid namespace; then this is somebody else. */
-	bool ours = fgets(comm, sizeof comm, f) && strncmp(comm, "penstock", 8) == 0;
+	bool ours = fgets(comm, sizeof comm, f) && strstr(comm, "penstock"); /* also mount.penstock */
 	fclose(f);
 	return ours ? (pid_t)pid : 0;
 }

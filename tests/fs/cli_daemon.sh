@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# The daemon's life: what ps shows of it, signals, a crash and the next mount, a daemon that does not answer, mount(8).
+. "$(dirname "$0")/../lib.sh"
+requires mount jq
+
+mkdir -p "$T/src" "$MNT"
+random_file "$T/src/f.bin" 3000000
+source="file://$T/src/"
+
+mount_penstock "$source" --user me:geheim1 --header "X-Token: geheim2" -o "ro,header=X-Other: geheim3"
+pid=$(stats .pid)
+equal "the daemon is the process that stats names" penstock "$(cat "/proc/$pid/comm")"
+check_not "no secret shows in its command line" grep -q geheim "/proc/$pid/cmdline"
+check_not "nor in its log" grep -q geheim "$T/penstock.log"
+equal "it has let go of the terminal" "/dev/null /dev/null /dev/null" \
+	"$(readlink "/proc/$pid/fd/0" "/proc/$pid/fd/1" "/proc/$pid/fd/2" | xargs)"
+equal "and of the folder it was started in" / "$(readlink "/proc/$pid/cwd")"
+
+mv "$T/penstock.log" "$T/penstock.log.1"
+kill -HUP "$pid"
+check "SIGHUP opens the log anew" wait_until 5 test -e "$T/penstock.log"
+
+mkdir "$T/mnt2"
+rc=0
+penstock mount "$source" "$T/mnt2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
+equal "a second mount of the same cache fails" 1 "$rc"
+check "and names the mount that serves it" grep -qF "$MNT" "$T/out"
+rc=0
+penstock mount "$source" "$MNT" --cache-dir "$T/other" >"$T/out" 2>&1 || rc=$?
+equal "so does one on the same folder" "1 1" "$rc $(grep -c "already a penstock mount" "$T/out")"
+check_not "which leaves no cache behind" test -e "$T/other"
+
+(cd "$MNT" && exec sleep 60) &
+holder=$!
+wait_until 5 bash -c "[[ \$(readlink /proc/$holder/cwd) == '$MNT' ]]" || die "somebody is in the mount"
+rc=0
+(cd "$MNT" && penstock umount "$MNT") >"$T/out" 2>&1 || rc=$?
+equal "umount names who has it as working folder" "1 1" "$rc $(grep -cw "$holder (sleep, working folder)" "$T/out")"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+
+exec 9<"$MNT/f.bin"
+kill -TERM "$pid"
+check "SIGTERM ends it, open files or not" wait_until 5 bash -c "! kill -0 $pid 2>/dev/null"
+check_not "and the mount" is_mounted
+exec 9<&-
+
+mount_penstock "$source"
+kill -KILL "$(stats .pid)"
+rc=0
+penstock status "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "status of a dead daemon's mount fails" "1 1" "$rc $(grep -c gone "$T/out")"
+check "the next mount clears it away" mount_penstock "$source"
+check "and serves" cmp "$MNT/f.bin" "$T/src/f.bin"
+equal "one mount, not two" 1 "$(awk -v where="$MNT" '$5 == where {n++} END {print n + 0}' /proc/self/mountinfo)"
+kill -KILL "$(stats .pid)"
+check "umount clears it away, too" umount_penstock
+check_not "nothing is mounted" is_mounted
+
+mount_penstock "$source"
+pid=$(stats .pid)
+kill -STOP "$pid"
+rc=0
+took=$(milliseconds timeout -k 1 20 penstock status "$MNT")
+penstock status "$MNT" --json >"$T/out" 2>/dev/null || rc=$?
+equal "status of a stopped daemon fails" 1 "$rc"
+at_most "within 5 s (ms)" 5000 "$took"
+equal "with JSON that says so" "$MNT" "$(jq -r 'select(.error != null).mountpoint' "$T/out")"
+at_most "umount --force of it takes at most 5 s (ms)" 5000 "$(milliseconds timeout -k 1 20 penstock umount --force "$MNT")"
+check_not "and the mount is gone" is_mounted
+kill -CONT "$pid"
+check "the daemon ends when it goes on" wait_until 10 bash -c "! kill -0 $pid 2>/dev/null"
+
+no_daemon() {
+	! daemon_pid >/dev/null
+}
+mkdir "$T/bin"
+ln -s "$top_builddir/penstock" "$T/bin/mount.penstock"
+check "mount.penstock, as mount(8) calls it" "$T/bin/mount.penstock" "$source" "$MNT" -n -o \
+	"rw,noatime,cache-dir=$CACHE,uid=7"
+equal "takes the options" 7 "$(stat -c %u "$MNT/f.bin")"
+check "umount waits for its daemon" umount_penstock
+check "which is gone then" no_daemon
+check "once more" "$T/bin/mount.penstock" "$source" "$MNT" -o "cache-dir=$CACHE"
+umount "$MNT"
+check "umount(8) ends the daemon" wait_until 10 no_daemon
+check "mount.penstock -f only pretends" "$T/bin/mount.penstock" "$source" "$MNT" -f -o rw
+check_not "and mounts nothing" is_mounted
