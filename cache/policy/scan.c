@@ -14,10 +14,8 @@
  * is in use, while one too long only keeps it a little longer. */
 #include <stdlib.h>
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-
 #include "base/cleanup.h"
+#include "base/hashtable.h"
 #include "base/list.h"
 #include "policy/oldest.h"
 #include "policy/policy_private.h"

@@ -1,8 +1,27 @@
-/* What the store's own tests may do to an index besides index.h. */
+/* What the files of the index share, and what the store's own tests may do to it besides index.h. */
 #ifndef PS_STORE_INDEX_PRIVATE_H
 #define PS_STORE_INDEX_PRIVATE_H
 
+#include <pthread.h>
+
 #include "store/index.h"
+#include "store/index_rocksdb.h"
+#include "store/index_rows.h"
+
+struct ps_numbers {
+	const char *meta; /* its row: the first number not reserved */
+	uint64_t next, end;
+};
+
+struct ps_index {
+	struct ps_kv *kv;
+	bool was_clean, same_boot;
+	struct ps_stop_row stop; /* as it stands in the index since open */
+
+	/* Over next and end, also while more are reserved: whoever waits wants exactly that. */
+	pthread_mutex_t numbers_lock;
+	struct ps_numbers nodes, datasets;
+};
 
 /* ps_index_open() as if the kernel's boot id were boot_id ("": unknown). */
 int ps_index_open_at_boot(

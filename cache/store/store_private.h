@@ -21,9 +21,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-
+#include "base/hashtable.h"
 #include "base/list.h"
 #include "policy/policy.h"
 #include "store/index.h"
