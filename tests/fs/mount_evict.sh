@@ -9,7 +9,7 @@ for i in 1 2 3; do
 done
 sha_manifest "$T/www" >"$T/manifest"
 start_nginx
-state() { getfattr --only-values -n user.penstock.state "$MNT/$1"; }
+state() { getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1"; }
 used() { du -s --block-size=1 "$CACHE/data" | cut -f 1; }
 
 mount_penstock "$ORIGIN/"
@@ -19,7 +19,7 @@ full=$(used)
 exec 7<"$MNT/1.bin"
 dd bs=100 count=1 <&7 >/dev/null 2>&1
 check "evict with a glob" timeout 20 penstock evict "$MNT" '[12].bin'
-check "gone" wait_until 5 bash -c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/2.bin')\" = remote ]"
+check "gone" wait_until 5 bash -c "[ \"\$(getfattr --absolute-names --only-values -n user.penstock.state '$MNT/2.bin')\" = remote ]"
 equal "what does not match stays" cached "$(state 3.bin)"
 equal "an open reader reads on" "$(tail -c +101 "$T/www/1.bin" | sha256sum)" "$(sha256sum <&7)"
 exec 7<&-

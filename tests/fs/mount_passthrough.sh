@@ -11,7 +11,7 @@ sha_manifest "$T/www" >"$T/manifest"
 start_nginx
 
 status() { penstock status "$MNT" --json | jq -r "$1"; }
-state() { getfattr --only-values -n user.penstock.state "$MNT/$1"; }
+state() { getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1"; }
 is_cached() { [[ $(state "$1") == cached ]]; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
 

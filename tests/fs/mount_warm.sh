@@ -7,7 +7,7 @@ make_shards "$T/www/train" 4 3000000
 make_shards "$T/www/val" 2 3000000
 sha_manifest "$T/www" >"$T/manifest"
 start_nginx
-state() { getfattr --only-values -n user.penstock.state "$MNT/$1"; }
+state() { getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1"; }
 
 mount_penstock "$ORIGIN/"
 origin_forget

@@ -7,14 +7,14 @@ mkdir -p "$T/www"
 random_file "$T/www/f.bin" 5000000
 start_nginx
 mount_penstock "http://user:pass%3Aword@127.0.0.1:${ORIGIN##*:}/basic/"
-attr() { getfattr --only-values -n "user.penstock.$1" "$MNT/f.bin"; }
+attr() { getfattr --absolute-names --only-values -n "user.penstock.$1" "$MNT/f.bin"; }
 etag=$(curl -sI -u user:pass:word "$ORIGIN/basic/f.bin" | tr -d '\r' | awk 'tolower($1) == "etag:" {print $2}')
 equal "url" "$ORIGIN/basic/f.bin" "$(attr url)"
 equal "etag" "$etag" "$(attr etag)"
 equal "cached, before a read" 0 "$(attr cached)"
 equal "state, before a read" remote "$(attr state)"
 cat "$MNT/f.bin" >/dev/null
-check "cached, after a read, soon" wait_until 5 bash -c "[ \"\$(getfattr --only-values -n user.penstock.cached '$MNT/f.bin')\" = 5000000 ]"
+check "cached, after a read, soon" wait_until 5 bash -c "[ \"\$(getfattr --absolute-names --only-values -n user.penstock.cached '$MNT/f.bin')\" = 5000000 ]"
 equal "state, after a read" cached "$(attr state)"
 equal "they are listed" "cached etag state url" "$(getfattr -m '^user\.penstock\.' "$MNT/f.bin" 2>/dev/null |
 	sed -n 's/^user\.penstock\.//p' | grep -E '^(url|etag|cached|state)$' | sort | xargs)"
