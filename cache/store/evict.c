@@ -31,6 +31,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 		leaving->object->refs++;
 		leaving->object->state = PS_OBJECT_EVICTING;
 		leaving->object->admitted = false;
+		store->unwritten -= atomic_exchange(&leaving->object->unwritten, 0);
 		leaving->object->entry = NULL;
 	}
 	store->leaving_nbytes += leaving->nbytes;

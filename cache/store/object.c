@@ -135,6 +135,13 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 	object->npresent += (unsigned)__builtin_popcountll(extent->present);
 	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified);
 	object->extents[number] = extent;
+	if (loading->unverified) {
+		/* The next batch writes down the file's time and inode as they are now: with them, that the
+		 * blocks are not sure. */
+		extent->dirty = true;
+		object->dirty_first = 0;
+		object->dirty_end = object->nextents;
+	}
 	return 0;
 }
 
@@ -444,14 +451,16 @@ int ps_object_admit(struct ps_object *object)
 		e = ps_datafile_create(store->data_fd, &object->id, object->remote.size, &fd);
 	if (took && e < 0) {
 		store->write_errors++;
-		ps_log_error("store: %s: no data file: %s; it is streamed without caching", object->url,
-		        strerror(-e));
+		if (!object->failed) /* only the thread that admits gets here */
+			ps_log_error("store: %s: no data file: %s; it is streamed without caching",
+			        object->url, strerror(-e));
 	}
 
 	PS_LOCK_SCOPE(&store->lock);
 	if (fd >= 0)
 		object->fd = fd;
 	if (took && e < 0) {
+		object->failed = true;
 		store->unwritten -= atomic_exchange(&object->unwritten, 0);
 		store->used_nbytes -= ps_table_item(store, object->entry)->nbytes;
 		ps_table_remove(store, object->entry);
@@ -477,7 +486,6 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 		pthread_cond_wait(&store->changed, &store->lock);
 	if (object->state == PS_OBJECT_READY && object->entry) {
 		nbytes = ps_table_item(store, object->entry)->nbytes;
-		store->unwritten -= atomic_exchange(&object->unwritten, 0);
 		leaving = ps_leaving_begin(store, object->entry);
 		if (!leaving)
 			e = -ENOMEM;

@@ -202,10 +202,11 @@ json_t *ps_store_stats(struct ps_store *store)
 {
 	PS_LOCK_SCOPE(&store->lock);
 
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I}", "dir", store->dir,
-	        "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes", (json_int_t)store->used_nbytes,
-	        "min_free_bytes", (json_int_t)store->min_free_nbytes, "objects", (json_int_t)store->nitems,
-	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,
-	        "evicted_bytes", (json_int_t)store->evicted_nbytes, "write_errors",
-	        (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors);
+	/* A path need not be UTF-8. */
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I}", "dir",
+	        json_string_nocheck(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
+	        (json_int_t)store->used_nbytes, "min_free_bytes", (json_int_t)store->min_free_nbytes,
+	        "objects", (json_int_t)store->nitems, "policy", store->policy_ops->name, "evicted_objects",
+	        (json_int_t)store->evicted_objects, "evicted_bytes", (json_int_t)store->evicted_nbytes,
+	        "write_errors", (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors);
 }
