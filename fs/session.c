@@ -186,6 +186,9 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 	fuse_opt_free_args(&args);
 	if (!fs->session || fuse_session_mount(fs->session, fd_path) != 0)
 		return ps_error_set(err, ENOMEM, "libfuse: no session (see the log)");
+	if (ps_passthrough_install(&fs->passthrough, fs->session, ps_store_dir(ps_cache_store(fs->cache)),
+	            !fs->options->no_passthrough) < 0)
+		ps_log_info("mount: %s", ps_passthrough_reason(&fs->passthrough));
 	return 0;
 }
 

@@ -22,6 +22,14 @@ int64_t ps_clock_real_s(void)
 	return ts.tv_sec;
 }
 
+int64_t ps_clock_real_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
 void ps_clock_boot_id(char ret_id[static 37])
 {
 	ps_autofd int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

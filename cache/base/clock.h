@@ -10,8 +10,9 @@
 /* Nanoseconds of CLOCK_MONOTONIC: for deadlines and durations, never stored. */
 uint64_t ps_clock_mono_ns(void);
 
-/* Seconds since the epoch: for what is stored and shown. */
+/* Since the epoch: for what is stored and shown. */
 int64_t ps_clock_real_s(void);
+int64_t ps_clock_real_ms(void);
 
 /* The kernel's boot id (36 characters and NUL), or "" where /proc does not tell: two equal non-empty ids
  * mean that the page cache has not been lost in between. */

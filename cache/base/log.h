@@ -15,8 +15,8 @@ enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
  * are started. ident is the name shown to syslog. */
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
 
-/* Opens the log file anew, after somebody has moved it away; nothing if the log is no file. Any thread. -errno: the old
- * one stays in use. */
+/* Opens the log file anew, after somebody has moved it away; nothing if the log is no file. Any thread.
+ * -errno: the old one stays in use. */
 int ps_log_reopen(void);
 
 /* "error", "warning", "info", "debug"; -EINVAL for another word. */

@@ -114,7 +114,8 @@ static int load_row(struct ps_dataset *ds, const struct ps_id *id, const char *c
 
 	if (rc != -ENOENT)
 		return rc;
-	struct ps_node_row root = {.kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = (char *)(uintptr_t) ""};
+	struct ps_node_row root = {
+	        .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = (char *)(uintptr_t) ""};
 	ds->row = (struct ps_dataset_row){.id = *id, .source = strdup(canonical)};
 	if (!ds->row.source)
 		return -ENOMEM;
@@ -242,7 +243,7 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
-	ds->attached_s = ps_clock_real_s();
+	ds->attached_ms = ps_clock_real_ms();
 	ps_list_init(&ds->probes);
 	pthread_mutex_init(&ds->lock, NULL);
 	pthread_mutex_init(&ds->names_lock, NULL);
@@ -263,7 +264,7 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 		ps_dataset_detach(ds);
 		return rc;
 	}
-	bool stored = ds->row.listed_s != 0;
+	bool stored = ds->row.listed_ms != 0;
 	rc = -pthread_create(&ds->thread, NULL, dataset_main, ds);
 	if (rc < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
@@ -312,7 +313,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
 	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I}", "source", ds->row.source, "files",
-	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)ds->row.listed_s, "listing",
+	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)(ds->row.listed_ms / 1000), "listing",
 	        (int)!ds->listing_done, "listing_error",
 	        ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "opens",
 	        (json_int_t)atomic_load(&ds->nopens));

@@ -31,9 +31,9 @@ struct ps_dataset {
 	struct ps_cache *cache;
 	struct ps_index *index;
 	struct ps_origin *origin;
-	struct ps_dataset_row row; /* constant but for listed_s, nfiles and generation (lock) */
+	struct ps_dataset_row row; /* constant but for listed_ms, nfiles and generation (lock) */
 	uint64_t revalidate_ms;
-	int64_t attached_s;
+	int64_t attached_ms;
 
 	pthread_t thread;
 	bool thread_started;

@@ -23,7 +23,7 @@ void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr)
 
 bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, uint64_t max_age_ms)
 {
-	int64_t when = row->checked_s, listed_s;
+	int64_t when = row->checked_ms, listed_ms;
 
 	if (row->remote.size == PS_SIZE_UNKNOWN)
 		return false;
@@ -31,16 +31,14 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 		return true;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		listed_s = ds->row.listed_s;
+		listed_ms = ds->row.listed_ms;
 	}
 	if (when == 0) /* the version came from the listing, and each listing confirms it */
-		when = listed_s;
-	/* A check in the second of the attach may have been made before it, by the mount before this one. */
-	if (row->checked_s ? when <= ds->attached_s : when < ds->attached_s)
+		when = listed_ms;
+	/* An earlier mount's word is not enough: this one was made to see what the origin has now. */
+	if (when < ds->attached_ms)
 		return false;
-	/* Times are stored in whole seconds: the true age may be almost one more. Less than that, as
-	 * "revalidate at each open", is therefore never confirmed. */
-	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_s() - when + 1) * 1000 <= max_age_ms;
+	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) <= max_age_ms;
 }
 
 static void attr_or_probe(

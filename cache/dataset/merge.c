@@ -197,8 +197,8 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
 	if (have_old && row_still_right(&old, listed)) {
 		unsized = old.remote.size == PS_SIZE_UNKNOWN;
-		if (listed->remote.size != PS_SIZE_UNKNOWN && old.checked_s != 0) {
-			old.checked_s = 0; /* confirmed by the listing from now on */
+		if (listed->remote.size != PS_SIZE_UNKNOWN && old.checked_ms != 0) {
+			old.checked_ms = 0; /* confirmed by the listing from now on */
 			ps_index_batch_put_node(m->batch, &old);
 			m->nbatched++;
 		}
@@ -314,7 +314,7 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 		return rc;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		ds->row.listed_s = ps_clock_real_s();
+		ds->row.listed_ms = ps_clock_real_ms();
 		ds->row.nfiles = m->nfiles;
 		ds->row.generation++;
 		ps_index_batch_put_dataset(m->batch, &ds->row);

@@ -119,7 +119,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		/* A known version keeps its words: they are part of the object's identity. */
 		if (!row_sized(row))
 			row->remote = *seen;
-		row->checked_s = ps_clock_real_s();
+		row->checked_ms = ps_clock_real_ms();
 		ps_index_batch_put_node(batch, row);
 	} else {
 		row->superseded = true;
@@ -127,7 +127,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_log_info("changed: %s: the origin has a new version", row->url);
 		row->superseded = false;
 		row->remote = *seen;
-		row->checked_s = ps_clock_real_s();
+		row->checked_ms = ps_clock_real_ms();
 		rc = ps_index_new_node(ds->index, &row->node);
 		if (rc < 0) {
 			ps_index_batch_free(batch);

@@ -66,7 +66,7 @@ void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b
 	put_le(b, ROW_FORMAT, 1);
 	put_le(b, row->number, 4);
 	put_le(b, row->root, 8);
-	put_le(b, (uint64_t)row->listed_s, 8);
+	put_le(b, (uint64_t)row->listed_ms, 8);
 	put_le(b, row->nfiles, 8);
 	put_le(b, row->generation, 8);
 	put_string(b, row->source);
@@ -81,7 +81,7 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 	put_le(b, row->ino, 8);
 	put_le(b, row->parent, 8);
 	put_le(b, row->generation, 8);
-	put_le(b, (uint64_t)row->checked_s, 8);
+	put_le(b, (uint64_t)row->checked_ms, 8);
 	put_remote(b, &row->remote);
 	put_string(b, row->name);
 	if (row->url)
@@ -220,7 +220,7 @@ int ps_dataset_row_decode(const void *bytes, size_t n, const struct ps_id *id, s
 
 	row.number = (uint32_t)get_le(&r, 4);
 	row.root = get_le(&r, 8);
-	row.listed_s = (int64_t)get_le(&r, 8);
+	row.listed_ms = (int64_t)get_le(&r, 8);
 	row.nfiles = get_le(&r, 8);
 	row.generation = get_le(&r, 8);
 	row.source = get_string(&r);
@@ -249,7 +249,7 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 	row.ino = get_le(&r, 8);
 	row.parent = get_le(&r, 8);
 	row.generation = get_le(&r, 8);
-	row.checked_s = (int64_t)get_le(&r, 8);
+	row.checked_ms = (int64_t)get_le(&r, 8);
 	get_remote(&r, &row.remote);
 	row.name = get_string(&r);
 	row.url = flags & FLAG_URL ? get_string(&r) : NULL;

@@ -35,7 +35,7 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 	        .number = 7,
 	        .source = some_source,
 	        .root = 1024,
-	        .listed_s = 55,
+	        .listed_ms = 55,
 	        .nfiles = 3,
 	        .generation = UINT64_MAX};
 	struct ps_node_row n = {.node = 1025,
@@ -45,7 +45,7 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 	        .kind = PS_NODE_FILE,
 	        .superseded = true,
 	        .generation = 9,
-	        .checked_s = -5,
+	        .checked_ms = -5,
 	        .remote = some_remote,
 	        .name = some_name,
 	        .url = some_url};
@@ -87,7 +87,7 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 		assert_int_equal(ps_index_get_node(index, 1025, &n2), 0);
 		assert_string_equal(n2.name, n.name);
 		assert_string_equal(n2.url, n.url);
-		assert_int_equal(n2.checked_s, -5);
+		assert_int_equal(n2.checked_ms, -5);
 		assert_true(n2.superseded);
 		assert_string_equal(n2.remote.etag, some_remote.etag);
 		assert_int_equal(n2.remote.size, some_remote.size);

@@ -13,8 +13,7 @@ origin_forget
 took=$(milliseconds ls -l "$MNT/many")
 equal "all are there" 2000 "$(grep -c '\.txt' "$T/milliseconds.out")"
 at_most "the first ls -l (ms)" 10000 "$took"
-# Twice, because what was asked in the second of the mount is not trusted: it may have been asked before it.
-at_most "asks the origin at most twice a file" 4010 "$(grep -c HEAD "$T/nginx/access.log" || true)"
+at_most "asks the origin once a file" 2010 "$(grep -c HEAD "$T/nginx/access.log" || true)"
 equal "sizes are right" 10000 "$(find "$MNT/many" -type f -printf '%s\n' | awk '{s += $1} END {printf "%.0f\n", s}')"
 at_most "the second ls -l (ms)" 2000 "$(milliseconds ls -l "$MNT/many")"
 check "and a content" grep -qx 1234 "$MNT/many/1234.txt"
