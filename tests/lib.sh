@@ -104,6 +104,10 @@ ps_show_logs() {
 
 T=$PS_TEST_DIR
 export TMPDIR=$T
+# A daemon has nobody to tell what a sanitizer found in it: it goes to files, which fail the test.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$T/sanitizer
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}print_stacktrace=1:log_path=$T/sanitizer
+export TSAN_OPTIONS=${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$T/sanitizer
 ps_count=0
 ps_failed=0
 ps_ended=no
@@ -215,6 +219,10 @@ ps_on_exit() {
 	trap - EXIT ERR
 	set +e
 	[[ $ps_ended == no ]] || exit "$rc"
+	local report
+	for report in "$T"/sanitizer.*; do
+		[[ ! -s $report ]] || fail "the sanitizers find nothing" "$(head -n 60 "$report")"
+	done
 	if ((rc != 0 && ps_failed == 0)); then
 		fail "${0##*/} runs to its end" "${ps_error-exit status $rc}"
 	elif ((ps_count == 0)); then
