@@ -90,10 +90,12 @@ static int serve(struct mount *m, struct ps_error *err)
 	}
 	ps_mount_options_dataset(&m->options, &dataset_options);
 	rc = ps_dataset_attach(cache, m->source, &dataset_options, &dataset, err);
-	if (rc == 0)
-		rc = ps_session_signals(err);
-	else
+	if (rc < 0)
 		dataset = NULL;
+	else if (!ps_daemon_commit(&m->daemon))
+		rc = ps_error_set(err, ECANCELED, "interrupted");
+	else
+		rc = ps_session_signals(err);
 	if (rc < 0) {
 		ps_dataset_detach(dataset);
 		ps_cache_close(cache);

@@ -61,12 +61,12 @@ static int run(struct warm *w, char **argv, int nargs)
 	w->mount.foreground = true; /* logs to stderr */
 	if (ps_mount_options_finish(&w->mount, &err) < 0)
 		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
-	ps_autofree char *canonical = ps_source_canonical(argv[1], &err);
-	if (!canonical && argv[1][0] != '@')
-		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
-	ps_autofree char *source = strdup(argv[1]);
+	ps_autofree char *source = ps_source_absolute(argv[1]);
 	if (!source)
 		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
+	ps_autofree char *canonical = ps_source_canonical(source, &err);
+	if (!canonical)
+		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
 	ps_source_wipe(argv[1]);
 	return ps_warm_source(source, globs, nglobs, &w->mount, &w->options);
 }

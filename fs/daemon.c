@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -51,7 +53,7 @@ int ps_daemon_start(struct ps_daemon *daemon, const char *command, bool backgrou
 	fflush(NULL);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return ps_error_set(err, errno, "pipe: %s", strerror(errno));
-	pid_t child = fork();
+	pid_t parent = getpid(), child = fork();
 	if (child < 0) {
 		int rc = ps_error_set(err, errno, "fork: %s", strerror(errno));
 
@@ -65,7 +67,21 @@ int ps_daemon_start(struct ps_daemon *daemon, const char *command, bool backgrou
 	}
 	close(ends[0]);
 	daemon->pipe = ends[1];
+	/* Who ends the command while it waits does not want a mount that appears later. */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(PS_EXIT_FAILED);
 	return 0;
+}
+
+bool ps_daemon_commit(struct ps_daemon *daemon)
+{
+	struct pollfd p = {.fd = daemon->pipe};
+
+	if (daemon->pipe < 0)
+		return true;
+	prctl(PR_SET_PDEATHSIG, 0);
+	return poll(&p, 1, 0) == 0; /* the pipe has a reader as long as the parent lives */
 }
 
 /* "READY=1" to the service manager that started us with Type=notify, if one did. */

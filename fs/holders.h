@@ -1,7 +1,8 @@
 /* Who keeps a mount busy: processes with a file of it open, mapped, or as their folder, root or program.
  *
  * Never asks the mount's daemon: links in /proc are examined without their file system (AT_STATX_DONT_SYNC).
- * Processes that the caller may not look into are missed; the caller itself is left out. Threads: one. Blocks on /proc only. */
+ * Processes that the caller may not look into are missed; the caller itself is left out. Threads: one. Blocks
+ * on /proc only. */
 #ifndef PS_HOLDERS_H
 #define PS_HOLDERS_H
 

@@ -21,8 +21,10 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->want |=
 	        conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_SPLICE_WRITE |
 	                                FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPLICIT_INVAL_DATA);
-	/* A node's data never changes, so its pages are never stale. */
-	conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_SPLICE_READ);
+	/* A node's data never changes, so its pages are never stale. With asynchronous direct I/O the kernel
+	 * would not interrupt an O_DIRECT read: a killed reader stayed until the timeout. */
+	conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_SPLICE_READ |
+	                          FUSE_CAP_ASYNC_DIO);
 }
 
 void ps_op_entry(const struct ps_fs *fs, const struct ps_attr *attr, struct fuse_entry_param *ret)

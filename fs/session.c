@@ -70,7 +70,8 @@ int ps_session_signals(struct ps_error *err)
 	return 0;
 }
 
-static void fuse_logs(enum fuse_log_level level, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void fuse_logs(
+        enum fuse_log_level level, const char *fmt, va_list ap)
 {
 	char text[512];
 

@@ -195,16 +195,15 @@ int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,
 	struct ps_error err = {0};
 	struct ps_cache *cache;
 	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof *used);
-	ps_autofree char *absolute = ps_source_absolute(source);
 
-	if (!used || !absolute)
+	if (!used)
 		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
 	s.used = used;
 	if (open_cache(mount, &cache, &err) < 0)
 		return ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
 	ps_mount_options_dataset(mount, &dataset_options);
 	int code;
-	if (ps_dataset_attach(cache, absolute, &dataset_options, &s.dataset, &err) < 0) {
+	if (ps_dataset_attach(cache, source, &dataset_options, &s.dataset, &err) < 0) {
 		code = ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
 	} else {
 		const struct ps_warm_target target = {.ctx = &s,
