@@ -247,8 +247,16 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 static void read_virtual(fuse_req_t req, const struct ps_open *open, size_t size, off_t off)
 {
 	size_t from = (size_t)PS_MIN((uint64_t)off, (uint64_t)open->text_len);
+	size_t n = PS_MIN(size, open->text_len - from);
+	/* A copy: as soon as the kernel has the answer, RELEASE may free the text under this thread. */
+	ps_autofree char *copy = malloc(n + 1);
 
-	fuse_reply_buf(req, open->text + from, PS_MIN(size, open->text_len - from));
+	if (!copy) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	memcpy(copy, open->text + from, n);
+	fuse_reply_buf(req, copy, n);
 }
 
 void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

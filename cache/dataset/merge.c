@@ -305,7 +305,8 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 	struct merge_dir *dir, *next;
 	int rc = merge_commit(m);
 
-	qsort(m->seen, m->nseen, sizeof *m->seen, cmp_u64);
+	if (m->nseen > 0)
+		qsort(m->seen, m->nseen, sizeof *m->seen, cmp_u64);
 	HASH_ITER (hh, m->dirs, dir, next) {
 		if (rc == 0)
 			rc = remove_vanished(m, dir->node);
