@@ -507,7 +507,8 @@ int main(void)
 	        TEST(a_lowered_limit_holds_from_the_start),
 	        TEST(the_floor_of_free_space_stops_admission),
 	        TEST(evicting_by_glob_takes_what_matches_and_is_not_held),
-	        TEST(the_quota_holds_with_eight_threads_writing_and_evicting),
+	        cmocka_unit_test_setup_teardown(the_quota_holds_with_eight_threads_writing_and_evicting,
+	                test_dir_setup, data_disk_teardown),
 	        /* These mount a small tmpfs: root's business, left out where it may not. */
 	        DISK_TEST(a_full_disk_is_streamed_past_and_used_again_when_it_has_room),
 	        DISK_TEST(an_index_that_takes_no_more_stops_caching_and_comes_back),
