@@ -151,9 +151,9 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 		return -ENOMEM;
 	size_t nbytes = ps_object_block_nbytes(object, block);
 	uint32_t crc = crc32c(data, nbytes);
-	int e = below_floor(object->store, nbytes)
-	                ? -ENOSPC
-	                : ps_datafile_write(object->fd, data, nbytes, block * PS_BLOCK_SIZE);
+	int e = below_floor(object->store, nbytes) ? -ENOSPC
+	                                           : ps_datafile_write_direct(object->direct_fd, object->fd,
+	                                                     data, nbytes, block * PS_BLOCK_SIZE);
 	if (e < 0)
 		return write_failed(object, block, e);
 	reservation_used(object, nbytes);
@@ -166,8 +166,11 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 	extent->unverified &= ~bit_of(block);
 	atomic_fetch_or_explicit(&extent->present, bit_of(block), memory_order_release);
 	object->npresent += !was_present;
+	bool whole = object->npresent == object->nblocks;
 	touch(object, extent, block);
 	pthread_mutex_unlock(&object->lock);
+	if (whole)
+		ps_datafile_read_ahead(object->fd, true);
 	queue(object);
 	return 0;
 }
@@ -191,6 +194,7 @@ static int drop_block(
 	}
 	pthread_mutex_unlock(&object->lock);
 	if (dropped) {
+		ps_datafile_read_ahead(object->fd, false);
 		object->store->crc_errors++;
 		ps_log_warning("verify: %s: block %llu: %s; it is fetched again", object->url,
 		        (unsigned long long)block,

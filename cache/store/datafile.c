@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#define DIRECT_ALIGNMENT 4096 /* of memory, length and offset: enough for the disks there are */
 #define NAME_LEN (2 + 1 + PS_ID_HEX_LEN + 1) /* ab/abcdef... */
 
 static void datafile_name(const struct ps_id *id, char ret_name[static NAME_LEN])
@@ -54,6 +55,19 @@ int ps_datafile_open(int data_fd, const struct ps_id *id, int *ret_fd, bool *ret
 	return 0;
 }
 
+int ps_datafile_open_direct(int data_fd, const struct ps_id *id)
+{
+	char name[NAME_LEN];
+
+	datafile_name(id, name);
+	return openat(data_fd, name, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+}
+
+void ps_datafile_read_ahead(int fd, bool whole)
+{
+	posix_fadvise(fd, 0, 0, whole ? POSIX_FADV_NORMAL : POSIX_FADV_RANDOM);
+}
+
 int ps_datafile_unlink(int data_fd, const struct ps_id *id)
 {
 	char name[NAME_LEN];
@@ -78,6 +92,15 @@ int ps_datafile_write(int fd, const void *bytes, size_t nbytes, uint64_t offset)
 		offset += (uint64_t)n;
 	}
 	return 0;
+}
+
+int ps_datafile_write_direct(int direct_fd, int fd, const void *bytes, size_t nbytes, uint64_t offset)
+{
+	bool aligned = ((uintptr_t)bytes | nbytes | offset) % DIRECT_ALIGNMENT == 0;
+	int rc = direct_fd >= 0 && aligned ? ps_datafile_write(direct_fd, bytes, nbytes, offset) : -EINVAL;
+
+	/* A device of larger sectors says EINVAL. */
+	return rc == -EINVAL ? ps_datafile_write(fd, bytes, nbytes, offset) : rc;
 }
 
 int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset)

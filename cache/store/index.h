@@ -34,8 +34,8 @@ struct ps_index_batch;
 struct ps_dataset_row {
 	struct ps_id id; /* of (canonical source, credential fingerprint) */
 	uint32_t number;
-	char *source;     /* canonical, without secrets */
-	uint64_t root;    /* node of its root directory */
+	char *source;      /* canonical, without secrets */
+	uint64_t root;     /* node of its root directory */
 	int64_t listed_ms; /* when the last whole listing was stored; 0: never */
 	uint64_t nfiles;
 	uint64_t generation; /* counts listings; a node not seen by the newest is gone */
@@ -51,7 +51,7 @@ struct ps_node_row {
 	enum ps_node_kind kind;
 	bool superseded;     /* another node stands for the name now, or the name is gone */
 	uint64_t generation; /* the last listing that had it */
-	int64_t checked_ms;   /* when the origin last confirmed the version; 0: never */
+	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
 	char *name;
 	char *url; /* NULL for a directory */

@@ -58,7 +58,7 @@ static struct ps_object *object_new(
 	object->remote = *remote;
 	object->nblocks = (remote->size + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 	object->nextents = ps_nextents_of_size(remote->size);
-	object->fd = -1;
+	object->fd = object->direct_fd = -1;
 	object->refs = object->users = 1;
 	object->created_s = object->opened_s = ps_clock_real_s();
 	ps_list_init(&object->dirty_link);
@@ -79,6 +79,8 @@ static void object_free(struct ps_object *object)
 {
 	if (object->fd >= 0)
 		close(object->fd);
+	if (object->direct_fd >= 0)
+		close(object->direct_fd);
 	for (uint32_t i = 0; i < object->nextents; i++)
 		free(object->extents[i]);
 	free(object->extents);
@@ -209,6 +211,7 @@ static int load_blocks(struct ps_object *object)
 		return e;
 	}
 	object->fd = fd;
+	ps_datafile_read_ahead(fd, object->npresent == object->nblocks);
 	object->no_disk = !writable;
 	return 0;
 }
@@ -433,7 +436,7 @@ static bool admit_known(struct ps_object *object, int *ret_e)
 int ps_object_admit(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
-	int fd = -1, e;
+	int fd = -1, direct_fd = -1, e;
 
 	if (object->admitted || object->nblocks == 0)
 		return 0;
@@ -456,9 +459,16 @@ int ps_object_admit(struct ps_object *object)
 			        object->url, strerror(-e));
 	}
 
+	if (fd >= 0)
+		ps_datafile_read_ahead(fd, false);
+	if (took && e == 0 && object->direct_fd < 0)
+		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
+
 	PS_LOCK_SCOPE(&store->lock);
 	if (fd >= 0)
 		object->fd = fd;
+	if (direct_fd >= 0)
+		object->direct_fd = direct_fd;
 	if (took && e < 0) {
 		object->failed = true;
 		store->unwritten -= atomic_exchange(&object->unwritten, 0);

@@ -89,7 +89,8 @@ struct ps_object {
 	_Atomic bool admitted;
 	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
-	_Atomic int fd; /* set once, after which it stays until the object is freed */
+	_Atomic int fd;        /* set once, after which it stays until the object is freed */
+	_Atomic int direct_fd; /* the same, for writing; -1 where the file system has no O_DIRECT */
 
 	pthread_mutex_t lock;                 /* the two below and what struct ps_extent says */
 	uint32_t dirty_first, dirty_end;      /* extents; empty if first >= end */
