@@ -107,7 +107,7 @@ export TMPDIR=$T
 # A daemon has nobody to tell what a sanitizer found in it: it goes to files, which fail the test.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$T/sanitizer
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}print_stacktrace=1:log_path=$T/sanitizer
-export TSAN_OPTIONS=${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$T/sanitizer
+export TSAN_OPTIONS=${TSAN_OPTIONS:+$TSAN_OPTIONS:}suppressions=$top_srcdir/tests/tsan.supp:log_path=$T/sanitizer
 ps_count=0
 ps_failed=0
 ps_ended=no
