@@ -380,11 +380,24 @@ static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **
 	ps_store_close(store);
 }
 
-static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **state)
+static int write_nodes_until_full(struct ps_store *store)
 {
 	enum { NNODES = 200000 };
 	static char name[] = "a name of a file that is listed",
 	            url[] = "https://host/path/to/a name of a file that is listed";
+	int e = 0;
+
+	for (unsigned i = 0; e == 0 && i < NNODES; i++) {
+		struct ps_node_row node = {.node = i, .kind = PS_NODE_FILE, .name = name, .url = url};
+		struct ps_index_batch *batch = ps_index_batch_new();
+		ps_index_batch_put_node(batch, &node);
+		e = ps_index_batch_commit(ps_store_index(store), batch);
+	}
+	return e;
+}
+
+static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **state)
+{
 	char path[4096];
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 1, 6 * MIB);
@@ -392,15 +405,16 @@ static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **stat
 
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(test_write(o, 0), 0);
-	eat(*state, UINT64_MAX);
-	for (unsigned i = 0; e == 0 && i < NNODES; i++) {
-		struct ps_node_row node = {.node = i, .kind = PS_NODE_FILE, .name = name, .url = url};
-		struct ps_index_batch *batch = ps_index_batch_new();
-		ps_index_batch_put_node(batch, &node);
-		e = ps_index_batch_commit(ps_store_index(store), batch);
+	/* The committing thread may find it out first, and opening the index anew makes a little room: full
+	 * once more. */
+	for (int i = 0; i < 10; i++) {
+		eat(*state, UINT64_MAX);
+		assert_int_equal(write_nodes_until_full(store), -ENOSPC);
+		e = ps_store_commit(store);
+		if (e < 0)
+			break;
 	}
-	assert_int_equal(e, -ENOSPC);
-	assert_true(ps_store_commit(store) < 0);
+	assert_true(e < 0);
 	struct ps_object *p = test_object(store, 2, MIB);
 	assert_int_equal(ps_object_admit(p), -ENOSPC);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
