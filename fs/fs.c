@@ -47,7 +47,7 @@ struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like)
 		return NULL;
 	}
 	*open = copy;
-	pthread_mutex_init(&open->dir_lock, NULL);
+	pthread_mutex_init(&open->reader, NULL);
 	ps_list_init(&open->link);
 	pthread_mutex_lock(&fs->lock);
 	closing = fs->closing;
@@ -66,8 +66,11 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
 	pthread_mutex_lock(&fs->lock);
 	ps_list_remove(&open->link);
 	pthread_mutex_unlock(&fs->lock);
+	/* The kernel may let a file go while the thread that answered its last read returns from doing so. */
+	pthread_mutex_lock(&open->reader);
+	pthread_mutex_unlock(&open->reader);
 	close_open(fs, open);
-	pthread_mutex_destroy(&open->dir_lock);
+	pthread_mutex_destroy(&open->reader);
 	free(open);
 }
 

@@ -37,7 +37,7 @@ struct ps_open {
 	struct ps_handle *handle; /* PS_OPEN_FILE */
 	bool in_mode;             /* counted in fs.openmodes */
 	struct ps_dir *dir;       /* PS_OPEN_DIR; NULL for a virtual folder */
-	pthread_mutex_t dir_lock; /* one reader at a time: a snapshot is walked, not indexed */
+	pthread_mutex_t reader;   /* of a folder or a virtual file, one at a time; freeing waits for it */
 	char *text;               /* PS_OPEN_VIRTUAL */
 	size_t text_len;
 };

@@ -81,7 +81,7 @@ static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_in
 		fuse_reply_err(req, buf ? EINVAL : ENOMEM);
 		return;
 	}
-	pthread_mutex_lock(&open->dir_lock);
+	pthread_mutex_lock(&open->reader);
 	for (uint64_t pos = (uint64_t)off; entry_at(fs, open, pos, plus, &name, &attr); pos++) {
 		size_t n = add_entry(req, buf + used, room - used, plus, name, &attr, (off_t)pos + 1);
 
@@ -89,7 +89,7 @@ static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_in
 			break;
 		used += n;
 	}
-	pthread_mutex_unlock(&open->dir_lock);
+	pthread_mutex_unlock(&open->reader);
 	fuse_reply_buf(req, buf, used);
 }
 

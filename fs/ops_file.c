@@ -244,8 +244,9 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 	ps_pending_put(&op->pending);
 }
 
-static void read_virtual(fuse_req_t req, const struct ps_open *open, size_t size, off_t off)
+static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_t off)
 {
+	PS_LOCK_SCOPE(&open->reader);
 	size_t from = (size_t)PS_MIN((uint64_t)off, (uint64_t)open->text_len);
 	size_t n = PS_MIN(size, open->text_len - from);
 	/* A copy: as soon as the kernel has the answer, RELEASE may free the text under this thread. */
