@@ -66,8 +66,7 @@ static int pipeline_make(struct penstock_loader *l, struct ps_load_error *err)
 	        .epoch = o->epoch,
 	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
 	        .end = (enum penstock_end)o->end,
-	        .max_sample_nbytes = o->memory_budget / 2,
-	        .max_ragged_nbytes = o->memory_budget};
+	        .max_sample_nbytes = o->memory_budget / 2};
 	struct ps_memory m;
 	size_t batch_nbytes;
 	int r;
@@ -86,6 +85,7 @@ static int pipeline_make(struct penstock_loader *l, struct ps_load_error *err)
 	p.depth = m.depth;
 	p.buf_nbytes = m.buf_nbytes;
 	p.window_nbytes = m.window_nbytes;
+	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
 	return ps_pipeline_new(&p, &l->pipeline, err);
 }
 
@@ -151,10 +151,7 @@ void penstock_loader_close(struct penstock_loader *l)
 
 static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
-	const struct ps_sample *s = b->rows[row].sample;
-
-	return ps_load_error_set(err, EBADMSG, "%.150s: sample \"%.80s\" at offset %ju: %s", s->file->path,
-	        s->key, (uintmax_t)s->offset, ps_batch_reason(b, row));
+	return ps_sample_error_set(err, b->rows[row].sample, ps_batch_reason(b, row));
 }
 
 /* What on_error and max_bad make of a batch. */
@@ -162,8 +159,11 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 {
 	const struct penstock_options *o = &l->options.o;
 
-	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && b->failed != -ENOMEM)
-		return bad_sample(b, b->bad_rows[0], err);
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && b->failed != -ENOMEM) {
+		bad_sample(b, b->bad_rows[0], err);
+		return ps_load_error_set(err, EBADMSG,
+		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
+	}
 	for (uint32_t i = 0; i < b->nrows; i++) {
 		l->bad_run = b->rows[i].bad ? l->bad_run + 1 : 0;
 		if (l->bad_run <= o->max_bad)

@@ -12,7 +12,6 @@
 
 static const struct penstock_options defaults = {
         .size = sizeof(struct penstock_options),
-        .field_size = sizeof(struct penstock_field),
         .batch = 64,
         .memory_budget = 512UL << 20,
         .order = PENSTOCK_ORDER_WINDOW,
@@ -29,11 +28,11 @@ void penstock_options_init(struct penstock_options *options, size_t size)
 	options->size = size;
 }
 
-void penstock_field_init(struct penstock_field *field, const char *name, uint32_t kind)
+void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(224);
-
-	*field = (struct penstock_field){.name = name,
+	struct penstock_field f = {.size = size,
+	        .name = name,
 	        .kind = kind,
 	        .image_width = spec.out_width,
 	        .image_height = spec.out_height,
@@ -47,9 +46,14 @@ void penstock_field_init(struct penstock_field *field, const char *name, uint32_
 	        .ratio_max = spec.ratio_max,
 	        .hflip = spec.hflip_probability,
 	        .missing_value = -1};
-	memcpy(field->mean, spec.mean, sizeof(field->mean));
-	memcpy(field->std, spec.std, sizeof(field->std));
+
+	memcpy(f.mean, spec.mean, sizeof(f.mean));
+	memcpy(f.std, spec.std, sizeof(f.std));
+	memset(field, 0, size);
+	memcpy(field, &f, PS_MIN(size, sizeof(f)));
 }
+
+#define FIELD_LEAST offsetof(struct penstock_field, image_width)
 
 /* Copies the caller's fields into whole structs, or makes the default ones. */
 static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
@@ -62,18 +66,23 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 	if (!p->fields)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	if (!in->fields) {
-		penstock_field_init(&p->fields[0], "jpg;jpeg", PENSTOCK_IMAGE);
-		penstock_field_init(&p->fields[1], "cls", PENSTOCK_INT64);
+		penstock_field_init(&p->fields[0], sizeof(*p->fields), "jpg;jpeg", PENSTOCK_IMAGE);
+		penstock_field_init(&p->fields[1], sizeof(*p->fields), "cls", PENSTOCK_INT64);
 		p->fields[1].optional = 1;
 	}
 	for (uint32_t i = 0; i < n && in->fields; i++) {
-		penstock_field_init(&p->fields[i], NULL, PENSTOCK_IMAGE);
-		memcpy(&p->fields[i], (const char *)in->fields + i * in->field_size,
-		        PS_MIN(in->field_size, sizeof(p->fields[i])));
+		size_t size = in->fields->size; /* of each: the caller's array has its own stride */
+		const struct penstock_field *f = (const void *)((const char *)in->fields + i * size);
+
+		if (size < FIELD_LEAST || f->size != size)
+			return ps_load_error_set(
+			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
+		penstock_field_init(&p->fields[i], sizeof(*f), NULL, PENSTOCK_IMAGE);
+		memcpy(&p->fields[i], f, PS_MIN(size, sizeof(*f)));
+		p->fields[i].size = sizeof(*f);
 	}
 	p->o.fields = p->fields;
 	p->o.nfields = n;
-	p->o.field_size = sizeof(*p->fields);
 	return 0;
 }
 
@@ -120,7 +129,7 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	int r;
 
 	*p = (struct ps_options){.o = defaults};
-	if (in->size < offsetof(struct penstock_options, device) || in->field_size < sizeof(const char *))
+	if (in->size < offsetof(struct penstock_options, device))
 		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
 	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
 	p->o.size = sizeof(p->o);

@@ -97,6 +97,7 @@ enum penstock_interpolation {
 /* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
  * members below `kind` are for images where nothing else is said. */
 struct penstock_field {
+	size_t size; /* set by init: lets a newer library read an older struct */
 	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". */
 	const char *name;
 	uint32_t kind; /* enum penstock_kind */
@@ -147,8 +148,7 @@ enum penstock_on_error {
 
 /* Fill by penstock_options_init(), then change. */
 struct penstock_options {
-	size_t size;       /* set by init: lets a newer library read an older struct */
-	size_t field_size; /* the same for struct penstock_field */
+	size_t size; /* set by init: lets a newer library read an older struct */
 
 	/* What a batch holds. NULL: an image from "jpg;jpeg", and an int64 from "cls", optional. */
 	const struct penstock_field *fields;
@@ -163,7 +163,8 @@ struct penstock_options {
 	uint32_t threads; /* that decode; 1 to 1024; 0 (default): the CPUs that this process may use */
 	uint32_t readers; /* that read shards; 1 to 64; 0 (default): as threads, but 2 to 8 */
 
-	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. Samples that do not
+	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
+	 * one batch may have half of it / depth. Samples that do not
 	 * fit are read again from their file when their turn comes: 4096 of 110 kB are 430 MiB; beside 4
 	 * batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB) about two thirds of
 	 * them are held. The decoders' own memory, a few MiB a thread, comes on top. */
@@ -179,7 +180,7 @@ struct penstock_options {
 	uint32_t shuffle_window;
 	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. Must be a multiple of
 	 * world. The same lanes and seed give the same samples in each global batch for any world, until the
-	 * first lane ends. */
+	 * first lane ends (at once, where there are fewer shards than lanes). */
 	uint32_t lanes;
 	/* This is rank (from 0) of world ranks; 0 of 1. It takes the lanes rank, rank + world, ... . Each
 	 * rank needs a shard of its own. */
@@ -196,8 +197,9 @@ struct penstock_options {
  * end. */
 void penstock_options_init(struct penstock_options *options, size_t size);
 
-/* The defaults of a field of that kind. `name` is borrowed until penstock_loader_open(). */
-void penstock_field_init(struct penstock_field *field, const char *name, uint32_t kind);
+/* The defaults of a field of that kind. `size` is sizeof(struct penstock_field); `name` is borrowed until
+ * penstock_loader_open(). */
+void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind);
 
 /* -- Loader ------------------------------------------------------------------------------------------- */
 
@@ -228,7 +230,7 @@ void penstock_loader_close(struct penstock_loader *loader);
 
 /* -- Batches ------------------------------------------------------------------------------------------ */
 
-#define PENSTOCK_MAX_DIMS 4
+#define PENSTOCK_MAX_DIMS 8
 
 struct penstock_tensor {
 	const void *data; /* borrowed from the batch */
@@ -238,6 +240,7 @@ struct penstock_tensor {
 	uint64_t nbytes;
 	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
+	uint64_t reserved[4]; /* 0; room for what a later library tells, as in the structs below */
 };
 
 struct penstock_batch_info {
@@ -245,6 +248,7 @@ struct penstock_batch_info {
 	uint64_t index; /* of the batch in its epoch, on this rank */
 	uint32_t rows;
 	uint32_t bad; /* rows whose sample was bad; padding is not counted */
+	uint64_t reserved[4];
 };
 
 void penstock_batch_info(const struct penstock_batch *batch, struct penstock_batch_info *ret_info);
@@ -264,6 +268,7 @@ struct penstock_bad {
 	const char *key;   /* empty where the damage hides it */
 	uint64_t offset;   /* in the shard, of the sample */
 	const char *reason;
+	uint64_t reserved[4];
 };
 
 /* The nth bad sample of the batch, n < info.bad. -ENOENT: there are not so many. */

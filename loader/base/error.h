@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 
-#define PS_LOAD_ERROR_TEXT_LEN 512 /* with the NUL; longer texts are cut, at a character's edge */
+#define PS_LOAD_ERROR_TEXT_LEN 1024 /* with the NUL; longer texts are cut, at a character's edge */
 
 struct ps_load_error {
 	int err; /* errno, positive; 0 means no error */

@@ -85,12 +85,21 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, const st
 	return 0;
 }
 
+static void values_free(struct penstock_batch *b, struct ps_ragged *g)
+{
+	if (b->budget)
+		ps_budget_give(b->budget, g->cap);
+	free(g->values);
+	g->values = NULL;
+	g->cap = 0;
+}
+
 void ps_batch_fini(struct penstock_batch *b)
 {
 	if (b->rows)
 		ps_batch_clear(b);
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(b->ragged); i++)
-		free(b->ragged[i].values);
+		values_free(b, &b->ragged[i]);
 	free(b->rows);
 	free(b->bad_rows);
 	if (b->mem)
@@ -108,6 +117,7 @@ void ps_batch_clear(struct penstock_batch *b)
 	b->nrows = b->ndone = b->out_rows = b->nbad = 0;
 	b->closed = b->drop = b->pad = false;
 	b->failed = 0;
+	atomic_store_explicit(&b->ragged_nbytes, 0, memory_order_relaxed);
 }
 
 /* -- Rows --------------------------------------------------------------------------------------------- */
@@ -167,6 +177,15 @@ static int int64_decode(const uint8_t *p, size_t n, int64_t *ret_value, struct p
 	return 0;
 }
 
+/* Counts what a ragged field will copy. False: the batch holds too much, and will fail. */
+static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
+{
+	uint64_t before = atomic_fetch_add_explicit(&b->ragged_nbytes, nbytes, memory_order_relaxed);
+
+	return !b->max_ragged_nbytes ||
+	       (before <= b->max_ragged_nbytes && nbytes <= b->max_ragged_nbytes - before);
+}
+
 /* One field of one row. */
 static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w,
         struct ps_load_error *err)
@@ -186,6 +205,8 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	}
 	if (!in)
 		return ps_load_error_set(err, EBADMSG, "has no field .%.100s", f->name);
+	if (f->kind == PENSTOCK_BYTES && !ragged_count(b, in->size))
+		return 0;
 	w->reread += !in->data && in->size > 0;
 	r = ps_sample_load(s, in, err);
 	if (r < 0)
@@ -309,13 +330,14 @@ static int ragged_fill(struct penstock_batch *b, uint32_t f, const uint32_t *sou
 		return -E2BIG;
 	if (total > g->cap || !g->values) {
 		size_t cap = (size_t)total + (size_t)total / 4 + 64;
-		uint8_t *values = malloc(cap);
 
-		if (!values)
+		values_free(b, g);
+		g->values = malloc(cap);
+		if (!g->values)
 			return -ENOMEM;
-		free(g->values);
-		g->values = values;
 		g->cap = cap;
+		if (b->budget)
+			ps_budget_force(b->budget, cap);
 	}
 	for (uint32_t i = 0; i < b->out_rows; i++) {
 		ragged_piece(b, f, sources[i], &p, &n);
@@ -360,6 +382,10 @@ static int rows_fill(struct penstock_batch *b)
 	return r;
 }
 
+static const char too_large[] =
+        "the ragged fields of one batch are larger than half of memory_budget / depth; "
+        "raise it, or lower batch or depth";
+
 void ps_batch_finish(struct penstock_batch *b)
 {
 	int r;
@@ -375,21 +401,20 @@ void ps_batch_finish(struct penstock_batch *b)
 	b->out_rows = b->pad ? b->cap : b->nrows;
 	if (b->failed) {
 		b->out_rows = 0;
+	} else if (b->max_ragged_nbytes &&
+	           atomic_load_explicit(&b->ragged_nbytes, memory_order_relaxed) > b->max_ragged_nbytes) {
+		fail(b, E2BIG, too_large);
 	} else if (b->nbad == b->nrows) {
 		const struct ps_sample *s = b->rows[0].sample;
 
 		b->failed = -EBADMSG;
 		b->out_rows = 0;
-		ps_load_error_set(&b->why, EBADMSG,
-		        "no sample of the batch is sound; the first: %.150s: sample \"%.80s\" at offset %ju: "
-		        "%s",
-		        s->file->path, s->key, (uintmax_t)s->offset, ps_batch_reason(b, 0));
+		ps_sample_error_set(&b->why, s, ps_batch_reason(b, 0));
+		ps_load_error_prefix(&b->why, "no sample of the batch is sound; the first");
 	} else {
 		r = rows_fill(b);
 		if (r == -E2BIG)
-			fail(b, E2BIG,
-			        "a ragged field of one batch is larger than memory_budget; raise it or lower "
-			        "batch");
+			fail(b, E2BIG, too_large);
 		else if (r < 0)
 			fail(b, -r, "no memory for a ragged field");
 	}

@@ -46,8 +46,9 @@ struct penstock_batch {
 	const struct ps_device_ops *device;
 	void *mem;
 	size_t mem_nbytes;
-	uint32_t cap; /* rows */
-	uint64_t max_ragged_nbytes;
+	uint32_t cap;               /* rows */
+	uint64_t max_ragged_nbytes; /* of all ragged fields; 0: no limit */
+	struct ps_budget *budget;   /* that ragged values count against; NULL: not counted */
 
 	void *fixed[PS_PLAN_MAX_FIELDS]; /* NULL for ragged fields */
 	struct ps_ragged ragged[PS_PLAN_MAX_FIELDS + 1];
@@ -71,6 +72,10 @@ struct penstock_batch {
 	uint32_t nbad;
 	int failed;
 	struct ps_load_error why; /* of failed */
+
+	/* Bytes of decoded rows that ragged fields will copy; past the limit no more are read, and the batch
+	 * fails. Relaxed: a count, it guards nothing else. */
+	_Atomic uint64_t ragged_nbytes;
 };
 
 /* What one decoding thread needs. */

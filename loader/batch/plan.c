@@ -5,11 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-static const struct penstock_field *field_at(const struct penstock_options *o, uint32_t i)
-{
-	return (const void *)((const char *)o->fields + i * o->field_size);
-}
-
 /* "jpg;JPEG" to "jpg\0jpeg\0". */
 static int names_parse(struct ps_plan_field *f, struct ps_load_error *err)
 {
@@ -114,7 +109,7 @@ int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, str
 	if (!plan)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < o->nfields; i++) {
-		int r = field_plan(&plan->fields[i], field_at(o, i), err);
+		int r = field_plan(&plan->fields[i], &o->fields[i], err);
 
 		plan->nfields++;
 		for (uint32_t j = 0; j < i && r == 0; j++)

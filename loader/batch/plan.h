@@ -35,6 +35,7 @@ struct ps_plan {
 	struct ps_plan_field fields[PS_PLAN_MAX_FIELDS];
 };
 
+/* The fields of the options must be whole structs of this library. */
 int ps_plan_new(const struct penstock_options *options, struct ps_plan **ret_plan,
         struct ps_load_error *err) PS_MUST_USE;
 void ps_plan_free(struct ps_plan *plan); /* NULL is allowed */

@@ -210,7 +210,8 @@ static enum claim lanes_pass(struct ps_pipeline *p, struct unit *u)
 
 		if (p->failed || p->claim_epoch == p->o.end_epoch)
 			return NO_INPUT;
-		if (p->ends[p->claim_epoch & 1].known) /* the end of the epoch before the last one was not delivered */
+		if (p->ends[p->claim_epoch & 1]
+		                .known) /* the end of the epoch before the last one was not delivered */
 			return NO_ROOM;
 		if (!lane->head)
 			return NO_INPUT;
@@ -357,8 +358,6 @@ static void *reader_main(void *arg)
 /* Stops and joins all threads. */
 static void threads_stop(struct ps_pipeline *p)
 {
-	uint64_t now;
-
 	pthread_mutex_lock(&p->lock);
 	atomic_store(&p->stop, true);
 	if (p->wake_fd >= 0)
@@ -369,10 +368,9 @@ static void threads_stop(struct ps_pipeline *p)
 	for (uint32_t i = 0; i < p->nthreads; i++)
 		pthread_join(p->threads[i], NULL);
 	p->nthreads = 0;
-	now = ps_mono_ns();
 	PS_LOCK_SCOPE(&p->lock);
 	for (int i = STAGE_READ; i <= STAGE_DECODE; i++) {
-		p->stages[i].before_ns = ps_stage_total(&p->stages[i], now);
+		p->stages[i].before_ns = ps_stage_total(&p->stages[i], ps_mono_ns());
 		p->stages[i].nthreads = 0;
 	}
 }
@@ -402,8 +400,10 @@ static int threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 
 	atomic_store(&p->stop, false);
 	(void)eventfd_read(p->wake_fd, &count);
+	pthread_mutex_lock(&p->lock); /* others may ask for statistics */
 	for (int i = STAGE_READ; i <= STAGE_DECODE; i++)
 		p->stages[i].start_ns = ps_mono_ns();
+	pthread_mutex_unlock(&p->lock);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (uint32_t i = 0; i < p->o.readers && r == 0; i++)
@@ -420,11 +420,13 @@ static int threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 
 /* -- The consumer's side ------------------------------------------------------------------------------ */
 
-/* Puts everything at the beginning of an epoch; no thread runs. Held batches stay as they are. */
+/* Puts everything at the beginning of an epoch; no thread of ours runs, but held batches may be released
+ * meanwhile. They stay as they are. */
 static void rewind_to(struct ps_pipeline *p, uint64_t epoch)
 {
 	for (uint32_t i = 0; i < p->nlanes; i++)
 		ps_lane_reset(&p->lanes[i], i, epoch);
+	PS_LOCK_SCOPE(&p->lock);
 	for (uint32_t i = 0; i < p->o.depth; i++) {
 		struct penstock_batch *b = &p->batches[i];
 
@@ -479,6 +481,7 @@ int ps_pipeline_new(
 		p->batches[i].pipeline = p;
 		p->batches[i].pid = getpid();
 		p->batches[i].max_ragged_nbytes = o->max_ragged_nbytes;
+		p->batches[i].budget = &p->window;
 	}
 	if (r == 0) {
 		rewind_to(p, o->epoch);
@@ -586,9 +589,10 @@ void ps_pipeline_release(struct penstock_batch *b)
 
 void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stats)
 {
-	uint64_t now = ps_mono_ns();
+	uint64_t now;
 
 	PS_LOCK_SCOPE(&p->lock);
+	now = ps_mono_ns(); /* not before the lock: waits may begin until then */
 	*ret_stats = (struct ps_pipeline_stats){.nbytes_read = p->meter.nbytes,
 	        .reread = p->reread,
 	        .readers = p->stages[STAGE_READ].nthreads,

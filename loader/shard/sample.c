@@ -101,6 +101,32 @@ int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_loa
 	return 0;
 }
 
+/* The last n bytes at most, from the start of a UTF-8 character. */
+static const char *tail(const char *text, size_t n)
+{
+	size_t len = strlen(text);
+
+	if (len <= n)
+		return text;
+	text += len - n;
+	while (((unsigned char)*text & 0xc0) == 0x80)
+		text++;
+	return text;
+}
+
+int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *s, const char *reason)
+{
+	enum { MOST = 240 };
+	const char *path = tail(s->file->path, MOST), *key = tail(s->key, MOST);
+	const char *path_cut = path == s->file->path ? "" : "...", *key_cut = key == s->key ? "" : "...";
+
+	if (s->key_len == 0)
+		return ps_load_error_set(err, EBADMSG, "%s%s: at offset %ju: %s", path_cut, path,
+		        (uintmax_t)s->offset, reason);
+	return ps_load_error_set(err, EBADMSG, "%s%s: sample \"%s%s\" at offset %ju: %s", path_cut, path,
+	        key_cut, key, (uintmax_t)s->offset, reason);
+}
+
 void ps_sample_free(struct ps_sample *s)
 {
 	if (!s)
@@ -110,6 +136,8 @@ void ps_sample_free(struct ps_sample *s)
 			ps_budget_give(s->budget, s->fields[i].size);
 		free(s->fields[i].data);
 	}
+	if (s->budget)
+		ps_budget_give(s->budget, s->own_nbytes);
 	ps_shard_file_unref(s->file);
 	free(s->reason);
 	free(s);

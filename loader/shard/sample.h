@@ -52,15 +52,16 @@ struct ps_sample_field {
 
 struct ps_sample {
 	struct ps_shard_file *file;
-	struct ps_budget *budget; /* of what the fields hold, NULL: not counted */
+	struct ps_budget *budget; /* of what the sample and its fields hold, NULL: not counted */
+	uint64_t own_nbytes;      /* of the sample itself, with its names */
 	uint64_t ordinal;         /* the nth sample of its shard, from 0 */
 	uint64_t offset;          /* of its first header */
 	uint64_t wanted_nbytes;   /* of the fields that were asked for, held or not */
 	const char *key;
 	char *reason; /* why it is bad; with bad 0 NULL */
 	uint32_t key_len;
-	int bad; /* errno, positive; 0: sound */
-	uint32_t nfields;
+	int bad;          /* errno, positive; 0: sound */
+	uint32_t nfields; /* that were asked for */
 	struct ps_sample_field fields[];
 };
 
@@ -70,6 +71,10 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *sample, const char *suf
 /* Reads a field that is not held. -EBADMSG: the file has become shorter. Blocks on the disk. */
 int ps_sample_load(
         struct ps_sample *sample, struct ps_sample_field *field, struct ps_load_error *err) PS_MUST_USE;
+
+/* Sets -EBADMSG with the line that names a bad sample: shard, key, offset, reason. Long names keep their
+ * ends. */
+int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *sample, const char *reason);
 
 /* NULL is allowed. */
 void ps_sample_free(struct ps_sample *sample);

@@ -27,6 +27,7 @@ struct builder {
 		size_t suffix_at;
 		uint64_t offset, size;
 		uint8_t *data;
+		bool wanted;
 	} fields[PS_SAMPLE_MAX_FIELDS];
 	uint32_t nfields;
 };
@@ -158,14 +159,13 @@ static bool is_taken(const struct builder *b, const char *suffix)
 }
 
 /* Memory for a field's bytes; NULL with 0 if they are not held. */
-static int field_alloc(struct ps_shard *s, const char *suffix, uint64_t size, uint8_t **ret_data)
+static int field_alloc(struct ps_shard *s, bool wanted, uint64_t size, uint8_t **ret_data)
 {
 	const struct ps_shard_options *o = &s->options;
 	struct builder *b = &s->b;
 
 	*ret_data = NULL;
-	if (o->never_hold || b->bad || size == 0 ||
-	        (o->wants && !o->wants(o->wants_ctx, suffix, strlen(suffix))))
+	if (o->never_hold || b->bad || size == 0 || !wanted)
 		return 0;
 	if (!ps_u64_add(b->held, size, &b->held) || (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
 		return mark_bad(b, EFBIG, "larger than the memory a sample may take; raise memory_budget");
@@ -191,6 +191,7 @@ static int builder_add(struct ps_shard *s, const struct ps_tar_member *m, const 
 	size_t at = b->names_len;
 	uint8_t *data;
 	char text[256];
+	bool wanted;
 	int r = names_add(b, parts->suffix, parts->suffix_len);
 
 	if (r < 0)
@@ -211,9 +212,12 @@ static int builder_add(struct ps_shard *s, const struct ps_tar_member *m, const 
 		return mark_bad(b, EBADMSG, "more than 1024 fields");
 	if (strcmp(b->names + at, "__bad__") == 0 && m->size > 0)
 		b->dropped = true;
-	r = field_alloc(s, b->names + at, m->size, &data);
+	wanted = !s->options.wants ||
+	         s->options.wants(s->options.wants_ctx, b->names + at, strlen(b->names + at));
+	r = field_alloc(s, wanted, m->size, &data);
 	if (r < 0)
 		return r;
+	b->fields[b->nfields].wanted = wanted;
 	b->fields[b->nfields].suffix_at = at;
 	b->fields[b->nfields].offset = m->offset;
 	b->fields[b->nfields].size = m->size;
@@ -222,7 +226,9 @@ static int builder_add(struct ps_shard *s, const struct ps_tar_member *m, const 
 	return data ? ps_tar_read(s->tar, data, err) : 0;
 }
 
-/* A later reader needs the file if some wanted bytes are not held. */
+#define OPEN_FILES_HINT "; raise `ulimit -n`, or lower lanes"
+
+/* A later reader needs the file if some wanted bytes are not held. Sets errno. */
 static int file_keep(struct ps_shard *s)
 {
 	int fd = ps_stream_fd(s->stream);
@@ -230,55 +236,89 @@ static int file_keep(struct ps_shard *s)
 	if (s->file->fd >= 0 || fd < 0)
 		return 0;
 	s->file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	return s->file->fd < 0 ? -errno : 0;
+	return s->file->fd < 0 ? -1 : 0;
+}
+
+/* Fields that the sample shall have, and the bytes of their names and the key's. */
+static uint32_t wanted_count(const struct builder *b, size_t *ret_names_nbytes)
+{
+	uint32_t n = 0;
+
+	*ret_names_nbytes = b->key_len + 1;
+	for (uint32_t i = 0; i < b->nfields && !b->bad; i++) {
+		if (!b->fields[i].wanted)
+			continue;
+		n++;
+		*ret_names_nbytes += strlen(b->names + b->fields[i].suffix_at) + 1;
+	}
+	return n;
+}
+
+static void fields_move(struct builder *b, struct ps_sample *sample, char *names)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->nfields && n < sample->nfields; i++) {
+		const char *suffix = b->names + b->fields[i].suffix_at;
+
+		if (!b->fields[i].wanted)
+			continue;
+		sample->fields[n++] = (struct ps_sample_field){.suffix = strcpy(names, suffix),
+		        .offset = b->fields[i].offset,
+		        .size = b->fields[i].size,
+		        .data = ps_steal_ptr(&b->fields[i].data)};
+		names += strlen(suffix) + 1;
+	}
 }
 
 /* Makes a sample of the builder and empties it. */
-static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample)
+static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct builder *b = &s->b;
-	uint32_t nfields = b->bad ? 0 : b->nfields;
+	size_t names_nbytes;
+	uint32_t nfields = wanted_count(b, &names_nbytes);
 	size_t head = sizeof(struct ps_sample) + nfields * sizeof(struct ps_sample_field);
-	bool left_out = b->left_out && !b->bad;
-	struct ps_sample *sample = malloc(head + b->names_len + 1);
-	char *names = (char *)sample + head;
+	struct ps_sample *sample;
+	char *names;
 
+	if (b->left_out && !b->bad && file_keep(s) < 0)
+		return ps_load_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT,
+		        s->file->path, strerror(errno));
+	sample = malloc(head + names_nbytes);
 	if (!sample)
 		return -ENOMEM;
-	if (b->names_len > 0)
-		memcpy(names, b->names, b->names_len);
-	names[b->names_len] = 0;
+	names = (char *)sample + head;
+	if (b->key_len > 0)
+		memcpy(names, b->names, b->key_len);
+	names[b->key_len] = 0;
 	*sample = (struct ps_sample){.file = ps_shard_file_ref(s->file),
 	        .budget = s->options.budget,
 	        .ordinal = s->ordinal++,
 	        .wanted_nbytes = b->held,
 	        .offset = b->offset,
+	        .own_nbytes = head + names_nbytes,
 	        .key = names,
 	        .key_len = (uint32_t)b->key_len,
 	        .bad = b->bad,
 	        .reason = ps_steal_ptr(&b->reason),
 	        .nfields = nfields};
-	for (uint32_t i = 0; i < nfields; i++)
-		sample->fields[i] = (struct ps_sample_field){.suffix = names + b->fields[i].suffix_at,
-		        .offset = b->fields[i].offset,
-		        .size = b->fields[i].size,
-		        .data = ps_steal_ptr(&b->fields[i].data)};
+	fields_move(b, sample, names + b->key_len + 1);
+	if (sample->budget)
+		ps_budget_force(sample->budget, sample->own_nbytes); /* it cannot be left in the file */
 	builder_reset(s);
-	if (left_out && file_keep(s) < 0) {
-		sample->bad = EMFILE;
-		sample->reason = strdup("too many open files; raise `ulimit -n`");
-	}
 	*ret_sample = sample;
 	return 0;
 }
 
 /* The shard ends here because of `err`; what stands in the builder was not whole. */
-static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why)
+static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why, struct ps_load_error *err)
 {
 	struct builder *b = &s->b;
 
 	if (r == -ENOMEM || r == -ECANCELED)
 		return r;
+	if (r == -EMFILE || r == -ENFILE)
+		return ps_load_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
 	s->ended = true;
 	if (!b->open && builder_begin(s, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
@@ -364,10 +404,11 @@ int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_l
 		if (r == 0)
 			r = group_read(s, &why);
 		if (r < 0)
-			r = shard_fail(s, r, &why);
-		if (r == 0 && s->b.open && !s->b.dropped)
-			r = builder_finish(s, ret_sample) < 0 ? -ENOMEM : 1;
-		else if (r == 0)
+			r = shard_fail(s, r, &why, err);
+		if (r == 0 && s->b.open && !s->b.dropped) {
+			r = builder_finish(s, ret_sample, err);
+			r = r == 0 ? 1 : r;
+		} else if (r == 0)
 			builder_reset(s);
 		if (r == -ENOMEM)
 			ps_load_error_set(err, ENOMEM, "%s: out of memory", s->file->path);

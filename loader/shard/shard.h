@@ -3,8 +3,8 @@
  * Ownership: a reader belongs to its creator; samples belong to the caller. The path is borrowed until the
  * last sample is gone. Threads: one at a time; samples may be freed elsewhere.   Locks: none. Errors: what is
  * wrong with a shard comes as a bad sample, in its place, and ends the shard if nothing behind it can be
- * trusted: a sample is whole or bad, never shorter than it was written. Only -ENOMEM and -ECANCELED are
- * errors. Blocks: as the stream does. */
+ * trusted: a sample is whole or bad, never shorter than it was written. Only -ECANCELED and what this process
+ * lacks (-ENOMEM, -EMFILE, -ENFILE) are errors: they say nothing of the shard. Blocks: as the stream does. */
 #ifndef PS_SHARD_SHARD_H
 #define PS_SHARD_SHARD_H
 

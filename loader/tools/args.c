@@ -3,6 +3,7 @@
 #include "tools/tools.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -14,7 +15,22 @@ void ps_complain(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	for (char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
 	fprintf(stderr, "penstock-loader: %s\n", text);
+}
+
+void ps_option_complain(const char *command, char **argv)
+{
+	const char *word = argv[optind - 1];
+	char letter[3] = {'-', (char)optopt, 0};
+
+	/* A long option stands in the word before; of a cluster of letters getopt says which it was. */
+	if (strncmp(word, "--", 2) != 0 && optopt > 0 && optopt < 256)
+		word = letter;
+	ps_complain("%s: %s: no such option%s; see penstock-loader %s --help", command, word,
+	        strchr(word, '=') ? ", or one that takes no value" : "", command);
 }
 
 void ps_help_print(const char *usage, const struct ps_option_help *options, size_t n, const char *examples)

@@ -53,7 +53,6 @@ enum {
 	OPT_ON_ERROR,
 	OPT_MAX_BAD,
 	OPT_JSON,
-	OPT_HELP,
 };
 
 static const struct option longs[] = {
@@ -77,7 +76,7 @@ static const struct option longs[] = {
         {"on-error", required_argument, NULL, OPT_ON_ERROR},
         {"max-bad", required_argument, NULL, OPT_MAX_BAD},
         {"json", no_argument, NULL, OPT_JSON},
-        {"help", no_argument, NULL, OPT_HELP},
+        {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
 };
 
@@ -190,8 +189,8 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
-		if (c == OPT_HELP) {
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		if (c == 'h') {
 			help();
 			return PS_EXIT_OK;
 		}
@@ -200,8 +199,7 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 			return PS_EXIT_USAGE;
 		}
 		if (c == '?') {
-			ps_complain("bench: %s: no such option; see penstock-loader bench --help",
-			        argv[optind - 1]);
+			ps_option_complain("bench", argv);
 			return PS_EXIT_USAGE;
 		}
 		if (!option_take(o, c))
@@ -225,8 +223,8 @@ int ps_cmd_bench(int argc, char **argv)
 	int r;
 
 	penstock_options_init(&o.loader, sizeof(o.loader));
-	penstock_field_init(&o.fields[0], "jpg;jpeg", PENSTOCK_IMAGE);
-	penstock_field_init(&o.fields[1], "cls", PENSTOCK_INT64);
+	penstock_field_init(&o.fields[0], sizeof(o.fields[0]), "jpg;jpeg", PENSTOCK_IMAGE);
+	penstock_field_init(&o.fields[1], sizeof(o.fields[1]), "cls", PENSTOCK_INT64);
 	o.fields[1].optional = 1;
 	o.loader.fields = o.fields;
 	o.loader.nfields = 2;

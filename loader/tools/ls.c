@@ -103,8 +103,7 @@ int ps_cmd_ls(int argc, char **argv)
 			        "  penstock-loader ls --json train-000.tar | jq -r .key\n");
 			return PS_EXIT_OK;
 		default:
-			ps_complain(
-			        "ls: %s: no such option; see penstock-loader ls --help", argv[optind - 1]);
+			ps_option_complain("ls", argv);
 			return PS_EXIT_USAGE;
 		}
 	}

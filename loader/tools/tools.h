@@ -20,8 +20,11 @@ enum {
 int ps_cmd_bench(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 
-/* One line on stderr: "penstock-loader: TEXT". */
+/* One line on stderr: "penstock-loader: TEXT", control characters as '?': names in shards are not trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
+
+/* The line for what getopt_long() just refused. */
+void ps_option_complain(const char *command, char **argv);
 
 /* Prints the help of a command: its text up to the options, and the table of options. */
 struct ps_option_help {

@@ -64,7 +64,7 @@ def bench_counts_skipped_samples():
     tap.equal(bench("--epochs", "1", "--on-error", "skip", "bad.tar")["skipped"], 1)
     r = tap.run("bench", "--epochs", "1", "bad.tar")
     tap.equal(r.returncode, 1)
-    assert re.fullmatch(rb'penstock-loader: bad.tar: sample "a" at offset 0: .*\n', r.stderr), r.stderr
+    assert re.fullmatch(rb'penstock-loader: bad.tar: sample "a" at offset 0: .*; mend the shard, .*\n', r.stderr), r.stderr
 
 
 @tap.test
@@ -88,6 +88,14 @@ def ls_escapes_names():
 
 
 @tap.test
+def ls_keeps_control_characters_off_the_terminal():
+    tap.make_tar("esc.tar", [("a\x1b[31m.x", b"1"), ("a\x1b[31m.x", b"1")])
+    r = tap.run("ls", "esc.tar")
+    tap.equal(r.returncode, 1)
+    assert b"\x1b" not in r.stderr and r.stderr.count(b"\n") == 1, r.stderr
+
+
+@tap.test
 def ls_goes_on_behind_a_damaged_shard():
     shards(2, 2)
     tap.write("cut.tar", tap.read("t-0.tar")[:3000])
@@ -98,7 +106,7 @@ def ls_goes_on_behind_a_damaged_shard():
 
 @tap.test
 def help_and_version():
-    for args in (["--help"], ["bench", "--help"], ["ls", "--help"]):
+    for args in (["--help"], ["-h"], ["bench", "--help"], ["bench", "-h"], ["ls", "--help"], ["ls", "-h"]):
         r = tap.run(*args)
         tap.equal((r.returncode, r.stderr), (0, b""))
         assert b"Usage: penstock-loader" in r.stdout and b"Examples:" in r.stdout
@@ -118,7 +126,10 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["frobnicate"], 2, "no such command"),
     (["bench"], 2, "no shards"),
     (["ls"], 2, "no shards"),
-    (["bench", "--frob", "t-0.tar"], 2, "no such option"),
+    (["bench", "--frob", "t-0.tar"], 2, "--frob: no such option"),
+    (["bench", "-xyz", "t-0.tar"], 2, "-x: no such option"),
+    (["ls", "-xyz", "t-0.tar"], 2, "-x: no such option"),
+    (["bench", "--json=x", "t-0.tar"], 2, "--json=x: no such option"),
     (["ls", "--frob", "t-0.tar"], 2, "no such option"),
     (["bench", "t-0.tar", "--batch"], 2, "needs a value"),
     (["bench", "--batch", "0", "t-0.tar"], 2, "--batch 0"),

@@ -6,6 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -68,12 +71,12 @@ struct setting {
 static void setting_init(struct setting *s)
 {
 	penstock_options_init(&s->o, sizeof(s->o));
-	penstock_field_init(&s->f[0], "png;JPG", PENSTOCK_IMAGE);
+	penstock_field_init(&s->f[0], sizeof(s->f[0]), "png;JPG", PENSTOCK_IMAGE);
 	s->f[0].image_width = 24;
 	s->f[0].image_height = 16;
 	s->f[0].dtype = PENSTOCK_U8;
-	penstock_field_init(&s->f[1], "cls", PENSTOCK_INT64);
-	penstock_field_init(&s->f[2], "txt", PENSTOCK_BYTES);
+	penstock_field_init(&s->f[1], sizeof(s->f[1]), "cls", PENSTOCK_INT64);
+	penstock_field_init(&s->f[2], sizeof(s->f[2]), "txt", PENSTOCK_BYTES);
 	s->o.fields = s->f;
 	s->o.nfields = 3;
 	s->o.batch = 16;
@@ -629,6 +632,119 @@ static void a_sample_larger_than_the_budget_is_bad(void **state)
 	assert_non_null(strstr(e.text, "raise memory_budget"));
 }
 
+static void ragged_fields_take_no_more_memory_than_they_may(void **state)
+{
+	struct tar t = {0};
+	struct setting s;
+	struct penstock_error e;
+	char *big = calloc(1, 1 << 20);
+
+	(void)state;
+	assert_non_null(big);
+	for (int i = 0; i < 24; i++)
+		tar_add(&t, (char[]){(char)('a' + i), '.', 't', 'x', 't', 0}, big, 1 << 20);
+	tar_end(&t);
+	tar_save(&t, "ragged.tar");
+	free(big);
+	setting_init(&s);
+	s.o.fields = &s.f[2];
+	s.o.nfields = 1;
+	s.o.batch = 24;
+	s.o.depth = 2;
+	s.o.memory_budget = 64 << 20; /* 16 MiB a batch */
+	assert_int_equal(first_failure(&s.o, "ragged.tar", &e), -E2BIG);
+	assert_non_null(strstr(e.text, "memory_budget"));
+	s.o.batch = 12;
+	assert_int_equal(first_failure(&s.o, "ragged.tar", &e), 0);
+}
+
+static void want_of_descriptors_is_no_fault_of_the_shards(void **state)
+{
+	struct setting s;
+	struct penstock_error e;
+	struct rlimit was, few;
+	int first = dup(0);
+
+	(void)state;
+	setting_init(&s);
+	s.o.on_error = PENSTOCK_SKIP;
+	s.o.lanes = SHARDS;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = (struct rlimit){.rlim_cur = (rlim_t)first + 3, .rlim_max = was.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	close(first);
+	assert_int_equal(first_failure(&s.o, *pattern, &e), -EMFILE);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_non_null(strstr(e.text, ".tar: "));
+	assert_non_null(strstr(e.text, "ulimit -n"));
+}
+
+static void errors_name_the_end_of_a_long_path(void **state)
+{
+	char path[600] = "";
+	struct setting s;
+	struct penstock_error e;
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		strcat(path, i % 2 ? "no/" : "\xc3\xa9/");
+	strcat(path, "the-shard.tar");
+	setting_init(&s);
+	assert_int_equal(first_failure(&s.o, path, &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "/the-shard.tar: at offset 0: cannot open"));
+	assert_non_null(strstr(e.text, "on_error"));
+	assert_null(strstr(e.text, "sample \""));
+}
+
+static atomic_bool restless_stop;
+
+static void *restless(void *loader)
+{
+	while (!atomic_load(&restless_stop)) {
+		struct penstock_stats stats;
+
+		if (penstock_loader_stats(loader, &stats, sizeof(stats), NULL) < 0)
+			return loader;
+		for (int i = 0; i < PENSTOCK_NSTAGES; i++)
+			if (stats.stages[i].busy > 1e6 || stats.stages[i].waiting_input > 1e6 ||
+			        stats.stages[i].waiting_output > 1e6)
+				return loader;
+	}
+	return NULL;
+}
+
+static void *releaser(void *batch)
+{
+	penstock_batch_release(batch);
+	return NULL;
+}
+
+static void statistics_and_release_may_come_at_any_moment(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	pthread_t watch, other;
+	void *wrong;
+
+	(void)state;
+	setting_init(&s);
+	s.o.epochs = 0;
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(pthread_create(&watch, NULL, restless, l), 0);
+	for (uint64_t i = 0; i < 20; i++) {
+		struct penstock_batch *b;
+
+		assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+		assert_int_equal(pthread_create(&other, NULL, releaser, b), 0);
+		assert_int_equal(penstock_loader_set_epoch(l, i, NULL), 0);
+		pthread_join(other, NULL);
+	}
+	atomic_store(&restless_stop, true);
+	pthread_join(watch, &wrong);
+	assert_null(wrong);
+	penstock_loader_close(l);
+}
+
 static void *pipe_feed(void *path)
 {
 	int in = open("t-0.tar", O_RDONLY), out = open(path, O_WRONLY);
@@ -711,6 +827,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);        \
 	} while (0)
 	REFUSED(-EINVAL, "penstock_options_init", s.o.size = 0);
+	REFUSED(-EINVAL, "penstock_field_init", s.f[1].size = 0);
 	REFUSED(-EINVAL, "batch 0", s.o.batch = 0);
 	REFUSED(-EINVAL, "batch 65537", s.o.batch = 65537);
 	REFUSED(-EINVAL, "depth 1", s.o.depth = 1);
@@ -735,18 +852,25 @@ static void bad_options_are_refused_with_a_reason(void **state)
 static void an_older_callers_structs_are_read(void **state)
 {
 	struct old_field { /* only the first members of today's */
+		size_t size;
 		const char *name;
 		uint32_t kind;
-	} fields[] = {{"cls", PENSTOCK_INT64}, {"txt", PENSTOCK_BYTES}};
+		uint32_t canary;
+	} fields[2] = {{.canary = 77}, {.canary = 78}};
 	struct setting s;
 	struct penstock_loader *l;
 	struct penstock_batch *b;
 
 	(void)state;
 	setting_init(&s);
+	for (int i = 0; i < 2; i++) {
+		penstock_field_init((void *)&fields[i], offsetof(struct old_field, canary), i ? "txt" : "cls",
+		        i ? PENSTOCK_BYTES : PENSTOCK_INT64);
+		assert_int_equal(fields[i].canary, 77 + i); /* init keeps to the caller's size */
+		fields[i].size = sizeof(fields[i]);
+	}
 	s.o.fields = (const void *)fields;
 	s.o.nfields = 2;
-	s.o.field_size = sizeof(fields[0]);
 	l = open_ok(&s.o, pattern, 1);
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
 	assert_int_equal(field(b, "cls").shape[0], 16);
@@ -797,6 +921,10 @@ int main(void)
 	        cmocka_unit_test(empty_tars_are_empty_epochs),
 	        cmocka_unit_test(missing_shards_are_named),
 	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),
+	        cmocka_unit_test(ragged_fields_take_no_more_memory_than_they_may),
+	        cmocka_unit_test(want_of_descriptors_is_no_fault_of_the_shards),
+	        cmocka_unit_test(errors_name_the_end_of_a_long_path),
+	        cmocka_unit_test(statistics_and_release_may_come_at_any_moment),
 	        cmocka_unit_test(pipes_are_read_and_closing_does_not_wait_for_them),
 	        cmocka_unit_test(optional_fields_may_be_missing),
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
