@@ -6,6 +6,9 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+/* uthash's hash function falls through its cases without a word that clang knows. */
+#pragma GCC diagnostic ignored "-Wimplicit-fallthrough"
+
 #include "base/cleanup.h"
 
 struct ps_openmode {
