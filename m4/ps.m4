@@ -94,8 +94,7 @@ AC_DEFUN([PS_CUDA], [
     AC_CHECK_HEADER([cuda.h], [have_cuda=yes])
     CPPFLAGS=$ps_save_CPPFLAGS
     AS_IF([test "x$have_cuda" = xyes], [
-      cuda_says="yes: cuda.h from ${ps_cuda_root}, the driver is found at run time"
-      AC_DEFINE([HAVE_CUDA], [1], [Define if the CUDA device is built.])
+      cuda_says="no: the toolkit in ${ps_cuda_root} was found, but this version has no CUDA device"
     ], [test "x$with_cuda" != xauto], [
       AC_MSG_ERROR([--with-cuda=$with_cuda: cuda.h not found; install the CUDA Toolkit or name its folder])
     ], [cuda_says="no (no CUDA Toolkit found; --with-cuda=PATH names one)"])
