@@ -113,6 +113,7 @@ static enum piece gather(
 	uint64_t last = (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE;
 
 	read->priv.nsegs = 0;
+	read->priv.errnum = 0; /* of an earlier look */
 	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b <= last; b++) {
 		enum piece piece = gather_block(file, read, b, now_ns);
 

@@ -388,7 +388,11 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 
 	run_advance(run, run->base + get->nbytes_done);
 	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
-	if (!err->err && run->filled < run->nbytes) {
+	if (run->filled == run->nbytes) {
+		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
+		 * changes nothing. */
+		ended = (struct ps_error){0};
+	} else if (!err->err) {
 		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early", run->nbytes - run->filled);
 		ended.retryable = true;
 	}

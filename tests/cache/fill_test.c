@@ -243,6 +243,26 @@ static void a_retry_resumes_where_the_body_broke(void **state)
 	assert_int_equal(atomic_load(&f->origin->nbytes), 3 * PS_MIB - 400000 - 800000);
 }
 
+static void an_error_after_the_last_byte_costs_nothing(void **state)
+{
+	struct fixture *f = *state;
+
+	/* The file's last block is short; its transfer has brought all, and then ends badly. */
+	for (int i = 0; i < 4; i++) {
+		atomic_store(&f->origin->fail_next, 1);
+		atomic_store(&f->origin->fail_errno, i % 2 ? EPROTO : EIO);
+		atomic_store(&f->origin->fail_retryable, i >= 2);
+		atomic_store(&f->origin->fail_after, SIZE_MAX);
+		uint64_t block = i % 2 ? 7u + (unsigned)i : file_nbytes / PS_MIB;
+		assert_int_equal(read_once(f, block * PS_MIB + 100, 4096), 0);
+		usleep(30000);
+		uint64_t ignored;
+		assert_int_equal(ps_object_evict(f->object, &ignored), 0);
+		assert_int_equal(read_once(f, block * PS_MIB + 5000, 4096), 0);
+	}
+	assert_int_equal(atomic_load(&f->origin->ngets), 3);
+}
+
 static void a_refusal_is_not_retried_and_answers_at_once_for_a_second(void **state)
 {
 	struct fixture *f = *state;
@@ -392,6 +412,7 @@ int main(void)
 	        TEST(eight_random_readers_fetch_each_block_once),
 	        TEST(a_reader_is_answered_before_the_request_ends),
 	        TEST(a_retry_resumes_where_the_body_broke),
+	        TEST(an_error_after_the_last_byte_costs_nothing),
 	        TEST(a_refusal_is_not_retried_and_answers_at_once_for_a_second),
 	        TEST(a_stalled_origin_times_out_once_and_then_fails_at_once),
 	        TEST(cancel_answers_a_waiting_read),
