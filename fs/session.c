@@ -31,7 +31,7 @@ struct session {
 
 /* Written by the handler: async-signal-safe, and poll()ed by the watching thread. */
 static int signal_fd = -1;
-static volatile sig_atomic_t stop_signal, hangup;
+static _Atomic int stop_signal, hangup; /* lock-free, so fit for a handler */
 
 static void on_signal(int signo)
 {
