@@ -293,7 +293,7 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
 
 		PS_LOCK_SCOPE(&fill->lock);
-		bool left = false;
+		bool left = fill->nending > 0;
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
 			left = left || PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin == origin;
 		if (!left)

@@ -69,6 +69,7 @@ struct ps_fill {
 	struct ps_list running, retries; /* of ps_run */
 	struct ps_list disk_queue, held; /* of ps_slot */
 	size_t nheld, ndisk_busy;
+	unsigned nending;       /* transfers whose done has not returned */
 	unsigned active;        /* transfers at the origins */
 	uint64_t next_start_ns; /* max_bytes_per_s */
 	bool stopping;

@@ -400,6 +400,7 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 		PS_LOCK_SCOPE(&fill->lock);
 		ps_list_remove(&run->link);
 		fill->active--;
+		fill->nending++;
 	}
 	if (!ended.err) {
 		PS_LOCK_SCOPE(&run->file->lock);
@@ -409,14 +410,18 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 		if (ended.err != ECANCELED)
 			atomic_fetch_add(&fill->origin_errors, 1);
 		ps_log_debug("fetch: %s: attempt failed: %s", ps_object_url(run->file->object), ended.text);
-		if (run_retry(run, &ended)) {
-			ps_fill_pump(fill);
-			return;
-		}
-		run_fail(run, &ended);
+		if (run_retry(run, &ended))
+			run = NULL;
+		else
+			run_fail(run, &ended);
 	}
-	run_free(run);
+	if (run)
+		run_free(run);
 	ps_fill_pump(fill);
+	/* Last: ps_fill_drain() may return, and the engine go, once nobody is in here. */
+	PS_LOCK_SCOPE(&fill->lock);
+	if (--fill->nending == 0)
+		pthread_cond_broadcast(&fill->files_cond);
 }
 
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
