@@ -11,6 +11,7 @@
 #include "options.h"
 #include "order/order.h"
 #include "pipeline/pipeline.h"
+#include "state.h"
 
 struct penstock_loader {
 	pid_t pid;
@@ -24,6 +25,8 @@ struct penstock_loader {
 	int failed;
 	struct ps_load_error why;
 	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
+
+	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
 };
@@ -193,6 +196,7 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 		int e = policy_apply(l, b, err);
 
 		if (e == 0) {
+			ps_pipeline_delivered(l->pipeline, b);
 			*ret_batch = b;
 			atomic_fetch_add_explicit(&l->samples, b->nrows, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
@@ -230,11 +234,75 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 		        "epoch %ju: outside of the epochs that were asked for (from %ju, %ju of them)",
 		        (uintmax_t)epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
 	if (r == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
-		r = ps_pipeline_restart(l->pipeline, epoch, &err);
+		r = ps_pipeline_restart(l->pipeline, &(struct ps_position){.epoch = epoch}, &err);
 		l->failed = r;
 		l->why = err;
 		l->bad_run = 0;
 	}
+	return r < 0 ? give_error(error, r, &err) : 0;
+}
+
+/* -- State -------------------------------------------------------------------------------------------- */
+
+int penstock_loader_state_save(
+        struct penstock_loader *l, void *buf, size_t size, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	const struct ps_position *at;
+	size_t need;
+	int r = pid_check(l, &err);
+
+	if (r < 0)
+		return give_error(error, r, &err);
+	at = ps_pipeline_position(l->pipeline);
+	need = ps_state_nbytes(at->nlanes);
+	if (!buf)
+		return (int)need;
+	if (size < need) {
+		r = ps_load_error_set(
+		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);
+		return give_error(error, r, &err);
+	}
+	ps_state_print_make(&l->print, &l->options);
+	ps_state_write(&l->print, at, l->bad_run, buf);
+	return (int)need;
+}
+
+static int state_load(struct penstock_loader *l, const void *state, size_t size, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_position at;
+	uint32_t bad_run;
+	int r = ps_position_init(&at, ps_order_nlanes(l->order));
+
+	if (r < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	ps_state_print_make(&l->print, &l->options);
+	r = ps_state_read(&l->print, state, size, &at, &bad_run, err);
+	/* One past the last epoch is a run that is over. */
+	if (r == 0 && o->epochs && (at.epoch < o->epoch || at.epoch - o->epoch > o->epochs))
+		r = ps_load_error_set(err, EINVAL,
+		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
+		        "of them)",
+		        (uintmax_t)at.epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	if (r == 0) {
+		r = ps_pipeline_restart(l->pipeline, &at, err);
+		l->failed = r;
+		l->why = *err;
+		l->bad_run = bad_run;
+	}
+	ps_position_fini(&at);
+	return r;
+}
+
+int penstock_loader_state_load(
+        struct penstock_loader *l, const void *state, size_t size, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = pid_check(l, &err);
+
+	if (r == 0)
+		r = state_load(l, state, size, &err);
 	return r < 0 ? give_error(error, r, &err) : 0;
 }
 

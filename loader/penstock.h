@@ -28,12 +28,13 @@
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
  * waits for its own caller. Threads: any functions on different loaders. On one loader, one thread at a time
- * in penstock_loader_next(), penstock_loader_set_epoch() and penstock_loader_close(); penstock_batch_*() and
- * penstock_loader_stats() on any thread. Loader threads block all signals. Fork: a loader works in the
- * process that opened it. In another one every function but penstock_loader_close() and
- *   penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives the memory back and
- * touches no thread. Errors: 0 or a positive result, or a negative errno with a line of text for a person in
- * *error (NULL: no text). Nothing is printed, no state is global. Units: bytes, seconds, counts. */
+ * in penstock_loader_next(), penstock_loader_set_epoch(), penstock_loader_state_*() and
+ * penstock_loader_close(); penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block
+ * all signals. Fork: a loader works in the process that opened it. In another one every function but
+ * penstock_loader_close() and penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives
+ * the memory back and touches no thread. Errors: 0 or a positive result, or a negative errno with a line of
+ * text for a person in *error (NULL: no text). Nothing is printed, no state is global. Units: bytes, seconds,
+ * counts. */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 
@@ -220,9 +221,25 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* Goes to the beginning of an epoch. Cheap if that is where the loader stands; else it drops what was read
- * ahead. Batches that are held stay valid. Blocks: until reads and decodes under way are done. */
+/* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;
+ * else it drops what was read ahead. Batches that are held stay valid. Blocks: until reads and decodes under
+ * way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
+
+/* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
+ * read ahead do not count), as bytes for any machine: 152, and 40 a lane of this rank. Returns how many; with
+ * `buf` NULL that is all it does. -ENOBUFS: `size` is less. Blocks: never. */
+int penstock_loader_state_save(
+        struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
+
+/* Goes to where a state was saved: the batches from there on are the same to the byte as without the
+ * interruption, whatever threads, depth and memory_budget are. Reads no shard that was used up, and of the
+ * others only from the block of samples under way (from its beginning where a shard is a pipe, or has global
+ * pax headers). Batches that are held stay valid. -EINVAL: no state, or damaged; -ESTALE: the state is of
+ * other shards, options or a library that makes other batches, the text says what differs. The loader is then
+ * where it was. Blocks: as penstock_loader_set_epoch(). */
+int penstock_loader_state_load(
+        struct penstock_loader *loader, const void *state, size_t size, struct penstock_error *error);
 
 /* Stops the threads and frees everything, batches included. NULL is allowed.
  * Blocks: until reads and decodes under way are done. */

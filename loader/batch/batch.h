@@ -17,6 +17,7 @@
 
 #include "batch/plan.h"
 #include "device/device.h"
+#include "pipeline/position.h"
 
 #define PS_BATCH_KEYS PS_PLAN_MAX_FIELDS /* the ragged field of the keys */
 
@@ -29,8 +30,10 @@ enum ps_batch_state {
 
 struct ps_row {
 	struct ps_sample *sample;
-	int bad;      /* errno, positive */
-	char *reason; /* of bad where the sample itself was sound; else NULL */
+	int bad;                       /* errno, positive */
+	char *reason;                  /* of bad where the sample itself was sound; else NULL */
+	uint32_t lane;                 /* that gave the sample ... */
+	struct ps_lane_position where; /* ... and where it stands once the row is delivered */
 };
 
 struct ps_ragged {

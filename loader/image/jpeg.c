@@ -131,6 +131,11 @@ static void step_create(struct ps_jpeg *j)
 	j->created = true;
 }
 
+uint32_t ps_jpeg_version(void)
+{
+	return LIBJPEG_TURBO_VERSION_NUMBER;
+}
+
 struct ps_jpeg *ps_jpeg_new(void)
 {
 	struct ps_jpeg *j = calloc(1, sizeof *j);

@@ -32,6 +32,9 @@ struct ps_jpeg_limits {
 
 struct ps_jpeg;
 
+/* Of the library that decodes: another one may give other pixels. */
+uint32_t ps_jpeg_version(void);
+
 struct ps_jpeg *ps_jpeg_new(void); /* NULL: no memory */
 void ps_jpeg_free(struct ps_jpeg *j);
 

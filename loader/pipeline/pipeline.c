@@ -31,6 +31,8 @@ struct ps_pipeline {
 	pthread_t *threads;
 	uint32_t nthreads;
 
+	struct ps_position position; /* the consumer's: behind what was delivered */
+
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */
 	pthread_cond_t room;  /* readers: a lane's queue became shorter */
@@ -176,7 +178,8 @@ static bool row_claim(struct ps_pipeline *p, struct unit *u, uint64_t *nbytes)
 	bool last = block->last;
 
 	*nbytes += s->wanted_nbytes;
-	b->rows[b->nrows++].sample = s;
+	b->rows[b->nrows] = (struct ps_row){.sample = s, .lane = p->turns.at, .where = block->where};
+	b->rows[b->nrows++].where.taken = block->at;
 	u->n++;
 	if (b->nrows == b->cap) {
 		b->closed = true;
@@ -420,12 +423,16 @@ static int threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 
 /* -- The consumer's side ------------------------------------------------------------------------------ */
 
-/* Puts everything at the beginning of an epoch; no thread of ours runs, but held batches may be released
- * meanwhile. They stay as they are. */
-static void rewind_to(struct ps_pipeline *p, uint64_t epoch)
+/* Puts everything at p->position; no thread of ours runs, but held batches may be released meanwhile. They
+ * stay as they are. */
+static void rewind_all(struct ps_pipeline *p)
 {
-	for (uint32_t i = 0; i < p->nlanes; i++)
-		ps_lane_reset(&p->lanes[i], i, epoch);
+	uint64_t epoch = p->position.epoch;
+
+	for (uint32_t i = 0; i < p->nlanes; i++) {
+		ps_lane_reset(&p->lanes[i], i, epoch, &p->position.lanes[i]);
+		p->lanes[i].ended = epoch == p->o.end_epoch;
+	}
 	PS_LOCK_SCOPE(&p->lock);
 	for (uint32_t i = 0; i < p->o.depth; i++) {
 		struct penstock_batch *b = &p->batches[i];
@@ -436,9 +443,11 @@ static void rewind_to(struct ps_pipeline *p, uint64_t epoch)
 		b->state = PS_BATCH_FREE;
 	}
 	ps_turns_reset(&p->turns);
+	p->turns.at = p->position.turn;
 	p->filling = NULL;
 	p->claim_epoch = p->deliver_epoch = epoch;
-	p->claim_seq = p->epoch_seq = p->deliver_seq = p->first_seq = 0;
+	p->claim_seq = p->deliver_seq = p->position.batches;
+	p->epoch_seq = p->first_seq = 0;
 	p->ends[0].known = p->ends[1].known = false;
 	p->failed = 0;
 }
@@ -474,7 +483,8 @@ int ps_pipeline_new(
 	p->stages[STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .start_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
 		r = ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	else if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, p->nlanes) < 0)
+	else if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, p->nlanes) < 0 ||
+	         ps_position_init(&p->position, p->nlanes) < 0)
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < o->depth && r == 0; i++) {
 		r = ps_batch_init(&p->batches[i], o->plan, o->device, o->rows, err);
@@ -484,7 +494,8 @@ int ps_pipeline_new(
 		p->batches[i].budget = &p->window;
 	}
 	if (r == 0) {
-		rewind_to(p, o->epoch);
+		ps_position_begin(&p->position, o->epoch);
+		rewind_all(p);
 		r = threads_start(p, err);
 	}
 	if (r < 0) {
@@ -501,10 +512,11 @@ void ps_pipeline_free(struct ps_pipeline *p)
 		return;
 	threads_stop(p);
 	for (uint32_t i = 0; i < p->nlanes && p->lanes; i++)
-		ps_lane_reset(&p->lanes[i], i, 0);
+		ps_lane_reset(&p->lanes[i], i, 0, NULL);
 	for (uint32_t i = 0; i < p->o.depth && p->batches; i++)
 		ps_batch_fini(&p->batches[i]);
 	ps_turns_fini(&p->turns);
+	ps_position_fini(&p->position);
 	free(p->lanes);
 	free(p->batches);
 	free(p->threads);
@@ -530,10 +542,16 @@ bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 	return !p->failed && p->deliver_epoch == epoch && p->deliver_seq == p->first_seq;
 }
 
-int ps_pipeline_restart(struct ps_pipeline *p, uint64_t epoch, struct ps_load_error *err)
+int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_load_error *err)
 {
 	threads_stop(p);
-	rewind_to(p, epoch);
+	ps_position_begin(&p->position, at->epoch);
+	if (at->lanes) {
+		p->position.batches = at->batches;
+		p->position.turn = at->turn;
+		memcpy(p->position.lanes, at->lanes, p->nlanes * sizeof(*at->lanes));
+	}
+	rewind_all(p);
 	return threads_start(p, err);
 }
 
@@ -558,6 +576,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 			p->ends[p->deliver_epoch & 1].known = false;
 			p->deliver_epoch++;
 			p->first_seq = p->deliver_seq;
+			ps_position_begin(&p->position, p->deliver_epoch);
 			pthread_cond_broadcast(&p->work);
 			return 0;
 		}
@@ -574,6 +593,18 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 		}
 		ps_stage_wait(&p->stages[STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock);
 	}
+}
+
+void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b)
+{
+	for (uint32_t i = 0; i < b->nrows; i++)
+		ps_position_take(&p->position, b->rows[i].lane, &b->rows[i].where);
+	p->position.batches++;
+}
+
+const struct ps_position *ps_pipeline_position(const struct ps_pipeline *p)
+{
+	return &p->position;
 }
 
 void ps_pipeline_release(struct penstock_batch *b)

@@ -10,7 +10,7 @@
  * next ones.
  *
  * Ownership: the pipeline owns batches, lanes and threads; it borrows order, shards and plan.
- * Threads: next, restart and free one at a time; release and stats any.
+ * Threads: next, delivered, position, restart and free one at a time; release and stats any.
  * Locks: one, `lock`, over lanes' queues, turns, states of batches and statistics; never held over reading,
  * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next() until
  * a batch is finished; restart and free until reads and decodes under way are over. */
@@ -42,12 +42,20 @@ struct ps_pipeline;
 int ps_pipeline_new(const struct ps_pipeline_options *options, struct ps_pipeline **ret_pipeline,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Drops all that is not held and begins at an epoch. */
-int ps_pipeline_restart(struct ps_pipeline *pipeline, uint64_t epoch, struct ps_load_error *err) PS_MUST_USE;
+/* Drops all that is not held and goes on from a position, which it copies. It has as many lanes as the
+ * pipeline, or none (NULL): the beginning of its epoch. */
+int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *position,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* 1 and a batch, 0 at the end of an epoch. A batch that could not be finished comes too: batch->failed. */
 int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;
+
+/* The caller has the batch that next() gave: the position moves behind it. */
+void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);
+
+/* Behind all that was delivered. Borrowed until the next call of next(), delivered() or restart(). */
+const struct ps_position *ps_pipeline_position(const struct ps_pipeline *pipeline);
 
 /* True if next() would give the first batch of that epoch. */
 bool ps_pipeline_stands_at(struct ps_pipeline *pipeline, uint64_t epoch);

@@ -56,6 +56,7 @@ struct ps_sample {
 	uint64_t own_nbytes;      /* of the sample itself, with its names */
 	uint64_t ordinal;         /* the nth sample of its shard, from 0 */
 	uint64_t offset;          /* of its first header */
+	uint64_t resume_offset;   /* the same where a walk can begin there; 0: it cannot */
 	uint64_t wanted_nbytes;   /* of the fields that were asked for, held or not */
 	const char *key;
 	char *reason; /* why it is bad; with bad 0 NULL */

@@ -38,8 +38,9 @@ struct ps_shard {
 	struct ps_stream *stream;
 	struct ps_tar *tar;
 	uint64_t ordinal;
-	bool ended;       /* nothing more to read */
-	bool has_pending; /* a member that begins the next sample */
+	uint64_t start_ordinal, start_offset; /* samples before this one are not given */
+	bool ended;                           /* nothing more to read */
+	bool has_pending;                     /* a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
 	struct builder b;
@@ -165,7 +166,7 @@ static int field_alloc(struct ps_shard *s, bool wanted, uint64_t size, uint8_t *
 	struct builder *b = &s->b;
 
 	*ret_data = NULL;
-	if (o->never_hold || b->bad || size == 0 || !wanted)
+	if (o->never_hold || b->bad || size == 0 || !wanted || s->ordinal < s->start_ordinal)
 		return 0;
 	if (!ps_u64_add(b->held, size, &b->held) || (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
 		return mark_bad(b, EFBIG, "larger than the memory a sample may take; raise memory_budget");
@@ -296,6 +297,7 @@ static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample, str
 	        .ordinal = s->ordinal++,
 	        .wanted_nbytes = b->held,
 	        .offset = b->offset,
+	        .resume_offset = b->bad || !s->tar || ps_tar_has_global(s->tar) ? 0 : b->offset,
 	        .own_nbytes = head + names_nbytes,
 	        .key = names,
 	        .key_len = (uint32_t)b->key_len,
@@ -329,6 +331,12 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 	return mark_bad(b, -r, why->text);
 }
 
+void ps_shard_start_at(struct ps_shard *s, uint64_t ordinal, uint64_t offset)
+{
+	s->start_ordinal = ordinal;
+	s->start_offset = offset;
+}
+
 static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 {
 	if (!s->stream) {
@@ -336,6 +344,16 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 
 		if (r < 0)
 			return r;
+	}
+	if (s->start_offset > 0 && ps_stream_fd(s->stream) >= 0) {
+		int r = ps_stream_skip(s->stream, s->start_offset, err);
+
+		if (r == -ENODATA)
+			return ps_load_error_set(
+			        err, EBADMSG, "truncated: shorter than when the state was saved");
+		if (r < 0)
+			return r;
+		s->ordinal = s->start_ordinal;
 	}
 	s->tar = ps_tar_new(s->stream);
 	return s->tar ? 0 : -ENOMEM;
@@ -405,7 +423,10 @@ int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_l
 			r = group_read(s, &why);
 		if (r < 0)
 			r = shard_fail(s, r, &why, err);
-		if (r == 0 && s->b.open && !s->b.dropped) {
+		if (r == 0 && s->b.open && !s->b.dropped && s->ordinal < s->start_ordinal) {
+			s->ordinal++;
+			builder_reset(s);
+		} else if (r == 0 && s->b.open && !s->b.dropped) {
 			r = builder_finish(s, ret_sample, err);
 			r = r == 0 ? 1 : r;
 		} else if (r == 0)

@@ -32,6 +32,10 @@ struct ps_shard *ps_shard_new(
 /* The same over a stream that the reader then owns; for tests and fuzzing. */
 struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_shard_options *options);
 
+/* Before the first ps_shard_next(): begins with the sample of that ordinal. `offset` is its resume_offset, so
+ * that nothing before it is read; 0, or a file that cannot seek: found by walking there. */
+void ps_shard_start_at(struct ps_shard *shard, uint64_t ordinal, uint64_t offset);
+
 /* 1 and the next sample, 0 at the end of the shard. */
 int ps_shard_next(
         struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;

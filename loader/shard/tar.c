@@ -448,6 +448,11 @@ int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_lo
 	return 1;
 }
 
+bool ps_tar_has_global(const struct ps_tar *t)
+{
+	return t->global.has_path || t->global.has_size || t->global.sparse;
+}
+
 int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
 {
 	int r = t->failed;

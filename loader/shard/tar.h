@@ -11,6 +11,7 @@
 #ifndef PS_SHARD_TAR_H
 #define PS_SHARD_TAR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,10 @@ void ps_tar_free(struct ps_tar *tar);
 
 /* 1 and the next member, whatever is left of the last one skipped; 0 at the end of the archive. */
 int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
+
+/* True if a global pax header was read that says something about the members behind it: these cannot be read
+ * from the middle of the archive. */
+bool ps_tar_has_global(const struct ps_tar *tar);
 
 /* Copies all data of the member that ps_tar_next() gave to dst. Once a member. */
 int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;

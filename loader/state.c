@@ -1,0 +1,250 @@
+#include "config.h"
+
+#include "state.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "image/jpeg.h"
+
+#define MAGIC UINT64_C(0x3154415453534550) /* "PESSTAT1" */
+
+/* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
+#define ORDER_VERSION 1
+#define PIXELS_VERSION 1
+
+/* The print's words. */
+enum {
+	P_SHARDS,
+	P_FIELDS,
+	P_VERSIONS,
+	P_NSHARDS,
+	P_SEED,
+	P_ORDER,
+	P_WINDOW,
+	P_LANES,
+	P_BATCH,
+	P_RANK,
+	P_WORLD,
+	P_END,
+};
+
+/* The state's words. */
+enum {
+	W_MAGIC,
+	W_SUM, /* of all words behind it */
+	W_PRINT,
+	W_EPOCH = W_PRINT + PS_STATE_NPRINT,
+	W_BATCHES,
+	W_BAD_RUN,
+	W_TURN,
+	W_NLANES,
+	W_HEAD,
+};
+
+enum {
+	L_BLOCK,
+	L_K,
+	L_ORDINAL,
+	L_OFFSET,
+	L_TAKEN,
+	L_WORDS,
+};
+
+/* FNV-1a: finds what was changed by accident, which is all that is asked of it. */
+static uint64_t hash(uint64_t h, const void *p, size_t n)
+{
+	const uint8_t *s = p;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ s[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+#define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+
+static uint64_t hash_u64(uint64_t h, uint64_t v)
+{
+	v = htole64(v);
+	return hash(h, &v, sizeof(v));
+}
+
+static uint64_t hash_double(uint64_t h, double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	return hash_u64(h, bits);
+}
+
+static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
+{
+	h = hash(h, f->name, strlen(f->name) + 1);
+	h = hash_u64(h, f->kind);
+	if (f->kind != PENSTOCK_IMAGE)
+		return hash_u64(hash_u64(h, f->optional), (uint64_t)f->missing_value);
+	const uint64_t words[] = {f->image_width, f->image_height, f->dtype, f->layout, f->crop,
+	        f->interpolation, f->resize_shorter, f->max_pixels};
+	const double reals[] = {f->scale_min, f->scale_max, f->ratio_min, f->ratio_max, f->hflip};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+		h = hash_u64(h, words[i]);
+	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
+		h = hash_double(h, reals[i]);
+	for (int i = 0; i < 3; i++)
+		h = hash_double(hash_double(h, (double)f->mean[i]), (double)f->std[i]);
+	return h;
+}
+
+void ps_state_print_make(struct ps_state_print *print, const struct ps_options *options)
+{
+	const struct penstock_options *o = &options->o;
+	uint64_t *w = print->words;
+
+	if (w[P_NSHARDS] > 0)
+		return;
+	w[P_SHARDS] = w[P_FIELDS] = HASH_BEGIN;
+	for (size_t i = 0; i < options->shards.n; i++)
+		w[P_SHARDS] =
+		        hash(w[P_SHARDS], options->shards.names[i], strlen(options->shards.names[i]) + 1);
+	for (uint32_t i = 0; i < o->nfields; i++)
+		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
+	w[P_VERSIONS] = (uint64_t)ORDER_VERSION << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
+	w[P_NSHARDS] = options->shards.n;
+	w[P_SEED] = o->seed;
+	w[P_ORDER] = o->order;
+	w[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;
+	w[P_LANES] = o->order == PENSTOCK_ORDER_NONE ? 0 : o->lanes;
+	w[P_BATCH] = o->batch;
+	w[P_RANK] = o->rank;
+	w[P_WORLD] = o->world;
+	w[P_END] = o->end;
+}
+
+size_t ps_state_nbytes(uint32_t nlanes)
+{
+	return (W_HEAD + (size_t)nlanes * L_WORDS) * sizeof(uint64_t);
+}
+
+static void word_put(void *state, size_t i, uint64_t v)
+{
+	v = htole64(v);
+	memcpy((uint8_t *)state + i * sizeof(v), &v, sizeof(v));
+}
+
+static uint64_t word_get(const void *state, size_t i)
+{
+	uint64_t v;
+
+	memcpy(&v, (const uint8_t *)state + i * sizeof(v), sizeof(v));
+	return le64toh(v);
+}
+
+static uint64_t sum_of(const void *state, size_t nbytes)
+{
+	size_t from = W_PRINT * sizeof(uint64_t);
+
+	return hash(HASH_BEGIN, (const uint8_t *)state + from, nbytes - from);
+}
+
+void ps_state_write(
+        const struct ps_state_print *print, const struct ps_position *at, uint32_t bad_run, void *state)
+{
+	word_put(state, W_MAGIC, MAGIC);
+	for (size_t i = 0; i < PS_STATE_NPRINT; i++)
+		word_put(state, W_PRINT + i, print->words[i]);
+	word_put(state, W_EPOCH, at->epoch);
+	word_put(state, W_BATCHES, at->batches);
+	word_put(state, W_BAD_RUN, bad_run);
+	word_put(state, W_TURN, at->turn);
+	word_put(state, W_NLANES, at->nlanes);
+	for (uint32_t i = 0; i < at->nlanes; i++) {
+		const struct ps_lane_position *l = &at->lanes[i];
+		size_t w = W_HEAD + (size_t)i * L_WORDS;
+
+		word_put(state, w + L_BLOCK, l->block);
+		word_put(state, w + L_K, l->k);
+		word_put(state, w + L_ORDINAL, l->ordinal);
+		word_put(state, w + L_OFFSET, l->offset);
+		word_put(state, w + L_TAKEN, l->taken);
+	}
+	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(at->nlanes)));
+}
+
+/* Refuses a state whose print differs, with the first word that does. */
+static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
+{
+	static const struct {
+		int word;
+		const char *name;
+	} numbers[] = {{P_SEED, "seed"}, {P_ORDER, "order"}, {P_WINDOW, "shuffle_window"}, {P_LANES, "lanes"},
+	        {P_BATCH, "batch"}, {P_RANK, "rank"}, {P_WORLD, "world"}, {P_END, "end"}};
+	const uint64_t *mine = print->words;
+	uint64_t theirs[PS_STATE_NPRINT];
+
+	for (size_t i = 0; i < PS_STATE_NPRINT; i++)
+		theirs[i] = word_get(state, W_PRINT + i);
+	if (theirs[P_NSHARDS] != mine[P_NSHARDS])
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of %ju shards, but the loader has %ju; open it with the list it was "
+		        "saved with",
+		        (uintmax_t)theirs[P_NSHARDS], (uintmax_t)mine[P_NSHARDS]);
+	if (theirs[P_SHARDS] != mine[P_SHARDS])
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of other shards, or of the same in another order or under other paths; "
+		        "open the "
+		        "loader with the list it was saved with");
+	for (size_t i = 0; i < PS_ARRAY_LEN(numbers); i++)
+		if (theirs[numbers[i].word] != mine[numbers[i].word])
+			return ps_load_error_set(err, ESTALE,
+			        "the state is of a loader with %s %ju, but this one has %ju; open it with "
+			        "%ju",
+			        numbers[i].name, (uintmax_t)theirs[numbers[i].word],
+			        (uintmax_t)mine[numbers[i].word], (uintmax_t)theirs[numbers[i].word]);
+	if (theirs[P_FIELDS] != mine[P_FIELDS])
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of a loader with other fields; open it with those it was saved with");
+	if (theirs[P_VERSIONS] != mine[P_VERSIONS])
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of another version of the library or of libjpeg-turbo (%016jx, this is "
+		        "%016jx), "
+		        "which makes other batches; begin the epoch anew",
+		        (uintmax_t)theirs[P_VERSIONS], (uintmax_t)mine[P_VERSIONS]);
+	return 0;
+}
+
+int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
+        struct ps_position *at, uint32_t *ret_bad_run, struct ps_load_error *err)
+{
+	int r;
+
+	if (nbytes < ps_state_nbytes(0) || word_get(state, W_MAGIC) != MAGIC)
+		return ps_load_error_set(err, EINVAL, "%zu bytes that are not a loader's state", nbytes);
+	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
+		return ps_load_error_set(
+		        err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);
+	r = print_check(print, state, err);
+	if (r < 0)
+		return r;
+	if (word_get(state, W_NLANES) != at->nlanes || nbytes != ps_state_nbytes(at->nlanes) ||
+	        word_get(state, W_TURN) >= at->nlanes || word_get(state, W_EPOCH) == UINT64_MAX ||
+	        word_get(state, W_BAD_RUN) > UINT32_MAX)
+		return ps_load_error_set(err, EINVAL, "the state is damaged");
+	at->epoch = word_get(state, W_EPOCH);
+	at->batches = word_get(state, W_BATCHES);
+	at->turn = (uint32_t)word_get(state, W_TURN);
+	*ret_bad_run = (uint32_t)word_get(state, W_BAD_RUN);
+	for (uint32_t i = 0; i < at->nlanes; i++) {
+		size_t w = W_HEAD + (size_t)i * L_WORDS;
+
+		if (word_get(state, w + L_TAKEN) > UINT32_MAX || word_get(state, w + L_OFFSET) > INT64_MAX)
+			return ps_load_error_set(err, EINVAL, "the state is damaged");
+		at->lanes[i] = (struct ps_lane_position){.block = word_get(state, w + L_BLOCK),
+		        .k = word_get(state, w + L_K),
+		        .ordinal = word_get(state, w + L_ORDINAL),
+		        .offset = word_get(state, w + L_OFFSET),
+		        .taken = (uint32_t)word_get(state, w + L_TAKEN)};
+	}
+	return 0;
+}

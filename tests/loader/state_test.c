@@ -1,0 +1,456 @@
+/* States: a run that was interrupted goes on as if it had not been. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+
+#include "make_tar.h"
+
+#define SHARDS 7
+#define MAX_EVENTS 200
+
+static struct photo photos[MAX_PHOTOS];
+static int nphotos;
+static char folder[64];
+static const char *const pattern[] = {"t-{0..6}.tar"};
+
+/* Shards of 5, 12, 19, 1, 8, 15, 22 samples; a bad one now and then. */
+static void shard_make(int shard)
+{
+	struct tar t = {0};
+	char name[64], text[64];
+
+	for (int i = 0; i < (5 + 7 * shard) % 25; i++) {
+		const struct photo *p = &photos[(shard * 5 + i) % nphotos];
+
+		snprintf(name, sizeof(name), "s%d/%03d.jpg", shard, i);
+		tar_add(&t, name, p->data, i % 9 == 4 ? 100 : p->len);
+		snprintf(name, sizeof(name), "s%d/%03d.cls", shard, i);
+		snprintf(text, sizeof(text), "%d\n", shard * 1000 + i);
+		tar_add_text(&t, name, text);
+	}
+	tar_end(&t);
+	snprintf(name, sizeof(name), "t-%d.tar", shard);
+	tar_save(&t, name);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	nphotos = photos_load(photos);
+	folder_enter(folder);
+	for (int s = 0; s < SHARDS; s++)
+		shard_make(s);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+struct setting {
+	struct penstock_options o;
+	struct penstock_field f[2];
+};
+
+static void setting_init(struct setting *s)
+{
+	penstock_options_init(&s->o, sizeof(s->o));
+	penstock_field_init(&s->f[0], sizeof(s->f[0]), "jpg", PENSTOCK_IMAGE);
+	s->f[0].image_width = 12;
+	s->f[0].image_height = 8;
+	penstock_field_init(&s->f[1], sizeof(s->f[1]), "cls", PENSTOCK_INT64);
+	s->o.fields = s->f;
+	s->o.nfields = 2;
+	s->o.batch = 6;
+	s->o.epochs = 2;
+	s->o.shuffle_window = 12;
+	s->o.lanes = 4;
+	s->o.memory_budget = 64 << 20;
+	s->o.on_error = PENSTOCK_SKIP;
+}
+
+static struct penstock_loader *open_ok(const struct penstock_options *o, const char *const *shards, size_t n)
+{
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	if (penstock_loader_open(o, shards, n, &l, &e) < 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static uint64_t hash(uint64_t h, const void *p, size_t n)
+{
+	const uint8_t *s = p;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ s[i]) * 0x100000001b3u;
+	return h;
+}
+
+/* What next() gives, as a number: a hash of everything in the batch, or 0 for the end of an epoch. */
+static uint64_t event(struct penstock_loader *l)
+{
+	static const char *const names[] = {
+	        "jpg", "cls", "txt", "__key__", "__valid__", "__shard__", "__sample__"};
+	struct penstock_batch_info info;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	uint64_t h = 1;
+	int r = penstock_loader_next(l, &b, &e);
+
+	if (r < 0)
+		fail_msg("%s", e.text);
+	if (r == 0)
+		return 0;
+	penstock_batch_info(b, &info);
+	h = hash(h, &info, sizeof(info));
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		struct penstock_tensor t;
+
+		if (penstock_batch_field(b, names[i], &t, NULL) < 0)
+			continue;
+		h = hash(h, t.data, t.nbytes);
+		h = hash(h, t.shape, sizeof(t.shape));
+	}
+	penstock_batch_release(b);
+	return h;
+}
+
+struct run {
+	int n; /* events, the end of the last epoch included */
+	uint64_t events[MAX_EVENTS];
+	uint8_t states[MAX_EVENTS + 1][1024]; /* before each, and behind the last */
+	int nbytes;
+};
+
+static int save(struct penstock_loader *l, uint8_t state[static 1024])
+{
+	struct penstock_error e;
+	int n = penstock_loader_state_save(l, state, 1024, &e);
+
+	if (n < 0)
+		fail_msg("%s", e.text);
+	return n;
+}
+
+static void load(struct penstock_loader *l, const void *state, int n)
+{
+	struct penstock_error e;
+
+	if (penstock_loader_state_load(l, state, (size_t)n, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+/* A whole run, with the state before each event. */
+static void run_whole(struct run *run, const struct penstock_options *o, const char *const *shards, size_t n)
+{
+	struct penstock_loader *l = open_ok(o, shards, n);
+	uint64_t epochs = 0;
+
+	run->n = 0;
+	while (epochs < o->epochs) {
+		assert_true(run->n < MAX_EVENTS);
+		run->nbytes = save(l, run->states[run->n]);
+		run->events[run->n] = event(l);
+		epochs += run->events[run->n++] == 0;
+	}
+	run->nbytes = save(l, run->states[run->n]);
+	penstock_loader_close(l);
+}
+
+/* The loader gives what the run gave from event `from` on; at most `count` events. */
+static void follows(struct penstock_loader *l, const struct run *run, int from, int count)
+{
+	for (int i = from; i < run->n && i - from < count; i++)
+		if (event(l) != run->events[i])
+			fail_msg("resumed at event %d of %d, event %d differs", from, run->n, i);
+	if (run->n - from < count)
+		assert_int_equal(event(l), 0);
+}
+
+static void resumes_everywhere(const struct penstock_options *options, const char *const *shards, size_t n)
+{
+	static const uint32_t threads[] = {1, 2, 7};
+	static struct run run;
+	struct penstock_options o = *options;
+
+	run_whole(&run, &o, shards, n);
+	for (int i = 0; i <= run.n; i++) {
+		struct penstock_loader *l;
+
+		o.threads = threads[i % 3];
+		o.depth = 2 + (uint32_t)i % 4;
+		l = open_ok(&o, shards, n);
+		load(l, run.states[i], run.nbytes);
+		follows(l, &run, i, i % 5 == 0 ? MAX_EVENTS : 9);
+		penstock_loader_close(l);
+	}
+}
+
+static void resuming_at_any_batch_gives_the_same_batches(void **state)
+{
+	static const uint32_t orders[] = {PENSTOCK_ORDER_WINDOW, PENSTOCK_ORDER_SHARDS, PENSTOCK_ORDER_NONE};
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		struct setting s;
+
+		setting_init(&s);
+		s.o.order = orders[i];
+		s.o.end = i; /* uneven, drop_last, pad */
+		s.o.epoch = 3;
+		resumes_everywhere(&s.o, pattern, 1);
+	}
+}
+
+static void ranks_resume_too(void **state)
+{
+	(void)state;
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		struct setting s;
+
+		setting_init(&s);
+		s.o.world = 2;
+		s.o.rank = rank;
+		s.o.shuffle_window = 100;
+		resumes_everywhere(&s.o, pattern, 1);
+	}
+}
+
+static void a_resumed_run_can_be_resumed(void **state)
+{
+	static struct run run;
+	struct setting s;
+	uint8_t bytes[1024];
+
+	(void)state;
+	setting_init(&s);
+	run_whole(&run, &s.o, pattern, 1);
+	memcpy(bytes, run.states[0], sizeof(bytes));
+	for (int i = 0; i < run.n; i++) {
+		struct penstock_loader *l = open_ok(&s.o, pattern, 1);
+
+		load(l, bytes, run.nbytes);
+		assert_int_equal(save(l, bytes), run.nbytes);
+		assert_memory_equal(bytes, run.states[i], (size_t)run.nbytes);
+		assert_true(event(l) == run.events[i]);
+		save(l, bytes);
+		penstock_loader_close(l);
+	}
+}
+
+static void a_loader_goes_back_to_where_it_was(void **state)
+{
+	static struct run run;
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *held;
+
+	(void)state;
+	setting_init(&s);
+	run_whole(&run, &s.o, pattern, 1);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &held, NULL), 1);
+	follows(l, &run, 1, 5);
+	load(l, run.states[3], run.nbytes);
+	follows(l, &run, 3, 2);
+	load(l, run.states[run.n], run.nbytes); /* over */
+	assert_int_equal(event(l), 0);
+	load(l, run.states[1], run.nbytes);
+	follows(l, &run, 1, MAX_EVENTS);
+	assert_int_equal(penstock_loader_set_epoch(l, 0, NULL), 0);
+	follows(l, &run, 0, 3);
+	penstock_batch_release(held);
+	penstock_loader_close(l);
+}
+
+static void resuming_reads_only_what_is_under_way(void **state)
+{
+	static struct run run;
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_stats stats;
+	struct tar t = {0};
+	const char *const shards[] = {"gone.tar", "long.tar"};
+	char name[64];
+
+	(void)state;
+	for (int i = 0; i < 50; i++) {
+		snprintf(name, sizeof(name), "%03d.jpg", i);
+		tar_add(&t, name, photos[i % nphotos].data, photos[i % nphotos].len);
+		snprintf(name, sizeof(name), "%03d.cls", i);
+		tar_add_text(&t, name, "1");
+	}
+	tar_end(&t);
+	file_write("gone.tar", t.data, t.len);
+	tar_save(&t, "long.tar");
+	setting_init(&s);
+	s.o.order = PENSTOCK_ORDER_NONE;
+	s.o.epochs = 1;
+	run_whole(&run, &s.o, shards, 2);
+	assert_int_equal(unlink("gone.tar"), 0);
+	l = open_ok(&s.o, shards, 2);
+	load(l, run.states[run.n - 2], run.nbytes); /* the last batch */
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	uint64_t before = stats.bytes_read; /* the loader began to read at the beginning of the epoch */
+	follows(l, &run, run.n - 2, 3);
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	uint64_t most = 0;
+	for (int i = 0; i < nphotos; i++)
+		most = photos[i].len > most ? photos[i].len : most;
+	assert_true(stats.bytes_read - before < (16 + 6) * (most + 2048));
+	penstock_loader_close(l);
+}
+
+/* A member whose header says 0 bytes and whose size comes from the global pax header. */
+static void sized_globally_add(struct tar *t, const char *name, const char *text)
+{
+	tar_add(t, name, "", 0);
+	tar_put(t, text, strlen(text));
+}
+
+static void global_headers_are_found_again(void **state)
+{
+	static const char *const shards[] = {"global.tar"};
+	struct setting s;
+	struct tar t = {0};
+	char name[32], text[32];
+	unsigned sum = 0;
+
+	(void)state;
+	tar_add_text(&t, "pax", "10 size=4\n");
+	t.data[156] = 'g';
+	memset(t.data + 148, ' ', 8);
+	for (int i = 0; i < 512; i++)
+		sum += t.data[i];
+	snprintf((char *)t.data + 148, 7, "%06o", sum);
+	for (int i = 0; i < 60; i++) {
+		snprintf(name, sizeof(name), "%03d.cls", i);
+		snprintf(text, sizeof(text), "%04d", i);
+		sized_globally_add(&t, name, text);
+	}
+	tar_end(&t);
+	tar_save(&t, "global.tar");
+	setting_init(&s);
+	s.o.on_error = PENSTOCK_FAIL;
+	s.o.fields = &s.f[1];
+	s.o.nfields = 1;
+	resumes_everywhere(&s.o, shards, 1);
+}
+
+static void states_of_other_runs_are_refused_with_what_differs(void **state)
+{
+	static struct run run;
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_error e;
+	uint8_t bytes[1024];
+	const char *fewer = "t-{0..5}.tar", *swapped[] = {"t-{6..0}.tar"};
+
+	(void)state;
+	setting_init(&s);
+	run_whole(&run, &s.o, pattern, 1);
+#define REFUSED(want, says, shards, ...)                                             \
+	do {                                                                         \
+		setting_init(&s);                                                    \
+		memcpy(bytes, run.states[5], sizeof(bytes));                         \
+		size_t n = (size_t)run.nbytes;                                       \
+		__VA_ARGS__;                                                         \
+		l = open_ok(&s.o, shards, 1);                                        \
+		assert_int_equal(penstock_loader_state_load(l, bytes, n, &e), want); \
+		assert_int_equal(e.code, -(want));                                   \
+		if (!strstr(e.text, says))                                           \
+			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);     \
+		assert_true(event(l) != 0); /* the loader is as it was */            \
+		penstock_loader_close(l);                                            \
+	} while (0)
+	REFUSED(-ESTALE, "of 7 shards, but the loader has 6", &fewer, );
+	REFUSED(-ESTALE, "another order", swapped, );
+	REFUSED(-ESTALE, "batch 6, but this one has 5; open it with 6", pattern, s.o.batch = 5);
+	REFUSED(-ESTALE, "seed 0", pattern, s.o.seed = 1);
+	REFUSED(-ESTALE, "lanes 4", pattern, s.o.lanes = 3);
+	REFUSED(-ESTALE, "shuffle_window 12", pattern, s.o.shuffle_window = 13);
+	REFUSED(-ESTALE, "order 2", pattern, s.o.order = PENSTOCK_ORDER_SHARDS, s.o.shuffle_window = 12);
+	REFUSED(-ESTALE, "world 1, but this one has 2", pattern, s.o.world = 2);
+	REFUSED(-ESTALE, "end 0", pattern, s.o.end = PENSTOCK_END_PAD);
+	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
+	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
+	REFUSED(-EINVAL, "not a loader's state", pattern, bytes[0] ^= 1);
+	REFUSED(-EINVAL, "damaged", pattern, n -= 8);
+	REFUSED(-EINVAL, "damaged", pattern, bytes[n - 1] ^= 1);
+	REFUSED(-EINVAL, "epoch 0, outside", pattern, s.o.epoch = 5);
+#undef REFUSED
+	setting_init(&s);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_state_save(l, bytes, 10, &e), -ENOBUFS);
+	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 152 + 4 * 40);
+	penstock_loader_close(l);
+}
+
+static void shards_that_became_shorter_are_an_error(void **state)
+{
+	static const char *const shards[] = {"shrunk.tar"};
+	static struct run run;
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	struct tar t = {0};
+	char name[32];
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		snprintf(name, sizeof(name), "%03d.cls", i);
+		tar_add_text(&t, name, "1");
+	}
+	tar_end(&t);
+	file_write("shrunk.tar", t.data, t.len);
+	setting_init(&s);
+	s.o.fields = &s.f[1];
+	s.o.nfields = 1;
+	s.o.on_error = PENSTOCK_FAIL;
+	run_whole(&run, &s.o, shards, 1);
+	file_write("shrunk.tar", t.data, 20 * 1024);
+	l = open_ok(&s.o, shards, 1);
+	load(l, run.states[5], run.nbytes);
+	assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
+	assert_non_null(strstr(e.text, "fewer samples"));
+	penstock_loader_close(l);
+	file_write("shrunk.tar", t.data, 26 * 1024);
+	memset(t.data + 26 * 1024, 0, 1024);
+	file_write(
+	        "shrunk.tar", t.data, 27 * 1024); /* sound, with 26 samples: the block begins at the 25th */
+	l = open_ok(&s.o, shards, 1);
+	load(l, run.states[5], run.nbytes);
+	assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
+	assert_non_null(strstr(e.text, "fewer samples"));
+	penstock_loader_close(l);
+	tar_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(resuming_at_any_batch_gives_the_same_batches),
+	        cmocka_unit_test(ranks_resume_too),
+	        cmocka_unit_test(a_resumed_run_can_be_resumed),
+	        cmocka_unit_test(a_loader_goes_back_to_where_it_was),
+	        cmocka_unit_test(resuming_reads_only_what_is_under_way),
+	        cmocka_unit_test(global_headers_are_found_again),
+	        cmocka_unit_test(states_of_other_runs_are_refused_with_what_differs),
+	        cmocka_unit_test(shards_that_became_shorter_are_an_error),
+	};
+	int r;
+
+	alarm(300); /* a hang is a failure */
+	r = cmocka_run_group_tests_name("state", tests, setup, teardown);
+	for (int i = 0; i < nphotos; i++)
+		free(photos[i].data);
+	return r;
+}
