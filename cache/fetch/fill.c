@@ -43,6 +43,7 @@ int ps_fill_file_get(
 		file->slots = slots;
 		file->remote = *ps_object_remote(object);
 		ps_list_init(&file->waiters);
+		ps_want_init(&file->warm, file, PS_WANT_WARM);
 		pthread_mutex_init(&file->lock, NULL);
 		ps_list_append(&fill->files, &file->link);
 	}
@@ -246,11 +247,8 @@ static size_t take_wants(
 			next = l->next;
 			if (want->file->origin != origin)
 				continue;
-			ps_list_remove(l);
-			want->queued = false;
 			ret[n++] = want->file;
-			if (want->on_heap)
-				free(want);
+			ps_want_unqueue(want);
 		}
 	}
 	return n;

@@ -73,8 +73,9 @@ struct ps_want {
 void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls);
 void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks);
 void ps_want_cancel(struct ps_want *want);
-/* Fetches all that is missing at the lowest priority, without an owner. */
-int ps_fill_warm(struct ps_fill_file *file);
+/* Fetches all that is missing at the lowest priority, without an owner; once, however often it is asked for.
+ */
+void ps_fill_warm(struct ps_fill_file *file);
 
 /* Forgets wants, ends transfers of this origin and waits until nothing refers to it. Readers that still wait
  * are answered ECANCELED. Blocks until transfers have ended and what arrived is written. */

@@ -46,8 +46,12 @@ struct ps_fill_file {
 	struct ps_object *object;
 	struct ps_origin *origin;
 	struct ps_list link; /* fill->files; the engine's lock */
-	unsigned refs;       /* the engine's lock */
-	bool draining;       /* the engine's lock */
+	/* the engine's lock: */
+	unsigned refs;
+	unsigned nruns;      /* at the origin, or waiting for another attempt */
+	unsigned ndemands;   /* queued wants of that class */
+	struct ps_want warm; /* all of it; queued by ps_fill_warm() */
+	bool draining;
 
 	pthread_mutex_t lock;    /* protects what follows */
 	struct ps_slot **slots;  /* one pointer a block */
@@ -71,6 +75,7 @@ struct ps_fill {
 	size_t nheld, ndisk_busy;
 	unsigned nending;       /* transfers whose done has not returned */
 	unsigned active;        /* transfers at the origins */
+	unsigned nbusy_files;   /* with runs */
 	uint64_t next_start_ns; /* max_bytes_per_s */
 	bool stopping;
 	pthread_cond_t disk_cond;  /* disk_queue has work, or stopping */
@@ -104,14 +109,18 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block);
 struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state);
 void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
 
-/* want.c: no lock held */
-int ps_fill_demand(struct ps_fill_file *file, uint64_t block);
+/* want.c */
+int ps_fill_demand(struct ps_fill_file *file, uint64_t block); /* no lock held */
+/* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
+ * it was on the heap. The engine's lock is held. */
+void ps_want_unqueue(struct ps_want *want);
 
 /* run.c: no lock held */
 /* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */
 void ps_fill_pump(struct ps_fill *fill);
 void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
-/* Retries that are due are started; returns when the next is, or UINT64_MAX. */
+/* Retries that are due are started as far as there are connections; returns when to call again, or
+ * UINT64_MAX. */
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
 
 /* writeback.c */

@@ -296,8 +296,8 @@ void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, s
 	}
 }
 
-/* A reader whose other block went away again (evicted, or held and reclaimed) waits for something nobody
- * fetches: only while no demand is queued can that be told. The file's lock is held. */
+/* A reader whose other block went away again (held and reclaimed, or failed) waits for something nobody
+ * fetches: only while no demand of the file is queued can that be told. The file's lock is held. */
 static size_t find_orphans(struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_blocks, size_t cap)
 {
 	size_t n = 0;
@@ -328,15 +328,13 @@ void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns)
 	ps_list_init(&ready);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		bool look = ps_list_empty(&fill->wants[PS_WANT_DEMAND]);
-
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
 			struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
 
 			PS_LOCK_SCOPE(&file->lock);
 			ps_fill_expire_file(file, now_ns, false, &ready);
 			ps_fill_collect(file, 0, UINT64_MAX / PS_BLOCK_SIZE, &ready);
-			size_t n = look && file->refs > 0
+			size_t n = file->ndemands == 0 && file->refs > 0
 			                   ? find_orphans(file, now_ns, blocks, ORPHANS_PER_TICK - norphans)
 			                   : 0;
 			for (size_t i = 0; i < n; i++) {

@@ -12,6 +12,7 @@
 #define RUN_AHEAD_ATTEMPTS 4 /* while nobody does */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
+#define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
 
 struct ps_run {
 	struct ps_get get;         /* first: done() gets back to the run from it */
@@ -64,8 +65,21 @@ static void run_submit(struct ps_run *run)
 	file->origin->ops->get(file->origin, &run->get);
 }
 
+/* Runs of the file more or less. The engine's lock is held. */
+static void count_runs(struct ps_fill_file *file, int more)
+{
+	bool was_busy = file->nruns > 0;
+
+	file->nruns += (unsigned)more;
+	file->fill->nbusy_files += (unsigned)(file->nruns > 0) - (unsigned)was_busy;
+}
+
 static void run_free(struct ps_run *run)
 {
+	{
+		PS_LOCK_SCOPE(&run->file->fill->lock);
+		count_runs(run->file, -1);
+	}
 	for (unsigned i = 0; i < run->nblocks; i++)
 		ps_buf_unref(run->bufs[i]);
 	ps_fill_file_put(run->file);
@@ -132,7 +146,7 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
 {
 	struct ps_run *runs[PS_RUN_MAX_BLOCKS];
 	uint64_t now = ps_clock_mono_ns(), nbytes = 0;
-	unsigned nruns = 0, used = 0;
+	unsigned nruns = 0, nnow = 0, used = 0;
 
 	{
 		PS_LOCK_SCOPE(&c->file->lock);
@@ -155,15 +169,22 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
 		ps_fill_file_ref(c->file);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		fill->active += nruns;
+		count_runs(c->file, (int)nruns - 1);
 		fill->active--;
-		for (unsigned i = 0; i < nruns; i++)
-			ps_list_append(&fill->running, &runs[i]->link);
+		for (; nnow < nruns && (nnow == 0 || fill->active < fill->max_connections); nnow++) {
+			fill->active++;
+			ps_list_append(&fill->running, &runs[nnow]->link);
+		}
+		/* A stretch with holes became more requests than there are connections. */
+		for (unsigned i = nnow; i < nruns; i++) {
+			runs[i]->retry_ns = now;
+			ps_list_append(&fill->retries, &runs[i]->link);
+		}
 		if (fill->max_bytes_per_s)
 			fill->next_start_ns = PS_MAX(fill->next_start_ns, now) +
 			                      nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
 	}
-	for (unsigned i = 0; i < nruns; i++)
+	for (unsigned i = 0; i < nnow; i++)
 		run_submit(runs[i]);
 	ps_fill_file_put(c->file);
 }
@@ -179,7 +200,30 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 	return fill->active < fill->max_connections - spare;
 }
 
-/* Takes memory for the head of a queue; drops held blocks for a reader that waits. The engine's lock is held.
+/* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
+ * of all others one by one. So each file has its share, but no less than a quarter; alone it may take three
+ * quarters, for another may come at any time. The engine's lock is held. */
+static bool file_may_start(const struct ps_fill *fill, const struct ps_fill_file *file)
+{
+	unsigned max = fill->max_connections, nfiles = fill->nbusy_files + (file->nruns == 0);
+	unsigned share = PS_MIN(PS_MAX(max / nfiles, max / 4), max - max / 4);
+
+	return file->nruns < PS_MAX(share, 1u);
+}
+
+/* The first want of a queue whose file has room. The engine's lock is held. */
+static struct ps_want *first_want(struct ps_fill *fill, enum ps_want_class cls)
+{
+	for (struct ps_list *l = fill->wants[cls].next; l != &fill->wants[cls]; l = l->next) {
+		struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+
+		if (file_may_start(fill, want->file))
+			return want;
+	}
+	return NULL;
+}
+
+/* Takes memory for a want; drops held blocks for a reader that waits. The engine's lock is held.
  */
 static size_t take_buffers(struct ps_fill *fill, const struct ps_want *want, struct ps_buf **bufs,
         struct ps_fill_file **ret_unref)
@@ -206,7 +250,9 @@ static bool next_chunk(struct ps_fill *fill, struct chunk *c, struct ps_fill_fil
 			continue;
 		if (!may_start(fill, (enum ps_want_class)cls))
 			return false;
-		struct ps_want *want = PS_CONTAINER_OF(fill->wants[cls].next, struct ps_want, link);
+		struct ps_want *want = first_want(fill, (enum ps_want_class)cls);
+		if (!want)
+			continue;
 		size_t n = take_buffers(fill, want, c->bufs, ret_unref);
 
 		if (n == 0)
@@ -215,15 +261,14 @@ static bool next_chunk(struct ps_fill *fill, struct chunk *c, struct ps_fill_fil
 		c->cls = want->cls;
 		c->from = want->next;
 		c->end = want->next += n;
-		ps_list_remove(&want->link);
 		if (want->next < want->end) {
+			ps_list_remove(&want->link);
 			ps_list_append(&fill->wants[cls], &want->link); /* files take turns */
 			c->file->refs++;
 		} else {
-			want->queued = false; /* the chunk takes over its reference */
-			if (want->on_heap)
-				free(want);
+			ps_want_unqueue(want); /* the chunk takes over its reference */
 		}
+		count_runs(c->file, 1);
 		fill->active++;
 		return true;
 	}
@@ -236,6 +281,8 @@ void ps_fill_pump(struct ps_fill *fill)
 	struct chunk c;
 	bool more;
 
+	/* First: they hold memory, and were first. */
+	(void)ps_run_retry_due(fill, ps_clock_mono_ns());
 	do {
 		more = next_chunk(fill, &c, &unref);
 		if (more)
@@ -442,6 +489,8 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
 			}
 			if (!due)
 				return next;
+			if (fill->active >= fill->max_connections)
+				return now_ns + RETRY_TICK_NS; /* or when one ends: ps_fill_pump() */
 			ps_list_remove(&due->link);
 			ps_list_append(&fill->running, &due->link);
 			fill->active++;

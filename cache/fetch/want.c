@@ -3,10 +3,22 @@
 
 #include <errno.h>
 
+#define WARM_RUN_BLOCKS 8
+
 void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls)
 {
 	*want = (struct ps_want){.file = file, .cls = cls};
 	ps_list_init(&want->link);
+}
+
+void ps_want_unqueue(struct ps_want *want)
+{
+	ps_list_remove(&want->link);
+	want->queued = false;
+	if (want->cls == PS_WANT_DEMAND)
+		want->file->ndemands--;
+	if (want->on_heap)
+		free(want);
 }
 
 void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks)
@@ -43,43 +55,47 @@ void ps_want_cancel(struct ps_want *want)
 		want->next = want->end = 0;
 		if (!want->queued)
 			return;
-		want->queued = false;
-		ps_list_remove(&want->link);
+		ps_want_unqueue(want);
 	}
 	ps_fill_file_put(want->file);
 }
 
-static int queue_heap_want(
-        struct ps_fill_file *file, uint64_t from, uint64_t end, unsigned run_blocks, enum ps_want_class cls)
+int ps_fill_demand(struct ps_fill_file *file, uint64_t block)
 {
 	struct ps_want *want = malloc(sizeof *want);
 
 	if (!want)
 		return -ENOMEM;
-	ps_want_init(want, file, cls);
-	want->next = from;
-	want->end = end;
-	want->run_blocks = run_blocks;
+	ps_want_init(want, file, PS_WANT_DEMAND);
+	want->next = block;
+	want->end = block + 1;
+	want->run_blocks = 1;
 	want->on_heap = want->queued = true;
 	PS_LOCK_SCOPE(&file->fill->lock);
-	if (file->draining || from >= end) {
+	if (file->draining) {
 		free(want);
 		return 0;
 	}
 	file->refs++;
-	ps_list_append(&file->fill->wants[cls], &want->link);
+	file->ndemands++;
+	ps_list_append(&file->fill->wants[PS_WANT_DEMAND], &want->link);
 	return 0;
 }
 
-int ps_fill_demand(struct ps_fill_file *file, uint64_t block)
+void ps_fill_warm(struct ps_fill_file *file)
 {
-	return queue_heap_want(file, block, block + 1, 1, PS_WANT_DEMAND);
-}
-
-int ps_fill_warm(struct ps_fill_file *file)
-{
-	int rc = queue_heap_want(file, 0, ps_object_nblocks(file->object), 8, PS_WANT_WARM);
-
-	ps_fill_pump(file->fill);
-	return rc;
+	struct ps_fill *fill = file->fill;
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		/* Asked for again, it begins again: what failed meanwhile is tried once more. */
+		file->warm.next = 0;
+		file->warm.end = ps_object_nblocks(file->object);
+		file->warm.run_blocks = WARM_RUN_BLOCKS;
+		if (file->draining || file->warm.queued || file->warm.end == 0)
+			return;
+		file->warm.queued = true;
+		file->refs++;
+		ps_list_append(&fill->wants[PS_WANT_WARM], &file->warm.link);
+	}
+	ps_fill_pump(fill);
 }

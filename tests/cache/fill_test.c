@@ -376,12 +376,87 @@ static void warming_brings_the_whole_file(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(ps_fill_warm(f->file), 0);
+	ps_fill_warm(f->file);
 	for (int i = 0; i < 500 && !ps_object_complete(f->object); i++)
 		usleep(20000);
 	assert_true(ps_object_complete(f->object));
 	assert_int_equal(atomic_load(&f->origin->nbytes), file_nbytes);
 	assert_true(atomic_load(&f->origin->max_asked) > PS_MIB);
+}
+
+/* Another file of the same origin; the test puts it. */
+static struct ps_fill_file *another_file(struct fixture *f, const char *url)
+{
+	struct ps_remote remote = {.size = file_nbytes, .mtime_s = 1, .etag = "\"v1\""};
+	struct ps_object *object;
+	struct ps_fill_file *file;
+
+	assert_int_equal(ps_object_get(f->store, url, &remote, 1, true, &object), 0);
+	assert_int_equal(ps_fill_file_get(f->fill, object, &f->origin->origin, &file), 0);
+	ps_object_put(object);
+	return file;
+}
+
+static void begin_of(struct ps_fill_file *file, struct waited *w, uint64_t offset, size_t nbytes)
+{
+	struct fixture other = {.file = file};
+
+	begin(&other, w, offset, nbytes);
+}
+
+static void a_stalled_file_leaves_connections_to_others(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_fill_file *other = another_file(f, "http://pattern/y.tar");
+	static struct waited stuck[30];
+	struct waited w;
+
+	atomic_store(&f->origin->stall_url, "http://pattern/x.tar");
+	atomic_store(&f->origin->stall_after, 0);
+	ps_fill_warm(f->file);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(stuck); i++)
+		begin(f, &stuck[i], i * PS_MIB, 4096);
+	uint64_t start = ps_clock_mono_ns();
+	begin_of(other, &w, 5 * PS_MIB, 4096);
+	assert_int_equal(end(&w), 0);
+	assert_true(w.right);
+	assert_true((ps_clock_mono_ns() - start) / PS_NS_PER_MS < 1000);
+	atomic_store(&f->origin->released, true);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(stuck); i++)
+		end(&stuck[i]);
+	ps_fill_file_put(other);
+}
+
+static void retries_take_no_more_connections_than_there_are(void **state)
+{
+	struct fixture *f = *state;
+	static struct waited w[30];
+
+	atomic_store(&f->origin->fail_errno, EIO);
+	atomic_store(&f->origin->fail_retryable, true);
+	atomic_store(&f->origin->fail_next, 14);
+	atomic_store(&f->origin->stall_after, 0);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
+		begin(f, &w[i], i * PS_MIB, 4096);
+	usleep(600000);
+	atomic_store(&f->origin->released, true);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
+		assert_int_equal(end(&w[i]), 0);
+	assert_true(atomic_load(&f->origin->max_active) <= 8);
+}
+
+static void warming_again_and_again_queues_it_once(void **state)
+{
+	struct fixture *f = *state;
+
+	atomic_store(&f->origin->stall_after, 0);
+	for (int i = 0; i < 100; i++)
+		ps_fill_warm(f->file);
+	atomic_store(&f->origin->released, true);
+	for (int i = 0; i < 500 && !ps_object_complete(f->object); i++)
+		usleep(20000);
+	assert_true(ps_object_complete(f->object));
+	assert_int_equal(atomic_load(&f->origin->nbytes), file_nbytes);
 }
 
 static void drain_ends_stalled_transfers_and_their_readers(void **state)
@@ -422,6 +497,9 @@ int main(void)
 	        TEST(sequential_reads_become_few_long_requests),
 	        TEST(random_reads_fetch_only_their_blocks),
 	        TEST(warming_brings_the_whole_file),
+	        TEST(a_stalled_file_leaves_connections_to_others),
+	        TEST(retries_take_no_more_connections_than_there_are),
+	        TEST(warming_again_and_again_queues_it_once),
 	        TEST(drain_ends_stalled_transfers_and_their_readers),
 	};
 

@@ -45,13 +45,14 @@ static void copy_pattern(const struct ps_get *get, size_t from, size_t to)
 	}
 }
 
-static void finish(struct job *job, size_t done, int errnum, bool retryable)
+static void finish(struct ps_pattern_origin *o, struct job *job, size_t done, int errnum, bool retryable)
 {
 	struct ps_error err = {.err = errnum, .retryable = retryable, .text = "as the test wants"};
 
 	job->get->nbytes_done = done;
 	job->get->wire_nbytes = done;
 	job->get->seen = job->get->expect;
+	atomic_fetch_sub(&o->nactive, 1);
 	job->get->done(job->get, &err);
 	free(job);
 }
@@ -67,7 +68,7 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		cancelled = job->cancelled || impl->aborted;
 	}
 	if (cancelled) {
-		finish(job, job->stalled ? stall : 0, ECANCELED, false);
+		finish(o, job, job->stalled ? stall : 0, ECANCELED, false);
 		return true;
 	}
 	bool fail = !job->stalled && atomic_load(&o->fail_next) > 0;
@@ -75,7 +76,9 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		atomic_fetch_sub(&o->fail_next, 1);
 		stop = PS_MIN(stop, atomic_load(&o->fail_after));
 	}
-	bool stalls = !fail && stall < stop && !atomic_load(&o->released);
+	const char *only = atomic_load(&o->stall_url);
+	bool stalls =
+	        !fail && stall < stop && !atomic_load(&o->released) && (!only || strcmp(only, get->url) == 0);
 	if (stalls)
 		stop = stall;
 	for (size_t at = job->stalled ? stall : 0; at < stop; at += PIECE) {
@@ -86,7 +89,7 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		job->stalled = true;
 		return false;
 	}
-	finish(job, stop, fail ? atomic_load(&o->fail_errno) : 0, atomic_load(&o->fail_retryable));
+	finish(o, job, stop, fail ? atomic_load(&o->fail_errno) : 0, atomic_load(&o->fail_retryable));
 	return true;
 }
 
@@ -131,6 +134,9 @@ static void pattern_get(struct ps_origin *origin, struct ps_get *get)
 	if (!job)
 		abort();
 	while (get->nbytes > longest && !atomic_compare_exchange_weak(&o->max_asked, &longest, get->nbytes))
+		;
+	unsigned now = atomic_fetch_add(&o->nactive, 1) + 1, most = atomic_load(&o->max_active);
+	while (now > most && !atomic_compare_exchange_weak(&o->max_active, &most, now))
 		;
 	atomic_fetch_add(&o->ngets, 1);
 	atomic_fetch_add(&o->nbytes, get->nbytes);

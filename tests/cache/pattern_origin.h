@@ -20,7 +20,9 @@ struct ps_pattern_origin {
 	_Atomic size_t
 	        stall_after; /* bytes of a get after which it waits for release or cancel; SIZE_MAX: never */
 	_Atomic bool released;
-	_Atomic uint64_t max_asked; /* the longest range asked for */
+	_Atomic(const char *) stall_url;      /* only gets of this URL stall; NULL: all */
+	_Atomic unsigned nactive, max_active; /* gets at once */
+	_Atomic uint64_t max_asked;           /* the longest range asked for */
 	void *impl;
 };
 
