@@ -31,7 +31,7 @@ struct ps_cache_options {
 	struct ps_store_options store;
 	uint64_t memory_bytes; /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit
 	                        */
-	unsigned max_connections; /* to one origin; 0: 16 */
+	unsigned max_connections; /* to one origin, at most; 0: 64 */
 	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
 	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
 };

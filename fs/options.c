@@ -249,7 +249,7 @@ const struct ps_opt ps_options_source[] = {
         {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), "TIME", "a read fails after so long [60s]"},
         {"revalidate", 0, PS_OPT_CALL, 0, "TIME|never|open", "how long a version counts as current [1h]", 0,
                 set_revalidate},
-        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N", "connections to one origin [16]"},
+        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N", "most connections to one origin [64]"},
         {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), "SIZE",
                 "bytes a second from all origins [no limit]"},
         {"header", 0, PS_OPT_CALL, 0, "'NAME: VALUE'", "send this HTTP header; may be given again",

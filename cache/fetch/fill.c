@@ -139,6 +139,7 @@ static void *timer_main(void *arg)
 
 		if (busy)
 			ps_fill_expire(fill, now);
+		ps_run_adapt(fill, now);
 		uint64_t due = ps_run_retry_due(fill, now);
 		{
 			PS_LOCK_SCOPE(&fill->lock);
@@ -175,7 +176,9 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 		return -ENOMEM;
 	fill->budget =
 	        ps_budget_new(options->memory_bytes ? options->memory_bytes : ps_budget_default_bytes());
-	fill->max_connections = options->max_connections ? options->max_connections : PS_FILL_CONNECTIONS;
+	ps_concurrency_init(&fill->concurrency,
+	        options->max_connections ? options->max_connections : PS_FILL_CONNECTIONS);
+	atomic_init(&fill->connections, fill->concurrency.limit);
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
 	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2],
@@ -226,6 +229,11 @@ void ps_fill_free(struct ps_fill *fill)
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill)
 {
 	return fill->timeout_ns;
+}
+
+unsigned ps_fill_connections(const struct ps_fill *fill)
+{
+	return atomic_load(&fill->connections);
 }
 
 struct ps_budget *ps_fill_budget(struct ps_fill *fill)
@@ -308,10 +316,11 @@ void ps_fill_count_request(struct ps_fill *fill, bool failed)
 
 json_t *ps_fill_origin_stats(struct ps_fill *fill)
 {
-	return json_pack("{s:I,s:I,s:I,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
+	return json_pack("{s:I,s:I,s:I,s:I,s:i}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
 	        "requests", (json_int_t)atomic_load(&fill->origin_requests), "errors",
 	        (json_int_t)atomic_load(&fill->origin_errors), "retries",
-	        (json_int_t)atomic_load(&fill->origin_retries));
+	        (json_int_t)atomic_load(&fill->origin_retries), "connections",
+	        (int)atomic_load(&fill->connections));
 }
 
 json_t *ps_fill_read_stats(struct ps_fill *fill)

@@ -26,7 +26,7 @@ struct ps_fill_options {
 	uint64_t max_bytes_per_s; /* 0: no limit */
 	uint64_t timeout_ms;      /* 0: PS_FILL_TIMEOUT_MS */
 };
-#define PS_FILL_CONNECTIONS 16
+#define PS_FILL_CONNECTIONS 64 /* at most; see concurrency.h */
 #define PS_FILL_TIMEOUT_MS 60000
 
 /* A failed block answers at once for so long: the kernel repeats a failed read-ahead, which would double the
@@ -37,6 +37,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret) PS_
 /* Every file has been put and every origin drained. Writes what is in memory to disk first. */
 void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
+unsigned ps_fill_connections(const struct ps_fill *fill); /* transfers at once that are worth it now */
 struct ps_budget *ps_fill_budget(struct ps_fill *fill);
 
 /* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the
@@ -84,7 +85,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 /* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */
 void ps_fill_count_request(struct ps_fill *fill, bool failed);
 
-/* {"bytes", "requests", "errors", "retries"} and {"bytes", "hit_bytes", "stalled_seconds", "waiting"} */
+/* {"bytes", "requests", "errors", "retries", "connections"} and {"bytes", "hit_bytes", "stalled_seconds",
+ * "waiting"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);
 

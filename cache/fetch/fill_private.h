@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "fetch/concurrency.h"
 #include "fetch/fill.h"
 
 #define PS_RUN_MAX_BLOCKS 16
@@ -63,7 +64,6 @@ struct ps_fill_file {
 
 struct ps_fill {
 	struct ps_budget *budget;
-	unsigned max_connections;
 	uint64_t max_bytes_per_s;
 	uint64_t timeout_ns;
 
@@ -73,7 +73,8 @@ struct ps_fill {
 	struct ps_list running, retries; /* of ps_run */
 	struct ps_list disk_queue, held; /* of ps_slot */
 	size_t nheld, ndisk_busy;
-	unsigned nending;       /* transfers whose done has not returned */
+	unsigned nending; /* transfers whose done has not returned */
+	struct ps_concurrency concurrency;
 	unsigned active;        /* transfers at the origins */
 	unsigned nbusy_files;   /* with runs */
 	uint64_t next_start_ns; /* max_bytes_per_s */
@@ -88,6 +89,8 @@ struct ps_fill {
 	bool timer_started;
 
 	/* counters for stats; relaxed order is enough, nothing is inferred from them */
+	_Atomic unsigned connections; /* a copy of concurrency.limit */
+	_Atomic uint64_t arrived_bytes;
 	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
 	_Atomic uint64_t read_bytes, stalled_ns, nwaiting;
 };
@@ -119,6 +122,8 @@ void ps_want_unqueue(struct ps_want *want);
 /* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */
 void ps_fill_pump(struct ps_fill *fill);
 void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
+/* Looks whether more or fewer transfers at once are worth it; for the timer. */
+void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns);
 /* Retries that are due are started as far as there are connections; returns when to call again, or
  * UINT64_MAX. */
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);

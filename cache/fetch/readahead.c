@@ -3,12 +3,11 @@
 #include "base/size.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
-#define WINDOW_MAX (128 * PS_MIB)
+#define WINDOW_MAX (512 * PS_MIB)
 /* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order; and a tar
  * reader skips members it does not want. Both are still the same stream. */
 #define BEHIND (2 * PS_MIB)
 #define AHEAD_MIN (1 * PS_MIB)
-#define REQUESTS_PER_WINDOW 8
 #define STEP_MIN 2 /* blocks of one request: shorter ones cost the origin and us more than they bring */
 
 void ps_readahead_init(struct ps_readahead *ra, struct ps_fill_file *file)
@@ -54,10 +53,10 @@ static struct ps_stream *oldest_stream(struct ps_readahead *ra)
 	return oldest;
 }
 
-/* A quarter of the budget a stream: several streams share it, and demand keeps its reserve anyway. */
+/* Half of the budget a stream: several streams take turns, and demand keeps its reserve anyway. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
-	uint64_t share = ps_budget_limit_bytes(ps_fill_budget(ps_fill_file_engine(ra->file))) / 4;
+	uint64_t share = ps_budget_limit_bytes(ps_fill_budget(ps_fill_file_engine(ra->file))) / 2;
 
 	return share < WINDOW_MAX ? share : WINDOW_MAX;
 }
@@ -95,7 +94,9 @@ void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes,
 
 		from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 		target = (s->next + s->window) / PS_BLOCK_SIZE;
-		step = PS_MAX(s->window / REQUESTS_PER_WINDOW / PS_BLOCK_SIZE, STEP_MIN);
+		/* So long that the connections there are cover the window. */
+		step = PS_MAX(s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)),
+		        STEP_MIN);
 		/* In steps, so that requests are long; but at once when the reader has caught up. */
 		if (s->window && target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
 			from = PS_MAX(s->wanted, from);

@@ -171,7 +171,7 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
 		PS_LOCK_SCOPE(&fill->lock);
 		count_runs(c->file, (int)nruns - 1);
 		fill->active--;
-		for (; nnow < nruns && (nnow == 0 || fill->active < fill->max_connections); nnow++) {
+		for (; nnow < nruns && (nnow == 0 || fill->active < fill->concurrency.limit); nnow++) {
 			fill->active++;
 			ps_list_append(&fill->running, &runs[nnow]->link);
 		}
@@ -193,11 +193,11 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
  * held. */
 static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 {
-	unsigned spare = cls == PS_WANT_DEMAND ? 0 : PS_MAX(1u, fill->max_connections / 8);
+	unsigned spare = cls == PS_WANT_DEMAND ? 0 : PS_MAX(1u, fill->concurrency.limit / 8);
 
-	if (fill->max_connections <= spare)
-		spare = fill->max_connections - 1;
-	return fill->active < fill->max_connections - spare;
+	if (fill->concurrency.limit <= spare)
+		spare = fill->concurrency.limit - 1;
+	return fill->active < fill->concurrency.limit - spare;
 }
 
 /* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
@@ -205,10 +205,23 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
  * quarters, for another may come at any time. The engine's lock is held. */
 static bool file_may_start(const struct ps_fill *fill, const struct ps_fill_file *file)
 {
-	unsigned max = fill->max_connections, nfiles = fill->nbusy_files + (file->nruns == 0);
+	unsigned max = fill->concurrency.limit, nfiles = fill->nbusy_files + (file->nruns == 0);
 	unsigned share = PS_MIN(PS_MAX(max / nfiles, max / 4), max - max / 4);
 
 	return file->nruns < PS_MAX(share, 1u);
+}
+
+void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	bool wanted = false;
+
+	for (size_t cls = 0; cls < PS_ARRAY_LEN(fill->wants); cls++)
+		wanted = wanted || !ps_list_empty(&fill->wants[cls]);
+	/* A single file may take three quarters. */
+	ps_concurrency_tick(&fill->concurrency, now_ns, atomic_load(&fill->arrived_bytes),
+	        wanted && fill->active >= fill->concurrency.limit * 5 / 8);
+	atomic_store(&fill->connections, fill->concurrency.limit);
 }
 
 /* The first want of a queue whose file has room. The engine's lock is held. */
@@ -304,6 +317,7 @@ static void run_advance(struct ps_run *run, size_t filled)
 
 	if (filled <= run->filled)
 		return;
+	atomic_fetch_add(&file->fill->arrived_bytes, filled - run->filled);
 	ps_list_init(&ready);
 	{
 		PS_LOCK_SCOPE(&file->lock);
@@ -448,6 +462,8 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 		ps_list_remove(&run->link);
 		fill->active--;
 		fill->nending++;
+		if (ended.err == EAGAIN)
+			ps_concurrency_pushback(&fill->concurrency, ps_clock_mono_ns());
 	}
 	if (!ended.err) {
 		PS_LOCK_SCOPE(&run->file->lock);
@@ -489,7 +505,7 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
 			}
 			if (!due)
 				return next;
-			if (fill->active >= fill->max_connections)
+			if (fill->active >= fill->concurrency.limit)
 				return now_ns + RETRY_TICK_NS; /* or when one ends: ps_fill_pump() */
 			ps_list_remove(&due->link);
 			ps_list_append(&fill->running, &due->link);

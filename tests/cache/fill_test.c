@@ -1,4 +1,6 @@
 /* The fetch engine over a real store and an origin that misbehaves on demand. */
+#include "config.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +20,12 @@
 #include "fetch/readahead.h"
 #include "tests/cache/pattern_origin.h"
 
+/* Sanitizers make the arithmetic behind the origin ten times slower. */
+#ifdef PS_SANITIZERS
+#define TIMEOUT_MS 10000
+#else
 #define TIMEOUT_MS 1500
+#endif
 
 struct fixture {
 	char dir[64];
@@ -377,7 +384,7 @@ static void warming_brings_the_whole_file(void **state)
 	struct fixture *f = *state;
 
 	ps_fill_warm(f->file);
-	for (int i = 0; i < 500 && !ps_object_complete(f->object); i++)
+	for (int i = 0; i < 3000 && !ps_object_complete(f->object); i++)
 		usleep(20000);
 	assert_true(ps_object_complete(f->object));
 	assert_int_equal(atomic_load(&f->origin->nbytes), file_nbytes);

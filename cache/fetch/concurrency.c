@@ -1,0 +1,76 @@
+#include "fetch/concurrency.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+void ps_concurrency_init(struct ps_concurrency *c, unsigned max)
+{
+	*c = (struct ps_concurrency){.max = PS_MAX(max, 1u)};
+	c->limit = PS_MIN(c->max, (unsigned)PS_CONCURRENCY_START);
+}
+
+static void begin_period(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes)
+{
+	c->since_ns = now_ns;
+	c->since_bytes = total_bytes;
+}
+
+static void step_up(struct ps_concurrency *c)
+{
+	c->before = c->limit;
+	c->limit = PS_MIN(c->max, c->limit + (c->limit + 1) / 2);
+	c->state = c->limit > c->before ? PS_SETTLING : PS_STEADY;
+}
+
+static void step_back(struct ps_concurrency *c, uint64_t hold_until_ns)
+{
+	if (c->state != PS_STEADY)
+		c->limit = c->before;
+	c->state = PS_STEADY;
+	c->hold_until_ns = hold_until_ns;
+}
+
+void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes, bool saturated)
+{
+	uint64_t period_ns = PS_CONCURRENCY_PERIOD_MS * PS_NS_PER_MS;
+
+	if (!saturated || !c->since_ns) {
+		/* A rate that something else limits says nothing about connections. */
+		step_back(c, c->hold_until_ns);
+		begin_period(c, now_ns, total_bytes);
+		return;
+	}
+	if (now_ns - c->since_ns < period_ns)
+		return;
+	double rate = (double)(total_bytes - c->since_bytes) * 1e9 / (double)(now_ns - c->since_ns);
+	switch (c->state) {
+	case PS_STEADY:
+		c->rate = rate;
+		if (now_ns >= c->hold_until_ns)
+			step_up(c);
+		break;
+	case PS_SETTLING: /* new connections are still shaking hands */
+		c->state = PS_MEASURING;
+		break;
+	case PS_MEASURING:
+		if (rate >= c->rate * PS_CONCURRENCY_GAIN) {
+			c->rate = rate;
+			step_up(c);
+		} else {
+			step_back(c, now_ns + PS_CONCURRENCY_HOLD_MS * PS_NS_PER_MS);
+		}
+		break;
+	}
+	begin_period(c, now_ns, total_bytes);
+}
+
+void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns)
+{
+	uint64_t hold = now_ns + PS_CONCURRENCY_PUSHBACK_MS * PS_NS_PER_MS;
+
+	/* Those under way together are refused together: that counts once. */
+	if (c->hold_until_ns + PS_NS_PER_S > hold)
+		return;
+	step_back(c, hold);
+	c->limit = PS_MAX(1u, c->limit / 2);
+}
