@@ -9,6 +9,7 @@
 #include "base/strbuf.h"
 #include "dataset/merge.h"
 
+#define RETIRED_BATCH 2000
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
@@ -72,6 +73,14 @@ static void *dataset_main(void *arg)
 	}
 	if (first_unsized)
 		ps_probe_sweep(ds);
+	return NULL;
+}
+
+static void *prober_main(void *arg)
+{
+	struct ps_dataset *ds = arg;
+
+	pthread_setname_np(pthread_self(), "dataset-probes");
 	while (!atomic_load(&ds->stop)) {
 		uint64_t wake = ps_probe_tick(ds, ps_clock_mono_ns());
 		struct timespec ts = {
@@ -82,6 +91,44 @@ static void *dataset_main(void *arg)
 			pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
 	}
 	return NULL;
+}
+
+/* Retired nodes ----------------------------------------------------------------------------------- */
+
+void ps_dataset_retire(struct ps_dataset *ds, uint64_t node)
+{
+	if (ds->nretired == ds->retired_cap) {
+		size_t cap = ds->retired_cap ? ds->retired_cap * 2 : 256;
+		uint64_t *retired = realloc(ds->retired, cap * sizeof *retired);
+
+		if (!retired)
+			return; /* its row stays: some bytes on disk */
+		ds->retired = retired;
+		ds->retired_cap = cap;
+	}
+	ds->retired[ds->nretired++] = node;
+}
+
+/* Kernel and handles are gone: nobody asks for an old version by its number any more. */
+static void delete_retired(struct ps_dataset *ds)
+{
+	struct ps_index_batch *batch = NULL;
+
+	for (size_t i = 0; i < ds->nretired; i++) {
+		struct ps_node_row row;
+
+		if (ps_index_get_node(ds->index, ds->retired[i], &row) < 0)
+			continue;
+		/* Only if that it was superseded has come to the index. */
+		if (row.superseded && (batch || (batch = ps_index_batch_new())))
+			ps_index_batch_del_node(batch, row.node);
+		ps_node_row_fini(&row);
+		if (batch && i % RETIRED_BATCH == RETIRED_BATCH - 1 &&
+		        ps_index_batch_commit(ds->index, ps_steal_ptr(&batch)) < 0)
+			return;
+	}
+	if (batch && ps_index_batch_commit(ds->index, batch) < 0)
+		ps_log_debug("index: rows of old versions stay");
 }
 
 /* Attach ----------------------------------------------------------------------------------------- */
@@ -139,6 +186,7 @@ static void dataset_free(struct ps_dataset *ds)
 	ps_dataset_row_fini(&ds->row);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
+	free(ds->retired);
 	pthread_mutex_destroy(&ds->lock);
 	pthread_mutex_destroy(&ds->names_lock);
 	pthread_cond_destroy(&ds->cond);
@@ -224,6 +272,33 @@ static int check_first(struct ps_dataset *ds, uint64_t node, struct ps_error *er
 	return rc;
 }
 
+/* The names of a source that turned out not to be there count as never listed: the next attach asks again. */
+static void forget_listing(struct ps_dataset *ds)
+{
+	struct ps_index_batch *batch = ps_index_batch_new();
+
+	PS_LOCK_SCOPE(&ds->names_lock);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		ds->row.listed_ms = 0;
+		ps_index_batch_put_dataset(batch, &ds->row);
+	}
+	if (ps_index_batch_commit(ds->index, batch) < 0)
+		ps_log_warning("index: the listing of %s stays", ds->row.source);
+}
+
+static int start_threads(struct ps_dataset *ds)
+{
+	int rc = -pthread_create(&ds->thread, NULL, dataset_main, ds);
+
+	ds->thread_started = rc == 0;
+	if (rc == 0) {
+		rc = -pthread_create(&ds->prober, NULL, prober_main, ds);
+		ds->prober_started = rc == 0;
+	}
+	return rc;
+}
+
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         struct ps_dataset **ret, struct ps_error *err)
 {
@@ -265,14 +340,16 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 		return rc;
 	}
 	bool stored = ds->row.listed_ms != 0;
-	rc = -pthread_create(&ds->thread, NULL, dataset_main, ds);
+	rc = start_threads(ds);
 	if (rc < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
-	ds->thread_started = rc == 0;
 	if (rc == 0)
 		rc = wait_listing(ds, stored, &first_unsized, err);
-	if (rc == 0 && first_unsized && !stored)
+	if (rc == 0 && first_unsized && !stored) {
 		rc = check_first(ds, first_unsized, err);
+		if (rc < 0)
+			forget_listing(ds);
+	}
 	if (rc < 0) {
 		ps_dataset_detach(ds);
 		return rc;
@@ -293,9 +370,12 @@ void ps_dataset_detach(struct ps_dataset *ds)
 	ps_probe_drain(ds);
 	if (ds->thread_started)
 		pthread_join(ds->thread, NULL);
+	if (ds->prober_started)
+		pthread_join(ds->prober, NULL);
 	ps_probe_drain(ds); /* the sweep may have begun one more */
 	ps_fill_drain(ds->cache->fill, ds->origin);
 	ds->origin->ops->close(ds->origin);
+	delete_retired(ds);
 	dataset_free(ds);
 }
 

@@ -1,15 +1,17 @@
 /* A dataset inside: what attach.c, lookup.c, probe.c and handle.c share. Callers outside see cache.h only.
  *
- * A dataset has one thread. It lists the source and merges the listing into the index (merge.c), asks for
- * sizes the listing did not tell (a sweep of HEADs), and then keeps time for probes: HEADs on behalf of
- * lookups and opens.
+ * A dataset has two threads. One lists the source, merges the listing into the index (merge.c) and asks for
+ * sizes the listing did not tell (a sweep of HEADs); a listing may take minutes, so another one keeps time
+ * for probes: HEADs on behalf of lookups and opens.
  *
  * When a version counts as confirmed: by a listing that told size and version, or by a HEAD, since this
- * attach and (for an open) within the revalidation time.
+ * attach and (for an open) within the revalidation time. A read that meets another version, or none, makes it
+ * doubtful: the next open asks.
  *
  * Locks: dataset.lock is a leaf. dataset.names_lock is held over "read the row, decide, commit" so that a
  * listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
- * over the network. */
+ * over the network. What a listing has in its batch is committed by whoever decides next (ps_merge_flush()).
+ */
 #ifndef PS_DATASET_DATASET_H
 #define PS_DATASET_DATASET_H
 
@@ -35,14 +37,17 @@ struct ps_dataset {
 	uint64_t revalidate_ms;
 	int64_t attached_ms;
 
-	pthread_t thread;
-	bool thread_started;
+	pthread_t thread, prober;
+	bool thread_started, prober_started;
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
 	_Atomic uint64_t
 	        offline_until_ns; /* no revalidation before: the origin did not answer the last one */
 
-	pthread_mutex_t names_lock;
+	pthread_mutex_t names_lock; /* protects the index rows of this dataset, and: */
+	struct ps_merge *merge;     /* the listing under way, or NULL */
+	uint64_t *retired;          /* nodes superseded since the attach: gone when nobody can name them */
+	size_t nretired, retired_cap;
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t cond;  /* listing_done, or probes changed; monotonic clock */
@@ -64,10 +69,16 @@ struct ps_dataset {
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
 
+/* The node has been superseded: its row goes at the detach. names_lock is held. */
+void ps_dataset_retire(struct ps_dataset *dataset, uint64_t node);
+
 /* lookup.c */
 void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr);
 /* Is the version of this file confirmed? max_age_ms UINT64_MAX: since the attach is enough. */
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
+#define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
+/* From now on the version of this node needs confirming. Blocks on the index. */
+void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
 
 /* probe.c */
 /* Asks the origin for size and version of a file row and calls fn with what stands for the name now: the same
@@ -78,8 +89,8 @@ void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr
 uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
 /* Ends all probes with ECANCELED and waits for those at the origin. */
 void ps_probe_drain(struct ps_dataset *dataset);
-/* HEADs for every file of unknown size, a few at a time; returns when all are answered or the dataset stops.
- */
+/* HEADs for every file of unknown size, a few at a time; returns when the last are under way or the dataset
+ * stops. */
 void ps_probe_sweep(struct ps_dataset *dataset);
 
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "dataset/merge.h"
 
 void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr)
 {
@@ -25,7 +27,7 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 {
 	int64_t when = row->checked_ms, listed_ms;
 
-	if (row->remote.size == PS_SIZE_UNKNOWN)
+	if (row->remote.size == PS_SIZE_UNKNOWN || when == PS_CHECKED_DOUBTFUL)
 		return false;
 	if (ds->revalidate_ms == UINT64_MAX)
 		return true;
@@ -39,6 +41,23 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	if (when < ds->attached_ms)
 		return false;
 	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) <= max_age_ms;
+}
+
+void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)
+{
+	struct ps_index_batch *batch = NULL;
+	struct ps_node_row row;
+
+	PS_LOCK_SCOPE(&ds->names_lock);
+	if (ps_merge_flush(ds) < 0 || ps_index_get_node(ds->index, node, &row) < 0)
+		return;
+	if (!row.superseded && row.checked_ms != PS_CHECKED_DOUBTFUL && (batch = ps_index_batch_new())) {
+		row.checked_ms = PS_CHECKED_DOUBTFUL;
+		ps_index_batch_put_node(batch, &row);
+		if (ps_index_batch_commit(ds->index, batch) < 0)
+			ps_log_warning("index: %s: cannot be marked as changed", row.url);
+	}
+	ps_node_row_fini(&row);
 }
 
 static void attr_or_probe(

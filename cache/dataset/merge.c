@@ -29,6 +29,8 @@ struct ps_merge {
 	size_t nseen, seen_cap;
 	uint64_t nfiles, first_unsized;
 	uint64_t first_number; /* nodes made since this merge began have higher ones */
+	int64_t begun_ms;
+	int failed; /* a commit, by whomever */
 };
 
 static struct merge_dir *dir_remember(struct ps_merge *m, const char *path, size_t len, uint64_t node)
@@ -56,12 +58,15 @@ struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
 	if (!m)
 		return NULL;
 	m->dataset = dataset;
+	m->begun_ms = ps_clock_real_ms();
 	m->batch = ps_index_batch_new();
 	if (!m->batch || ps_index_new_node(dataset->index, &m->first_number) < 0 ||
 	        !dir_remember(m, "", 0, dataset->row.root)) {
 		ps_merge_free(m);
 		return NULL;
 	}
+	PS_LOCK_SCOPE(&dataset->names_lock);
+	dataset->merge = m;
 	return m;
 }
 
@@ -71,6 +76,11 @@ void ps_merge_free(struct ps_merge *m)
 
 	if (!m)
 		return;
+	{
+		PS_LOCK_SCOPE(&m->dataset->names_lock);
+		if (m->dataset->merge == m)
+			m->dataset->merge = NULL;
+	}
 	HASH_ITER (hh, m->dirs, dir, next) {
 		HASH_DEL(m->dirs, dir);
 		free(dir->path);
@@ -82,14 +92,22 @@ void ps_merge_free(struct ps_merge *m)
 	free(m);
 }
 
+/* names_lock is held, here and wherever something is put into the batch. */
 static int merge_commit(struct ps_merge *m)
 {
 	int rc = m->nbatched ? ps_index_batch_commit(m->dataset->index, ps_steal_ptr(&m->batch)) : 0;
 
 	m->nbatched = 0;
 	if (!m->batch && !(m->batch = ps_index_batch_new()))
-		return -ENOMEM;
-	return rc;
+		rc = -ENOMEM;
+	if (rc < 0)
+		m->failed = rc;
+	return m->failed;
+}
+
+int ps_merge_flush(struct ps_dataset *dataset)
+{
+	return dataset->merge ? merge_commit(dataset->merge) : 0;
 }
 
 static int merge_seen(struct ps_merge *m, uint64_t node)
@@ -122,6 +140,14 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 	return 0;
 }
 
+static void supersede(struct ps_merge *m, struct ps_node_row *row)
+{
+	row->superseded = true;
+	ps_index_batch_put_node(m->batch, row);
+	m->nbatched++;
+	ps_dataset_retire(m->dataset, row->node);
+}
+
 /* The node of the directory `path[0..len)`, made with its parents where missing. */
 static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *ret_node)
 {
@@ -148,6 +174,8 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 	if (rc == 0)
 		rc = ps_index_get_node(index, node, &row);
 	bool is_dir = rc == 0 && row.kind == PS_NODE_DIR;
+	if (rc == 0 && !is_dir)
+		supersede(m, &row);
 	ps_node_row_fini(&row);
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
@@ -167,10 +195,13 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 }
 
 /* What a listed file means for the row that its name has now. */
-static bool row_still_right(const struct ps_node_row *row, const struct ps_listed *listed)
+static bool row_still_right(
+        const struct ps_merge *m, const struct ps_node_row *row, const struct ps_listed *listed)
 {
 	if (row->kind != PS_NODE_FILE || strcmp(row->url, listed->url) != 0)
 		return false;
+	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
+		return true; /* the origin said so since */
 	if (listed->remote.size == PS_SIZE_UNKNOWN)
 		return true; /* the listing does not tell; a HEAD will */
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
@@ -183,6 +214,8 @@ static struct ps_remote usable(const struct ps_remote *remote)
 		return PS_REMOTE_UNKNOWN;
 	return *remote;
 }
+
+static int remove_children(struct ps_merge *m, uint64_t dir, int depth);
 
 static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
 {
@@ -198,10 +231,16 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 		return rc;
 	rc = 0;
 	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
-	if (have_old && row_still_right(&old, listed)) {
+	if (have_old && row_still_right(m, &old, listed)) {
+		/* 0: confirmed by the listing from now on. One that told no version confirms none. */
+		int64_t checked_ms = old.checked_ms >= m->begun_ms ? old.checked_ms
+		                     : unsized && !old.checked_ms  ? PS_CHECKED_DOUBTFUL
+		                     : unsized                     ? old.checked_ms
+		                                                   : 0;
+
 		unsized = old.remote.size == PS_SIZE_UNKNOWN;
-		if (listed->remote.size != PS_SIZE_UNKNOWN && old.checked_ms != 0) {
-			old.checked_ms = 0; /* confirmed by the listing from now on */
+		if (!unsized && old.checked_ms != checked_ms) {
+			old.checked_ms = checked_ms;
 			ps_index_batch_put_node(m->batch, &old);
 			m->nbatched++;
 		}
@@ -213,11 +252,12 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 		        .url = (char *)listed->url};
 
 		if (have_old) {
-			old.superseded = true;
-			ps_index_batch_put_node(m->batch, &old);
-			m->nbatched++;
+			supersede(m, &old);
+			if (old.kind == PS_NODE_DIR)
+				rc = remove_children(m, old.node, 0);
 		}
-		rc = put_new(m, &row, have_old && old.kind == PS_NODE_FILE ? old.ino : 0);
+		if (rc == 0)
+			rc = put_new(m, &row, have_old && old.kind == PS_NODE_FILE ? old.ino : 0);
 		node = row.node;
 	}
 	ps_node_row_fini(&old);
@@ -238,6 +278,8 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 
 	copy.remote = usable(&listed->remote);
 	PS_LOCK_SCOPE(&m->dataset->names_lock);
+	if (m->failed)
+		return m->failed;
 	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
 	if (rc == 0)
 		rc = merge_file(m, parent, slash ? slash + 1 : listed->path, &copy);
@@ -258,27 +300,53 @@ static int cmp_u64(const void *a, const void *b)
 /* names_lock is held. */
 static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node, int depth)
 {
-	struct ps_index *index = m->dataset->index;
 	struct ps_node_row row = {0};
-	struct ps_index_children *it;
-	const char *child_name;
-	uint64_t child;
-	int rc = ps_index_get_node(index, node, &row);
+	int rc = ps_index_get_node(m->dataset->index, node, &row);
 
 	if (rc == 0) {
-		row.superseded = true;
-		ps_index_batch_put_node(m->batch, &row);
-		if (row.kind == PS_NODE_DIR && depth < PS_LIST_MAX_DEPTH &&
-		        (rc = ps_index_children_open(index, node, &it)) == 0) {
-			while (rc == 0 && ps_index_children_next(it, &child_name, &child))
-				rc = remove_name(m, node, child_name, child, depth + 1);
-			ps_index_children_close(it);
-		}
+		supersede(m, &row);
+		if (row.kind == PS_NODE_DIR)
+			rc = remove_children(m, node, depth);
 		ps_node_row_fini(&row);
 	}
 	ps_index_batch_del_child(m->batch, parent, name);
-	m->nbatched += 2;
+	m->nbatched++;
+	if (rc == 0 && m->nbatched >= BATCH_ROWS)
+		rc = merge_commit(m);
 	return rc == -ENOENT ? 0 : rc;
+}
+
+/* names_lock is held. */
+static int remove_children(struct ps_merge *m, uint64_t dir, int depth)
+{
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+
+	if (depth >= PS_LIST_MAX_DEPTH)
+		return 0;
+	int rc = ps_index_children_open(m->dataset->index, dir, &it);
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node))
+		rc = remove_name(m, dir, name, node, depth + 1);
+	ps_index_children_close(it);
+	return rc;
+}
+
+/* A HEAD has found the name since the listing began. names_lock is held. */
+static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node)
+{
+	struct ps_node_row row;
+	uint64_t current;
+
+	if (ps_index_get_child(m->dataset->index, parent, name, &current) < 0 || current != node)
+		return true; /* another node stands for it by now, or none */
+	if (ps_index_get_node(m->dataset->index, node, &row) < 0)
+		return false;
+	bool seen = row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
+	ps_node_row_fini(&row);
+	return seen;
 }
 
 static int remove_vanished(struct ps_merge *m, uint64_t parent)
@@ -296,26 +364,18 @@ static int remove_vanished(struct ps_merge *m, uint64_t parent)
 		if (node > m->first_number || bsearch(&node, m->seen, m->nseen, sizeof node, cmp_u64))
 			continue;
 		PS_LOCK_SCOPE(&m->dataset->names_lock);
-		rc = remove_name(m, parent, name, node, 0);
+		if (!was_seen_since(m, parent, name, node))
+			rc = remove_name(m, parent, name, node, 0);
 	}
 	ps_index_children_close(it);
 	return rc;
 }
 
-int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
+static int finish_row(struct ps_merge *m)
 {
 	struct ps_dataset *ds = m->dataset;
-	struct merge_dir *dir, *next;
-	int rc = merge_commit(m);
 
-	if (m->nseen > 0)
-		qsort(m->seen, m->nseen, sizeof *m->seen, cmp_u64);
-	HASH_ITER (hh, m->dirs, dir, next) {
-		if (rc == 0)
-			rc = remove_vanished(m, dir->node);
-	}
-	if (rc < 0)
-		return rc;
+	PS_LOCK_SCOPE(&ds->names_lock);
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		ds->row.listed_ms = ps_clock_real_ms();
@@ -324,7 +384,26 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 		ps_index_batch_put_dataset(m->batch, &ds->row);
 		m->nbatched++;
 	}
+	return merge_commit(m);
+}
+
+int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
+{
+	struct merge_dir *dir, *next;
+	int rc = 0;
+
 	*ret_nfiles = m->nfiles;
 	*ret_first_unsized = m->first_unsized;
-	return merge_commit(m);
+	if (m->nfiles == 0)
+		return 0;
+	{
+		PS_LOCK_SCOPE(&m->dataset->names_lock);
+		rc = merge_commit(m);
+	}
+	qsort(m->seen, m->nseen, sizeof *m->seen, cmp_u64);
+	HASH_ITER (hh, m->dirs, dir, next) {
+		if (rc == 0)
+			rc = remove_vanished(m, dir->node);
+	}
+	return rc < 0 ? rc : finish_row(m);
 }

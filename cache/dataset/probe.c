@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dataset/merge.h"
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
@@ -23,7 +24,7 @@ struct probe {
 	struct ps_list link; /* dataset->probes; the dataset's lock, as is what follows */
 	struct ps_head head;
 	struct ps_dataset *dataset;
-	struct ps_node_row row; /* as it was when the probe began; constant */
+	struct ps_node_row row; /* as it was when the probe began; changes under the lock only */
 	struct probe_waiter *waiters;
 	bool at_origin; /* head is under way; else waits until retry_ns */
 	bool for_sweep;
@@ -91,7 +92,7 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 }
 
 /* What the answer means for the name, put into the index. *row becomes the node that stands for the name now;
- * -ENOENT: none does. */
+ * -ENOENT: none does. -EAGAIN: *row is another file, of which nothing is known yet. */
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
@@ -100,12 +101,14 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	if (!batch)
 		return -ENOMEM;
 	PS_LOCK_SCOPE(&ds->names_lock);
-	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
+	int rc = ps_merge_flush(ds);
+	if (rc == 0)
+		rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == 0 && current != row->node) { /* a listing was faster */
 		ps_index_batch_free(batch);
 		ps_node_row_fini(row);
 		rc = ps_index_get_node(ds->index, current, row);
-		return rc == 0 && !row_sized(row) ? -EAGAIN : rc;
+		return rc == 0 && row->kind == PS_NODE_FILE && !row_sized(row) ? -EAGAIN : rc;
 	}
 	if (rc < 0) {
 		ps_index_batch_free(batch);
@@ -115,6 +118,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
 		ps_index_batch_del_child(batch, row->parent, row->name);
+		ps_dataset_retire(ds, row->node);
 	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
 		/* A known version keeps its words: they are part of the object's identity. */
 		if (!row_sized(row))
@@ -124,6 +128,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	} else {
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
+		ps_dataset_retire(ds, row->node);
 		ps_log_info("changed: %s: the origin has a new version", row->url);
 		row->superseded = false;
 		row->remote = *seen;
@@ -158,6 +163,22 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 		return false;
 	}
 	pthread_cond_broadcast(&ds->cond);
+	return true;
+}
+
+/* A listing gave the name to another file meanwhile: the question is what that one is. Takes the row. */
+static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
+{
+	struct ps_node_row old;
+	{
+		PS_LOCK_SCOPE(&probe->dataset->lock);
+		if (atomic_load(&probe->dataset->stop) || ps_clock_mono_ns() >= probe->expires_ns)
+			return false;
+		old = probe->row;
+		probe->row = *row;
+	}
+	ps_node_row_fini(&old);
+	probe_submit(probe);
 	return true;
 }
 
@@ -203,6 +224,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	if (err->err == ENOENT)
 		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
 	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
+	if (rc == -EAGAIN && probe_turn_to(probe, &row))
+		return;
 	if (rc == 0)
 		ps_attr_of_row(&row, &attr);
 	probe_end(probe, -rc, rc == 0 ? &attr : NULL);
@@ -370,7 +393,6 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 		bool full = true;
 
 		while (full && !atomic_load(&ds->stop)) {
-			ps_probe_tick(ds, ps_clock_mono_ns());
 			uint64_t wake = ps_clock_mono_ns() + 100 * PS_NS_PER_MS;
 			struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
 			        .tv_nsec = (long)(wake % PS_NS_PER_S)};
