@@ -109,7 +109,8 @@ void ps_node_info_fini(struct ps_node_info *info);
 /* errnum ESTALE: another version stands for the name now. The handle is then NULL. */
 typedef void (*ps_open_fn)(void *arg, int errnum, struct ps_handle *handle);
 void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, void *arg);
-void ps_handle_close(struct ps_handle *handle); /* all its reads have called back */
+/* All its reads have called back. Blocks on the index if one of them found another version. */
+void ps_handle_close(struct ps_handle *handle);
 
 /* Bytes in memory (data) or in a file (data NULL: fd at pos). */
 struct ps_segment {

@@ -50,18 +50,31 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	handle->size = row->remote.size;
 	atomic_init(&handle->refs, 1);
 	ps_readahead_init(&handle->readahead, handle->file);
-	atomic_fetch_add(&ds->nopens, 1);
 	*ret = handle;
 	return 0;
 }
 
-static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
+static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
+
+static void open_row(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool probed, ps_open_fn fn, void *arg)
 {
 	struct ps_handle *handle = NULL;
 	int rc = row->superseded             ? -ESTALE
 	         : row->kind != PS_NODE_FILE ? -EISDIR
 	                                     : handle_new(ds, row, &handle);
 
+	if (rc == 0 && ps_fill_file_doubted(handle->file)) {
+		/* By a reader who still has it open. */
+		if (!probed) {
+			handle_put(handle);
+			open_probing(ds, row, fn, arg);
+			return;
+		}
+		ps_fill_file_trust(handle->file);
+	}
+	if (rc == 0)
+		atomic_fetch_add(&ds->nopens, 1);
 	fn(arg, -rc, handle);
 }
 
@@ -86,27 +99,35 @@ static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 	if (errnum)
 		open->fn(open->arg, errnum, NULL);
 	else
-		open_row(open->dataset, &row, open->fn, open->arg);
+		open_row(open->dataset, &row, true, open->fn, open->arg);
 	ps_node_row_fini(&row);
 	free(open);
+}
+
+static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
+{
+	struct pending_open *open = calloc(1, sizeof *open);
+
+	if (!open) {
+		fn(arg, ENOMEM, NULL);
+		return;
+	}
+	*open = (struct pending_open){.dataset = ds, .node = row->node, .fn = fn, .arg = arg};
+	ps_probe(ds, row, open_confirmed, open);
 }
 
 void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *arg)
 {
 	struct ps_node_row row = {0};
-	struct pending_open *open;
 	int rc = ps_index_get_node(ds->index, node, &row);
 
 	if (rc < 0) {
 		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
 	} else if (row.superseded || row.kind != PS_NODE_FILE ||
 	           ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
-		open_row(ds, &row, fn, arg);
-	} else if (!(open = calloc(1, sizeof *open))) {
-		fn(arg, ENOMEM, NULL);
+		open_row(ds, &row, false, fn, arg);
 	} else {
-		*open = (struct pending_open){.dataset = ds, .node = node, .fn = fn, .arg = arg};
-		ps_probe(ds, &row, open_confirmed, open);
+		open_probing(ds, &row, fn, arg);
 	}
 	ps_node_row_fini(&row);
 }
@@ -120,6 +141,9 @@ void ps_handle_close(struct ps_handle *handle)
 	ps_fill_file_error(handle->file, error, sizeof error);
 	if (error[0])
 		ps_dataset_note_error(handle->dataset, handle->node, error);
+	/* Before the file goes, which alone knows. */
+	if (ps_fill_file_doubted(handle->file))
+		ps_dataset_doubt(handle->dataset, handle->node);
 	handle_put(handle);
 }
 

@@ -105,6 +105,18 @@ bool ps_fill_file_changed(struct ps_fill_file *file)
 	return file->changed;
 }
 
+bool ps_fill_file_doubted(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	return file->doubted;
+}
+
+void ps_fill_file_trust(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	file->changed = file->doubted = false;
+}
+
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
 {
 	PS_LOCK_SCOPE(&file->lock);

@@ -58,7 +58,7 @@ struct ps_fill_file {
 	struct ps_slot **slots;  /* one pointer a block */
 	struct ps_list waiters;  /* of ps_read.priv.link */
 	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
-	bool changed;
+	bool changed, doubted;
 	char error[PS_ERROR_TEXT_LEN];
 };
 

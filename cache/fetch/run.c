@@ -416,6 +416,8 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 		snprintf(file->error, sizeof file->error, "%s", err->text);
 		if (err->err == ESTALE)
 			file->changed = true;
+		if (err->err == ESTALE || err->err == ENOENT)
+			file->doubted = true;
 		/* Whole blocks are no longer this run's. */
 		for (unsigned i = (unsigned)(run->filled / PS_BLOCK_SIZE); i < run->nblocks; i++) {
 			uint64_t block = run->first + i;

@@ -1,0 +1,39 @@
+/* An origin of a few names, for tests of datasets: lists, tells and serves what a table says, from a thread
+ * of its own, and misbehaves as told. Bytes are those of the pattern origin.
+ *
+ * Threads: the table is changed under `lock`; the other settings are atomic and may change at any time. */
+#ifndef PS_TESTS_NAMES_ORIGIN_H
+#define PS_TESTS_NAMES_ORIGIN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "origin/origin.h"
+
+#define TEST_NAMES 64
+
+struct ps_names_origin {
+	struct ps_origin origin; /* first */
+	pthread_mutex_t lock;
+	struct ps_names_entry {
+		char path[64];    /* "": unused; its URL is http://names/PATH */
+		uint64_t version; /* ETag and time */
+		uint64_t size;
+		bool gone; /* listed, but not there */
+	} entries[TEST_NAMES];
+
+	_Atomic bool list_sizes;   /* the listing tells size and version */
+	_Atomic bool list_stalls;  /* until it is stopped, or this is false */
+	_Atomic int list_fails_at; /* after so many names; -1: never */
+	_Atomic int list_errno;    /* with this */
+	_Atomic bool heads_stall;  /* until false, or abort */
+	_Atomic int head_errno;    /* of every HEAD; 0: none. retryable */
+	_Atomic unsigned nheads, ngets, nlists;
+	void *impl;
+};
+
+struct ps_names_origin *ps_names_origin_new(void);
+/* The name has this size and version from now on; size PS_SIZE_UNKNOWN removes it. */
+void ps_names_origin_set(struct ps_names_origin *o, const char *path, uint64_t size, uint64_t version);
+
+#endif
