@@ -11,6 +11,7 @@
 #include "options.h"
 #include "order/order.h"
 #include "pipeline/pipeline.h"
+#include "shard/index.h"
 #include "state.h"
 
 struct penstock_loader {
@@ -26,6 +27,7 @@ struct penstock_loader {
 	struct ps_load_error why;
 	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
 
+	uint64_t *counts;            /* of samples, by shard, plus one; 0: not known yet; NULL: none is */
 	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
@@ -147,6 +149,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_order_free(l->order);
 	ps_plan_free(l->plan);
 	ps_options_fini(&l->options);
+	free(l->counts);
 	free(l);
 }
 
@@ -240,6 +243,71 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 		l->bad_run = 0;
 	}
 	return r < 0 ? give_error(error, r, &err) : 0;
+}
+
+/* -- Length ------------------------------------------------------------------------------------------- */
+
+/* The samples of a shard, by its index. */
+static int shard_count(
+        struct penstock_loader *l, uint32_t shard, uint64_t *ret_count, struct ps_load_error *err)
+{
+	const char *path = l->options.shards.names[shard];
+	int r;
+
+	if (l->counts[shard] > 0) {
+		*ret_count = l->counts[shard] - 1;
+		return 0;
+	}
+	r = ps_index_count(path, l->options.index_dir, ret_count, err);
+	if (r < 0 && r != -ENOMEM)
+		return ps_load_error_set(err, ENODATA, "the length is not known: %s", err->text);
+	if (r == 0)
+		l->counts[shard] = *ret_count + 1;
+	return r;
+}
+
+static int length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples, struct ps_load_error *err)
+{
+	uint32_t shard = 0;
+	int r = 0;
+
+	if (!l->counts)
+		l->counts = calloc(l->options.shards.n, sizeof(*l->counts));
+	if (!l->counts)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	*ret_samples = 0;
+	for (uint32_t lane = 0; lane < ps_order_nlanes(l->order); lane++) {
+		for (uint64_t k = 0; (r = ps_order_shard(l->order, epoch, lane, k, &shard)) == 1; k++) {
+			uint64_t count = 0;
+
+			r = shard_count(l, shard, &count, err);
+			if (r < 0)
+				return r;
+			*ret_samples += count;
+		}
+		if (r < 0)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples,
+        uint64_t *ret_batches, struct penstock_error *error)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_load_error err = {0};
+	uint64_t samples = 0;
+	int r = pid_check(l, &err);
+
+	if (r == 0)
+		r = length(l, epoch, &samples, &err);
+	if (r < 0)
+		return give_error(error, r, &err);
+	*ret_samples = samples;
+	*ret_batches = samples / o->batch;
+	if (o->end != PENSTOCK_END_DROP_LAST && samples % o->batch > 0)
+		++*ret_batches;
+	return 0;
 }
 
 /* -- State -------------------------------------------------------------------------------------------- */

@@ -134,6 +134,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
 	p->o.size = sizeof(p->o);
 	r = ranges_check(&p->o, err);
+	if (r == 0 && p->o.index_dir && !(p->index_dir = strdup(p->o.index_dir)))
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0)
 		r = fields_make(p, in, err);
 	for (size_t i = 0; i < nshards && r == 0; i++)
@@ -152,6 +154,7 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 void ps_options_fini(struct ps_options *p)
 {
 	free(p->fields);
+	free(p->index_dir);
 	ps_list_fini(&p->shards);
 	*p = (struct ps_options){0};
 }

@@ -21,6 +21,7 @@ struct ps_options {
 	        o; /* fields points to `fields`, threads and readers are found; depth may be 0 */
 	struct penstock_field *fields; /* whole structs; their names are borrowed from the caller */
 	struct ps_list shards;
+	char *index_dir; /* the caller's, copied */
 };
 
 int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,

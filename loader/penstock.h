@@ -28,7 +28,8 @@
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
  * waits for its own caller. Threads: any functions on different loaders. On one loader, one thread at a time
- * in penstock_loader_next(), penstock_loader_set_epoch(), penstock_loader_state_*() and
+ * in penstock_loader_next(), penstock_loader_set_epoch(), penstock_loader_state_*(),
+ * penstock_loader_length() and
  * penstock_loader_close(); penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block
  * all signals. Fork: a loader works in the process that opened it. In another one every function but
  * penstock_loader_close() and penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives
@@ -192,6 +193,10 @@ struct penstock_options {
 	uint32_t max_bad;  /* SKIP: more bad samples than this behind each other fail; 100 */
 
 	const char *device; /* where batches lie; NULL or "cpu": page-aligned memory of this process */
+
+	/* Folder of the shards' indexes (`penstock-loader index --dir`); NULL (default): beside the shards.
+	 * Indexes tell counts; they never change an order. */
+	const char *index_dir;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
@@ -225,6 +230,13 @@ int penstock_loader_next(
  * else it drops what was read ahead. Batches that are held stay valid. Blocks: until reads and decodes under
  * way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
+
+/* How many samples and batches this rank's epoch has. Known where every shard of the rank has an index that
+ * is up to date; -ENODATA: one has not, the text names it and says what to do. Samples count with the bad
+ * ones. Which shards a rank reads changes with the epoch where world > 1. Blocks: on reading the heads of the
+ * indexes, at the first call. */
+int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint64_t *ret_samples,
+        uint64_t *ret_batches, struct penstock_error *error);
 
 /* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
  * read ahead do not count), as bytes for any machine: 152, and 40 a lane of this rank. Returns how many; with

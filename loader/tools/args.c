@@ -41,6 +41,30 @@ void ps_help_print(const char *usage, const struct ps_option_help *options, size
 	printf("  %-24s %s\n\n%s", "--help", "print this text", examples);
 }
 
+int ps_shards_take(const char *command, int argc, char **argv, struct ps_list *shards)
+{
+	struct ps_load_error err = {0};
+
+	for (int i = optind; i < argc; i++) {
+		int r = ps_list_add(shards, argv[i], &err);
+
+		if (r < 0) {
+			ps_complain("%s", err.text);
+			return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
+		}
+	}
+	if (shards->n > 0)
+		return PS_EXIT_OK;
+	ps_complain("%s: no shards; see penstock-loader %s --help", command, command);
+	return PS_EXIT_USAGE;
+}
+
+void ps_plain_print(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		putc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, out);
+}
+
 static bool number_parse(const char *text, char **ret_end, uint64_t *ret_value)
 {
 	if (*text < '0' || *text > '9')

@@ -29,19 +29,12 @@ static void json_line(const struct ps_sample *s)
 	printf("}}\n");
 }
 
-/* Control characters would spoil the table, or the terminal. */
-static void plain_print(const char *text)
-{
-	for (; *text; text++)
-		putchar((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text);
-}
-
 static void plain_line(const struct ps_sample *s)
 {
-	plain_print(s->key);
+	ps_plain_print(stdout, s->key);
 	for (uint32_t i = 0; i < s->nfields; i++) {
 		putchar(i ? ' ' : '\t');
-		plain_print(s->fields[i].suffix);
+		ps_plain_print(stdout, s->fields[i].suffix);
 		printf(":%ju", (uintmax_t)s->fields[i].size);
 	}
 	putchar('\n');
@@ -84,9 +77,8 @@ int ps_cmd_ls(int argc, char **argv)
 	static const struct option longs[] = {
 	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
-	struct ps_load_error err = {0};
 	bool json = false, sound = true;
-	int c;
+	int c, r;
 
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
@@ -107,18 +99,9 @@ int ps_cmd_ls(int argc, char **argv)
 			return PS_EXIT_USAGE;
 		}
 	}
-	for (int i = optind; i < argc; i++) {
-		int r = ps_list_add(&shards, argv[i], &err);
-
-		if (r < 0) {
-			ps_complain("%s", err.text);
-			return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
-		}
-	}
-	if (shards.n == 0) {
-		ps_complain("ls: no shards; see penstock-loader ls --help");
-		return PS_EXIT_USAGE;
-	}
+	r = ps_shards_take("ls", argc, argv, &shards);
+	if (r != PS_EXIT_OK)
+		return r;
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		sound = shard_list(shards.names[i], json) && sound;
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;

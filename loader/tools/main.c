@@ -12,6 +12,7 @@ static const struct {
 	const char *text;
 } commands[] = {
         {"bench", ps_cmd_bench, "load shards as a training run would, and say how fast and what limits"},
+        {"index", ps_cmd_index, "write down how many samples shards hold, and where they begin"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
 };
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/cleanup.h"
+#include "shard/list.h"
 
 enum {
 	PS_EXIT_OK = 0,
@@ -18,6 +19,7 @@ enum {
 };
 
 int ps_cmd_bench(int argc, char **argv);
+int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 
 /* One line on stderr: "penstock-loader: TEXT", control characters as '?': names in shards are not trusted. */
@@ -42,6 +44,12 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value);
 /* The place of `text` among n names. Complains and returns false. */
 bool ps_arg_choice(
         const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);
+
+/* Adds the words behind the options to a list; PS_EXIT_OK if there is a shard, else complains. */
+int ps_shards_take(const char *command, int argc, char **argv, struct ps_list *shards);
+
+/* Bytes with '?' for control characters, which would spoil a table, or the terminal. */
+void ps_plain_print(FILE *out, const char *text);
 
 /* Bytes as a JSON string. Those that are not UTF-8 become \udcXX, as Python's surrogateescape reads them. */
 void ps_json_print(FILE *out, const char *text);

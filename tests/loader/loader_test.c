@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "make_tar.h"
+#include "shard/index.h"
 
 #define SHARDS 6
 #define PER_SHARD 20
@@ -745,6 +746,77 @@ static void statistics_and_release_may_come_at_any_moment(void **state)
 	penstock_loader_close(l);
 }
 
+/* The samples and batches that an epoch really has. */
+static void length_is(const struct penstock_options *o, uint64_t epochs)
+{
+	struct penstock_loader *l = open_ok(o, pattern, 1);
+
+	for (uint64_t epoch = 0; epoch < epochs; epoch++) {
+		uint64_t samples, batches, seen = 0, n = 0;
+		struct penstock_batch *b;
+		struct penstock_error e;
+
+		if (penstock_loader_length(l, epoch, &samples, &batches, &e) < 0)
+			fail_msg("%s", e.text);
+		while (penstock_loader_next(l, &b, NULL) == 1) {
+			struct penstock_batch_info info;
+
+			penstock_batch_info(b, &info);
+			seen += info.rows;
+			n++;
+			penstock_batch_release(b);
+		}
+		assert_int_equal(n, batches);
+		if (o->end == PENSTOCK_END_UNEVEN)
+			assert_int_equal(seen, samples);
+	}
+	penstock_loader_close(l);
+}
+
+static void length_is_known_by_indexes(void **state)
+{
+	struct ps_index_result result;
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_error e;
+	uint64_t samples, batches, want;
+	char name[32];
+
+	(void)state;
+	setting_init(&s);
+	want = run_hash(&s.o, pattern, 1, NULL);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_length(l, 0, &samples, &batches, &e), -ENODATA);
+	assert_non_null(strstr(e.text, ".tar.psx: no such index; make it by penstock-loader index"));
+	penstock_loader_close(l);
+	for (int i = 0; i < SHARDS; i++) {
+		snprintf(name, sizeof(name), "t-%d.tar", i);
+		assert_int_equal(ps_index_make(name, i % 2 ? NULL : ".", &result, NULL), 0);
+		assert_int_equal(ps_index_make(name, i % 2 ? "." : NULL, &result, NULL), 0);
+		assert_int_equal(result.samples, PER_SHARD);
+	}
+	for (uint32_t end = 0; end < 3; end++) {
+		setting_init(&s);
+		s.o.end = end;
+		s.o.epochs = 2;
+		s.o.index_dir = end == 1 ? "." : NULL;
+		length_is(&s.o, 2);
+	}
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		setting_init(&s);
+		s.o.world = 4;
+		s.o.rank = rank;
+		s.o.epochs = 2;
+		length_is(&s.o, 2);
+	}
+	setting_init(&s);
+	assert_int_equal(run_hash(&s.o, pattern, 1, NULL), want); /* an index changes no order */
+	for (int i = 0; i < SHARDS; i++) {
+		snprintf(name, sizeof(name), "t-%d.tar.psx", i);
+		assert_int_equal(unlink(name), 0);
+	}
+}
+
 static void *pipe_feed(void *path)
 {
 	int in = open("t-0.tar", O_RDONLY), out = open(path, O_WRONLY);
@@ -925,6 +997,7 @@ int main(void)
 	        cmocka_unit_test(want_of_descriptors_is_no_fault_of_the_shards),
 	        cmocka_unit_test(errors_name_the_end_of_a_long_path),
 	        cmocka_unit_test(statistics_and_release_may_come_at_any_moment),
+	        cmocka_unit_test(length_is_known_by_indexes),
 	        cmocka_unit_test(pipes_are_read_and_closing_does_not_wait_for_them),
 	        cmocka_unit_test(optional_fields_may_be_missing),
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),

@@ -1,0 +1,104 @@
+/* penstock-loader index: what is known of shards without reading them. */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+
+#include "shard/index.h"
+#include "shard/list.h"
+#include "tools/tools.h"
+
+static const struct ps_option_help options_help[] = {
+        {"--dir DIR", "put the indexes into that folder; else beside the shards"},
+        {"--force", "make them anew, also those that are up to date"},
+        {"--json", "a JSON object a line: shard, samples, bad, written"},
+};
+
+struct index_options {
+	const char *dir;
+	bool force, json;
+};
+
+static void line_print(
+        const struct index_options *o, const char *shard, uint64_t samples, uint64_t bad, bool made)
+{
+	if (o->json) {
+		printf("{\"shard\": ");
+		ps_json_print(stdout, shard);
+		printf(", \"samples\": %ju, \"bad\": %ju, \"written\": %s}\n", (uintmax_t)samples,
+		        (uintmax_t)bad, made ? "true" : "false");
+		return;
+	}
+	ps_plain_print(stdout, shard);
+	printf("\t%ju samples%s\n", (uintmax_t)samples, made ? "" : ", up to date");
+}
+
+/* False if the shard has bad samples, or no index. */
+static bool shard_index(const struct index_options *o, const char *shard)
+{
+	struct ps_load_error err = {0};
+	struct ps_index_result res;
+	uint64_t count;
+
+	if (!o->force && ps_index_count(shard, o->dir, &count, &err) == 0) {
+		line_print(o, shard, count, 0, false);
+		return true;
+	}
+	if (ps_index_make(shard, o->dir, &res, &err) < 0) {
+		ps_complain("%s", err.text);
+		return false;
+	}
+	line_print(o, shard, res.samples, res.bad, true);
+	if (res.bad > 0)
+		ps_complain("%ju bad sample%s; %s%s", (uintmax_t)res.bad, res.bad == 1 ? "" : "s",
+		        res.bad == 1 ? "" : "the first: ", res.first_bad.text);
+	return res.bad == 0;
+}
+
+int ps_cmd_index(int argc, char **argv)
+{
+	static const struct option longs[] = {{"dir", required_argument, NULL, 'd'},
+	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	struct index_options o = {0};
+	bool sound = true;
+	int c, r;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'd':
+			o.dir = optarg;
+			break;
+		case 'f':
+			o.force = true;
+			break;
+		case 'j':
+			o.json = true;
+			break;
+		case 'h':
+			ps_help_print(
+			        "Usage: penstock-loader index [OPTION...] SHARDS...\n\n"
+			        "Writes an index for each shard: how many samples it holds, and where they "
+			        "begin.\n",
+			        options_help, PS_ARRAY_LEN(options_help),
+			        "Examples:\n"
+			        "  penstock-loader index 'train-{000..127}.tar'\n"
+			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n");
+			return PS_EXIT_OK;
+		case ':':
+			ps_complain("index: %s: needs a value", argv[optind - 1]);
+			return PS_EXIT_USAGE;
+		default:
+			ps_option_complain("index", argv);
+			return PS_EXIT_USAGE;
+		}
+	}
+	r = ps_shards_take("index", argc, argv, &shards);
+	if (r != PS_EXIT_OK)
+		return r;
+	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
+		sound = shard_index(&o, shards.names[i]) && sound;
+	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;
+}
