@@ -1,4 +1,6 @@
 /* The HTTP origin against a real nginx that misbehaves: every fault has its errno, and never a wrong byte. */
+#include "config.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +23,12 @@
 #include "web_server.h"
 
 #define SENTINEL 0xa5
+/* Under a sanitizer the reading of the system's CA bundle alone takes a second. */
+#ifdef PS_SANITIZERS
+#define STALL_MS 5000
+#else
 #define STALL_MS 700
+#endif
 
 static struct ps_web_server server;
 static struct ps_origin *origin; /* of server.http, short timeouts */
