@@ -60,7 +60,25 @@ static int pid_check(const struct penstock_loader *l, struct ps_load_error *err)
 	        (int)l->pid);
 }
 
-static int pipeline_make(struct penstock_loader *l, struct ps_load_error *err)
+/* Where a state says that this loader shall stand. */
+static int state_read(struct penstock_loader *l, const void *state, size_t size, struct ps_position *at,
+        uint32_t *ret_bad_run, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	int r;
+
+	ps_state_print_make(&l->print, &l->options);
+	r = ps_state_read(&l->print, state, size, at, ret_bad_run, err);
+	/* One past the last epoch is a run that is over. */
+	if (r == 0 && o->epochs && (at->epoch < o->epoch || at->epoch - o->epoch > o->epochs))
+		r = ps_load_error_set(err, EINVAL,
+		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
+		        "of them)",
+		        (uintmax_t)at->epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	return r;
+}
+
+static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_pipeline_options p = {.shards = l->options.shards.names,
@@ -68,7 +86,6 @@ static int pipeline_make(struct penstock_loader *l, struct ps_load_error *err)
 	        .threads = o->threads,
 	        .readers = o->readers,
 	        .seed = o->seed,
-	        .epoch = o->epoch,
 	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
 	        .end = (enum penstock_end)o->end,
 	        .max_sample_nbytes = o->memory_budget / 2};
@@ -91,7 +108,25 @@ static int pipeline_make(struct penstock_loader *l, struct ps_load_error *err)
 	p.buf_nbytes = m.buf_nbytes;
 	p.window_nbytes = m.window_nbytes;
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
-	return ps_pipeline_new(&p, &l->pipeline, err);
+	return ps_pipeline_new(&p, at, &l->pipeline, err);
+}
+
+/* The pipeline at the beginning, or where the options' state says. */
+static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_position at;
+	int r;
+
+	if (!o->state)
+		return pipeline_make(l, &(struct ps_position){.epoch = o->epoch}, err);
+	if (ps_position_init(&at, ps_order_nlanes(l->order)) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, err);
+	if (r == 0)
+		r = pipeline_make(l, &at, err);
+	ps_position_fini(&at);
+	return r;
 }
 
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
@@ -113,7 +148,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	if (!l->order)
 		return -err->err;
 	r = ps_plan_new(o, &l->plan, err);
-	return r < 0 ? r : pipeline_make(l, err);
+	return r < 0 ? r : pipeline_begin(l, err);
 }
 
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
@@ -338,21 +373,13 @@ int penstock_loader_state_save(
 
 static int state_load(struct penstock_loader *l, const void *state, size_t size, struct ps_load_error *err)
 {
-	const struct penstock_options *o = &l->options.o;
 	struct ps_position at;
 	uint32_t bad_run;
 	int r = ps_position_init(&at, ps_order_nlanes(l->order));
 
 	if (r < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	ps_state_print_make(&l->print, &l->options);
-	r = ps_state_read(&l->print, state, size, &at, &bad_run, err);
-	/* One past the last epoch is a run that is over. */
-	if (r == 0 && o->epochs && (at.epoch < o->epoch || at.epoch - o->epoch > o->epochs))
-		r = ps_load_error_set(err, EINVAL,
-		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
-		        "of them)",
-		        (uintmax_t)at.epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	r = state_read(l, state, size, &at, &bad_run, err);
 	if (r == 0) {
 		r = ps_pipeline_restart(l->pipeline, &at, err);
 		l->failed = r;

@@ -197,6 +197,12 @@ struct penstock_options {
 	/* Folder of the shards' indexes (`penstock-loader index --dir`); NULL (default): beside the shards.
 	 * Indexes tell counts; they never change an order. */
 	const char *index_dir;
+
+	/* Begin where a state was saved, as penstock_loader_state_load() does, and with its errors; so
+	 * nothing is read of the epoch's beginning. NULL (default): at the beginning of `epoch`. Borrowed
+	 * until open. */
+	const void *state;
+	size_t state_nbytes;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its

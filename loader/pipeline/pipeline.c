@@ -452,8 +452,18 @@ static void rewind_all(struct ps_pipeline *p)
 	p->failed = 0;
 }
 
-int ps_pipeline_new(
-        const struct ps_pipeline_options *o, struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
+static void position_set(struct ps_pipeline *p, const struct ps_position *at)
+{
+	ps_position_begin(&p->position, at->epoch);
+	if (!at->lanes)
+		return;
+	p->position.batches = at->batches;
+	p->position.turn = at->turn;
+	memcpy(p->position.lanes, at->lanes, p->nlanes * sizeof(*at->lanes));
+}
+
+int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_position *at,
+        struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
 {
 	struct ps_pipeline *p = calloc(1, sizeof(*p));
 	int r = 0;
@@ -494,7 +504,7 @@ int ps_pipeline_new(
 		p->batches[i].budget = &p->window;
 	}
 	if (r == 0) {
-		ps_position_begin(&p->position, o->epoch);
+		position_set(p, at);
 		rewind_all(p);
 		r = threads_start(p, err);
 	}
@@ -545,12 +555,7 @@ bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_load_error *err)
 {
 	threads_stop(p);
-	ps_position_begin(&p->position, at->epoch);
-	if (at->lanes) {
-		p->position.batches = at->batches;
-		p->position.turn = at->turn;
-		memcpy(p->position.lanes, at->lanes, p->nlanes * sizeof(*at->lanes));
-	}
+	position_set(p, at);
 	rewind_all(p);
 	return threads_start(p, err);
 }

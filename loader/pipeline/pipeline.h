@@ -28,7 +28,7 @@ struct ps_pipeline_options {
 	const struct ps_device_ops *device;
 	uint32_t rows, depth, threads, readers;
 	uint64_t seed;
-	uint64_t epoch, end_epoch; /* runs epochs [epoch, end_epoch) */
+	uint64_t end_epoch; /* runs epochs before this one */
 	enum penstock_end end;
 	size_t buf_nbytes;      /* of a read */
 	uint64_t window_nbytes; /* what samples may hold */
@@ -38,12 +38,12 @@ struct ps_pipeline_options {
 
 struct ps_pipeline;
 
-/* Allocates all batches and starts the threads. */
-int ps_pipeline_new(const struct ps_pipeline_options *options, struct ps_pipeline **ret_pipeline,
-        struct ps_load_error *err) PS_MUST_USE;
+/* Allocates all batches and starts the threads. Begins at a position, which it copies; it has as many lanes
+ * as the order, or none (NULL): the beginning of its epoch. */
+int ps_pipeline_new(const struct ps_pipeline_options *options, const struct ps_position *position,
+        struct ps_pipeline **ret_pipeline, struct ps_load_error *err) PS_MUST_USE;
 
-/* Drops all that is not held and goes on from a position, which it copies. It has as many lanes as the
- * pipeline, or none (NULL): the beginning of its epoch. */
+/* Drops all that is not held and goes on from a position. */
 int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *position,
         struct ps_load_error *err) PS_MUST_USE;
 

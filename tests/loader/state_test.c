@@ -186,8 +186,11 @@ static void resumes_everywhere(const struct penstock_options *options, const cha
 
 		o.threads = threads[i % 3];
 		o.depth = 2 + (uint32_t)i % 4;
+		o.state = i % 2 ? run.states[i] : NULL; /* both ways */
+		o.state_nbytes = (size_t)run.nbytes;
 		l = open_ok(&o, shards, n);
-		load(l, run.states[i], run.nbytes);
+		if (!o.state)
+			load(l, run.states[i], run.nbytes);
 		follows(l, &run, i, i % 5 == 0 ? MAX_EVENTS : 9);
 		penstock_loader_close(l);
 	}
@@ -295,16 +298,15 @@ static void resuming_reads_only_what_is_under_way(void **state)
 	s.o.epochs = 1;
 	run_whole(&run, &s.o, shards, 2);
 	assert_int_equal(unlink("gone.tar"), 0);
+	s.o.state = run.states[run.n - 2]; /* the last batch */
+	s.o.state_nbytes = (size_t)run.nbytes;
 	l = open_ok(&s.o, shards, 2);
-	load(l, run.states[run.n - 2], run.nbytes); /* the last batch */
-	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
-	uint64_t before = stats.bytes_read; /* the loader began to read at the beginning of the epoch */
 	follows(l, &run, run.n - 2, 3);
 	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
 	uint64_t most = 0;
 	for (int i = 0; i < nphotos; i++)
 		most = photos[i].len > most ? photos[i].len : most;
-	assert_true(stats.bytes_read - before < (16 + 6) * (most + 2048));
+	assert_true(stats.bytes_read < (16 + 6) * (most + 2048));
 	penstock_loader_close(l);
 }
 
@@ -393,6 +395,38 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	penstock_loader_close(l);
 }
 
+/* Whatever numbers a state has, the loader gives batches or errors. */
+static void states_of_any_numbers_are_safe(void **state)
+{
+	static struct run run;
+	struct setting s;
+	uint64_t words[128], r = 1;
+
+	(void)state;
+	setting_init(&s);
+	s.o.fields = &s.f[1];
+	s.o.nfields = 1;
+	s.o.epochs = 0;
+	for (int i = 0; i < 300; i++) {
+		struct penstock_loader *l = open_ok(&s.o, pattern, 1);
+		struct penstock_batch *b;
+
+		assert_int_equal(event(l) != 0, 1);
+		run.nbytes = save(l, run.states[0]);
+		memcpy(words, run.states[0], sizeof(words));
+		for (int j = 0; j < 1 + i % 3; j++) {
+			size_t w = 14 + (r = r * 6364136223846793005u + 1442695040888963407u) % 25;
+
+			words[w] = i % 2 ? (r >> 33) % 8192 : r >> (r >> 58);
+		}
+		words[1] = hash(0xcbf29ce484222325u, &words[2], (size_t)run.nbytes - 16);
+		if (penstock_loader_state_load(l, words, (size_t)run.nbytes, NULL) == 0)
+			for (int j = 0; j < 30 && penstock_loader_next(l, &b, NULL) == 1; j++)
+				penstock_batch_release(b);
+		penstock_loader_close(l);
+	}
+}
+
 static void shards_that_became_shorter_are_an_error(void **state)
 {
 	static const char *const shards[] = {"shrunk.tar"};
@@ -444,6 +478,7 @@ int main(void)
 	        cmocka_unit_test(resuming_reads_only_what_is_under_way),
 	        cmocka_unit_test(global_headers_are_found_again),
 	        cmocka_unit_test(states_of_other_runs_are_refused_with_what_differs),
+	        cmocka_unit_test(states_of_any_numbers_are_safe),
 	        cmocka_unit_test(shards_that_became_shorter_are_an_error),
 	};
 	int r;
