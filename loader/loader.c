@@ -123,6 +123,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	if (ps_position_init(&at, ps_order_nlanes(l->order)) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	r = state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, err);
+	l->options.o.state = NULL; /* borrowed no longer */
 	if (r == 0)
 		r = pipeline_make(l, &at, err);
 	ps_position_fini(&at);

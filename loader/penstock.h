@@ -28,14 +28,12 @@
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
  * waits for its own caller. Threads: any functions on different loaders. On one loader, one thread at a time
- * in penstock_loader_next(), penstock_loader_set_epoch(), penstock_loader_state_*(),
- * penstock_loader_length() and
- * penstock_loader_close(); penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block
- * all signals. Fork: a loader works in the process that opened it. In another one every function but
- * penstock_loader_close() and penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives
- * the memory back and touches no thread. Errors: 0 or a positive result, or a negative errno with a line of
- * text for a person in *error (NULL: no text). Nothing is printed, no state is global. Units: bytes, seconds,
- * counts. */
+ * in penstock_loader_next(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
+ * penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block all signals. Fork: a
+ * loader works in the process that opened it. In another one every function but penstock_loader_close() and
+ * penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives the memory back and touches
+ * no thread. Errors: 0 or a positive result, or a negative errno with a line of text for a person in *error
+ * (NULL: no text). Nothing is printed, no state is global. Units: bytes, seconds, counts. */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 

@@ -6,10 +6,12 @@
  * over. So, while no lane has ended, position p of the whole epoch belongs to lane p mod lanes, and to rank p
  * mod world: a global batch holds the same samples for every world that divides the lanes.
  *
- *   lane 0   | block 0 | block 1 | ...        each block of `window / lanes` samples (counted along the lane,
- * over lane 1   | block 0 | block 1 | ...        the ends of shards) is permuted in itself (Fisher-Yates,
- * keyed by
- *   ...                                       seed, epoch, lane and block)
+ *   lane 0   | block 0 | block 1 | ...
+ *   lane 1   | block 0 | block 1 | ...
+ *   ...
+ *
+ * Each block of `window / lanes` samples (rounded up; counted along the lane, over the ends of shards; lanes:
+ * those that have shards) is permuted in itself (Fisher-Yates, keyed by seed, epoch, lane and block).
  *
  * Without sample shuffle a block is only a unit of work: its samples keep their order.
  *

@@ -213,8 +213,8 @@ static enum claim lanes_pass(struct ps_pipeline *p, struct unit *u)
 
 		if (p->failed || p->claim_epoch == p->o.end_epoch)
 			return NO_INPUT;
-		if (p->ends[p->claim_epoch & 1]
-		                .known) /* the end of the epoch before the last one was not delivered */
+		/* The end of the epoch before the last one was not delivered. */
+		if (p->ends[p->claim_epoch & 1].known)
 			return NO_ROOM;
 		if (!lane->head)
 			return NO_INPUT;
