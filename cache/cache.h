@@ -150,8 +150,9 @@ void ps_read_cancel(struct ps_read *read);
 /* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle is open. */
 int ps_handle_complete_fd(struct ps_handle *handle);
 
-/* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). Blocks never. */
-void ps_handle_warm(struct ps_handle *handle);
+/* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). -ENOSPC: the cache
+ * has no room for the file, nothing is fetched; remembered for PS_STORE_REFUSED_MS. Blocks on disk. */
+int ps_handle_warm(struct ps_handle *handle) PS_MUST_USE;
 /* Drops the file's data from the cache. Open readers keep what they have. Blocks on disk. */
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes);
 

@@ -177,9 +177,15 @@ int ps_handle_complete_fd(struct ps_handle *handle)
 	return ps_object_complete(handle->object) ? ps_object_fd(handle->object) : -1;
 }
 
-void ps_handle_warm(struct ps_handle *handle)
+int ps_handle_warm(struct ps_handle *handle)
 {
+	int rc = ps_object_admit(ps_fill_file_object(handle->file));
+
+	/* Another failure of the disk may pass; what it does not take is seen by the lack of progress. */
+	if (rc == -ENOSPC)
+		return rc;
 	ps_fill_warm(handle->file);
+	return 0;
 }
 
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)

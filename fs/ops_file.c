@@ -303,8 +303,11 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	}
 	switch (cmd) {
 	case PS_IOC_WARM:
-		ps_handle_warm(open->handle);
-		fuse_reply_ioctl(req, 0, NULL, 0);
+		rc = ps_handle_warm(open->handle);
+		if (rc < 0)
+			fuse_reply_err(req, -rc); /* ENOSPC, which penstock warm knows */
+		else
+			fuse_reply_ioctl(req, 0, NULL, 0);
 		break;
 	case PS_IOC_EVICT:
 		rc = out_nbytes < sizeof nbytes ? -EINVAL : ps_handle_evict(open->handle, &nbytes);

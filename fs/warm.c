@@ -17,6 +17,8 @@
 #define FAILED_NS (25 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
 #define FAILURES_TOLD 10
+/* The cache remembers for a second that it had no room, also when room was made meanwhile. */
+#define REFUSED_MS 1100
 
 struct run {
 	const struct ps_warm_target *target;
@@ -24,6 +26,7 @@ struct run {
 	struct ps_warm_list list;
 	struct ps_progress progress;
 	size_t next, active, failed;
+	bool refused; /* a file for lack of room, at least once */
 };
 
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
@@ -74,18 +77,33 @@ static void sum(const struct run *r, uint64_t *ret_cached, uint64_t *ret_total)
 	}
 }
 
+/* False if the file has failed. */
+static bool start(struct run *r, struct ps_warm_item *item)
+{
+	int rc = r->target->start(r->target->ctx, item);
+
+	if (rc == -ENOSPC && !r->refused) {
+		r->refused = true;
+		poll(NULL, 0, REFUSED_MS);
+		rc = r->target->start(r->target->ctx, item);
+	}
+	if (rc < 0)
+		fail(r, item,
+		        rc == -ENOSPC
+		                ? "no room in the cache; give it more (--cache-size, --min-free), or evict"
+		                : strerror(-rc));
+	return rc >= 0;
+}
+
 static void start_more(struct run *r)
 {
-	while (r->active < r->options->jobs && r->next < r->list.n) {
+	while (r->active < r->options->jobs && r->next < r->list.n && !*r->options->stop) {
 		struct ps_warm_item *item = &r->list.v[r->next++];
 
 		if (item->state != PS_WARM_WAITING)
 			continue;
-		int rc = r->target->start(r->target->ctx, item);
-		if (rc < 0) {
-			fail(r, item, strerror(-rc));
+		if (!start(r, item))
 			continue;
-		}
 		item->state = PS_WARM_STARTED;
 		item->progress_ns = item->started_ns = ps_clock_mono_ns();
 		r->active++;
@@ -117,9 +135,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 		                        : "no progress; is the cache too small for it? (penstock status)");
 	} else if (now - item->started_ns > AGAIN_NS) {
 		item->started_ns = now;
-		rc = r->target->start(r->target->ctx, item);
-		if (rc < 0)
-			fail(r, item, strerror(-rc));
+		start(r, item);
 	}
 }
 

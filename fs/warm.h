@@ -35,7 +35,8 @@ struct ps_warm_target {
 	void *ctx;
 	/* Appends the wanted files with ps_warm_add(). */
 	int (*list)(void *ctx, struct ps_warm_list *list, struct ps_error *err);
-	/* Opens it, if it is not, and asks for what is missing; also again, after no progress. */
+	/* Opens it, if it is not, and asks for what is missing; also again, after no progress. -ENOSPC: the
+	 * cache has no room for it. */
 	int (*start)(void *ctx, struct ps_warm_item *item);
 	/* Fills item->cached and, when it is not known yet, item->size. *ret_error: the last failure or NULL;
 	 * the caller frees it. */

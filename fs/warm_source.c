@@ -122,10 +122,8 @@ static int start_file(void *ctx, struct ps_warm_item *item)
 	struct wait w = {0};
 	int rc;
 
-	if (item->handle) {
-		ps_handle_warm(item->handle);
-		return 0;
-	}
+	if (item->handle)
+		return ps_handle_warm(item->handle);
 	sem_init(&w.done, 0, 0);
 	ps_dataset_getattr(s->dataset, item->node, told, &w);
 	rc = wait_for(&w);
@@ -143,7 +141,7 @@ static int start_file(void *ctx, struct ps_warm_item *item)
 	}
 	if (rc == 0) {
 		item->handle = w.handle;
-		ps_handle_warm(w.handle);
+		rc = ps_handle_warm(w.handle);
 	}
 	sem_destroy(&w.done);
 	return rc;

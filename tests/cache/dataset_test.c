@@ -251,7 +251,7 @@ static void a_listed_file_is_found_and_read(void **state)
 	assert_int_equal(open_node(f, attr.node, &handle), 0);
 	assert_int_equal(read_at(handle, 0, 100, 8), 0);
 	assert_int_equal(ps_handle_complete_fd(handle), -1);
-	ps_handle_warm(handle);
+	assert_int_equal(ps_handle_warm(handle), 0);
 	ps_handle_close(handle);
 	assert_int_equal(lookup(f, "none", &attr), ENOENT);
 	assert_int_equal(atomic_load(&f->origin->nheads), 0);

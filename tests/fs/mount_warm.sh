@@ -55,3 +55,12 @@ rc=0
 timeout 60 penstock warm "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "warm of a refusing origin fails" 1 "$((rc > 0 && rc < 124))"
 check "and says so" grep -q . "$T/out"
+umount_penstock
+
+# What does not fit is told at once, not waited for.
+CACHE=$T/cache5
+mount_penstock "$ORIGIN/" --cache-size 8M --min-free 0
+rc=0
+timeout 60 penstock warm "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "warm of more than the cache holds fails" 1 "$rc"
+check "and says why" grep -q 'no room in the cache' "$T/out"
