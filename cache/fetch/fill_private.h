@@ -60,6 +60,7 @@ struct ps_fill_file {
 	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
 	char error[PS_ERROR_TEXT_LEN];
+	char attempt[PS_ERROR_TEXT_LEN]; /* why the last attempt that will be repeated failed; "" after a success */
 };
 
 struct ps_fill {

@@ -268,6 +268,25 @@ static void mark_failed(struct ps_fill_file *file, uint64_t block, uint64_t now_
 	slot->failed_until_ns = now_ns + PS_FILL_FAILED_MS * PS_NS_PER_MS;
 }
 
+/* Notes why, and logs the first of a row. The file's lock is held. */
+static void timed_out(struct ps_fill_file *file, uint64_t offset)
+{
+	const char told[] = "no answer from the origin";
+	bool first = strncmp(file->error, told, sizeof told - 1) != 0;
+	char why[PS_ERROR_TEXT_LEN];
+
+	if (file->attempt[0] || first)
+		snprintf(why, sizeof why, "%s", file->attempt[0] ? file->attempt : file->error);
+	else
+		why[0] = '\0';
+	int n = snprintf(file->error, sizeof file->error, "%s within %" PRIu64 " s%s", told,
+	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
+	snprintf(file->error + n, sizeof file->error - (size_t)n, "%s", why);
+	if (first)
+		ps_log_warning(
+		        "read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, file->error);
+}
+
 void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready)
 {
 	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
@@ -282,14 +301,7 @@ void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, s
 		ps_list_append(ready, l);
 		if (all)
 			continue;
-		if (!file->error[0] || strncmp(file->error, "no answer", 9) != 0)
-			ps_log_warning("read: %s: offset %" PRIu64
-			               ": no answer from the origin within %" PRIu64 " s%s%s",
-			        ps_object_url(file->object), read->offset,
-			        file->fill->timeout_ns / PS_NS_PER_S,
-			        file->error[0] ? "; last failure: " : "", file->error);
-		snprintf(file->error, sizeof file->error, "no answer from the origin within %" PRIu64 " s",
-		        file->fill->timeout_ns / PS_NS_PER_S);
+		timed_out(file, read->offset);
 		for (uint64_t b = read->offset / PS_BLOCK_SIZE;
 		        b <= (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE; b++)
 			mark_failed(file, b, now_ns);

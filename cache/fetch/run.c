@@ -393,6 +393,10 @@ static bool run_retry(struct ps_run *run, const struct ps_error *err)
 	if (run->attempts > (waited ? RUN_MAX_ATTEMPTS : RUN_AHEAD_ATTEMPTS))
 		return false;
 	run->retry_ns = ps_clock_mono_ns() + backoff_ns(run->attempts, err->retry_after_ms);
+	{
+		PS_LOCK_SCOPE(&run->file->lock);
+		snprintf(run->file->attempt, sizeof run->file->attempt, "%s", err->text);
+	}
 	PS_LOCK_SCOPE(&fill->lock);
 	if (run->file->draining)
 		return false;
@@ -469,6 +473,7 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 	}
 	if (!ended.err) {
 		PS_LOCK_SCOPE(&run->file->lock);
+		run->file->attempt[0] = '\0';
 		if (!run->file->remote.etag[0])
 			memcpy(run->file->remote.etag, get->seen.etag, sizeof get->seen.etag);
 	} else {

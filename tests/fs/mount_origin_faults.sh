@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whatever the origin does wrong on the way, what a reader gets is right; and the faults are counted.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx-lua jq
+requires mount nginx-lua jq getfattr
 
 make_tree "$T/www"
 start_nginx
@@ -40,6 +40,8 @@ if mount_penstock "$ORIGIN/norange/" --timeout 5s >"$T/out" 2>&1; then
 		check "an origin without ranges: right bytes" cmp "$T/got" "$T/www/sub/deep/7654321.bin"
 	else
 		pass "an origin without ranges: a clean error"
+		check "and its reason in user.penstock.error" grep -q 'ignores ranges' \
+			<(getfattr --only-values -n user.penstock.error "$MNT/sub/deep/7654321.bin")
 	fi
 	umount_penstock
 else
