@@ -99,6 +99,16 @@ static void print_rates(const json_t *doc, struct seen *last)
 	*last = now;
 }
 
+/* Reads that the daemon does not see are not among those counted. */
+static void print_passthrough(const json_t *passthrough)
+{
+	if (json_is_true(json_object_get(passthrough, "active")))
+		printf("  kernel    reads complete files itself (passthrough): %lld opens\n",
+		        (long long)json_integer_value(json_object_get(passthrough, "opens")));
+	else
+		printf("  kernel    no passthrough: %s\n", text(passthrough, "reason"));
+}
+
 static void print_mount(const struct ps_mount_info *info, const json_t *doc, struct seen *last)
 {
 	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN], when[32];
@@ -124,6 +134,7 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	printf("  origin    %s in %lld requests, %lld errors, %lld retries\n",
 	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
 	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
+	print_passthrough(json_object_get(doc, "passthrough"));
 	if (last)
 		print_rates(doc, last);
 	printf("  daemon    pid %lld, version %s, mounted %s\n",

@@ -8,7 +8,7 @@
 /* Names that may go down; all others only grow. */
 static const char *const gauges[] = {"limit_bytes", "used_bytes", "min_free_bytes", "objects", "files",
         "waiting", "active", "listed_at", "mounted_at", "memory", "memory_bytes", "memory_used_bytes",
-        "memory_limit_bytes", "connections", "pid"};
+        "memory_limit_bytes", "connections", "pid", "listing", "peak_bytes", "open"};
 
 static bool is_gauge(const char *name)
 {

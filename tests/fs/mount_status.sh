@@ -22,6 +22,6 @@ for field in .cache.used_bytes .cache.objects .origin.requests .origin.errors .o
 	equal "$field is a number" number "$(jq -r "$field | type" "$T/status.json")"
 done
 equal "passthrough is told" boolean "$(jq -r '.passthrough.active | type' "$T/status.json")"
-check "for people, too" grep -q . <(penstock status "$MNT")
+check "for people, too" grep -q passthrough <(penstock status "$MNT")
 umount_penstock
 check_not "status of what is not mounted" penstock status "$MNT"
