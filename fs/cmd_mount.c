@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -164,6 +165,12 @@ int ps_cmd_mount_helper(int argc, char **argv)
 
 	ps_mount_options_init(&m.options);
 	m.options.lenient = true;
+	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+		puts("Usage: mount.penstock SOURCE MOUNTPOINT [-o OPTION[=VALUE],...]\n\n"
+		     "What mount -t penstock runs. penstock mount --help lists the options.");
+		ps_mount_options_fini(&m.options);
+		return PS_EXIT_OK;
+	}
 	opterr = 0;
 	while ((c = getopt(argc, argv, "sfnvN:o:t:")) != -1) {
 		if (c == 'f') {

@@ -150,8 +150,10 @@ static int run(struct umount *u, const char *arg)
 
 		if (poll(&p, 1, left_ms(u, TOTAL_MS)) <= 0)
 			code = ps_cli_fail("umount", PS_EXIT_FAILED,
-			        "%s is unmounted, but its daemon (pid %d) still holds the cache", arg,
-			        (int)pid);
+			        "%s is unmounted, but its daemon (pid %d) still holds the cache; a container "
+			        "may still "
+			        "have the mount (another mount namespace)",
+			        arg, (int)pid);
 	}
 	ps_mounts_fini(&mounts);
 	return code;

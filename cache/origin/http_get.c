@@ -172,7 +172,7 @@ static bool head_again(struct ps_http_request *rq)
 		return true;
 	}
 	if (!rq->error.err)
-		ps_error_set(&rq->error, EPROTO, "the server does not tell the size");
+		ps_error_set(&rq->error, EPROTO, "the server does not tell the size; a folder's URL ends with /");
 	return false;
 }
 

@@ -102,7 +102,8 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return ps_load_error_set(err, errno, "cannot open: %s", strerror(errno));
+		return ps_load_error_set(err, errno, "cannot open: %s%s", strerror(errno),
+		        strstr(path, "://") ? " (it is a URL: mount it, and give the files)" : "");
 	if (S_ISDIR(st.st_mode))
 		return ps_load_error_set(err, EISDIR, "is a folder, not a tar file");
 	s = calloc(1, sizeof(*s));
