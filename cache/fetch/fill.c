@@ -8,6 +8,7 @@
 #define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
 #define TIMER_IDLE_NS PS_NS_PER_S
 #define TRIM_AFTER_NS (30 * PS_NS_PER_S)
+#define TELL_EVERY_NS (10 * PS_NS_PER_S)
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
 
 /* Files ------------------------------------------------------------------------------------------ */
@@ -105,6 +106,14 @@ bool ps_fill_file_changed(struct ps_fill_file *file)
 	return file->changed;
 }
 
+bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns)
+{
+	if (file->told_ns && now_ns - file->told_ns < TELL_EVERY_NS)
+		return false;
+	file->told_ns = now_ns;
+	return true;
+}
+
 bool ps_fill_file_doubted(struct ps_fill_file *file)
 {
 	PS_LOCK_SCOPE(&file->lock);
@@ -161,6 +170,9 @@ static void *timer_main(void *arg)
 			uint64_t wake = now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS);
 
 			wake = PS_MIN(wake, due);
+			if (fill->paced)
+				wake = PS_MIN(wake, fill->next_start_ns);
+			fill->paced = false;
 			if (wake > now) {
 				struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
 				        .tv_nsec = (long)(wake % PS_NS_PER_S)};
@@ -171,6 +183,8 @@ static void *timer_main(void *arg)
 		if (busy) {
 			busy_ns = now;
 		} else if (now - busy_ns > TRIM_AFTER_NS) {
+			/* Also what the disk did not take: whoever comes back after so long asks anew. */
+			ps_writeback_drop_held(fill, NULL);
 			ps_budget_trim(fill->budget);
 			busy_ns = now;
 		}

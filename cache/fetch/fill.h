@@ -64,8 +64,8 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
 /* A range that is wanted though nobody waits for it. Initialise once; the engine keeps a reference of the
- * file while the want is queued. extend() moves the end forward (never back) and queues what is new; cancel()
- * takes it off the queue, and afterwards its memory may go. */
+ * file while the want is queued. extend() moves the end forward (never back) and queues what is new: true if
+ * ps_fill_pump() has to start it; cancel() takes it off the queue, and afterwards its memory may go. */
 enum ps_want_class { PS_WANT_DEMAND, PS_WANT_AHEAD, PS_WANT_WARM };
 struct ps_want {
 	struct ps_list link; /* all under the engine's lock */
@@ -76,8 +76,10 @@ struct ps_want {
 	bool queued, on_heap;
 };
 void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls);
-void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks);
+bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks);
 void ps_want_cancel(struct ps_want *want);
+/* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */
+void ps_fill_pump(struct ps_fill *fill);
 /* Fetches all that is missing at the lowest priority, without an owner; once, however often it is asked for.
  */
 void ps_fill_warm(struct ps_fill_file *file);

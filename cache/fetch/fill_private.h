@@ -59,6 +59,8 @@ struct ps_fill_file {
 	struct ps_list waiters;  /* of ps_read.priv.link */
 	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
+	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */
+	uint64_t told_ns;          /* of the last warning in the log */
 	char error[PS_ERROR_TEXT_LEN];
 	char attempt[PS_ERROR_TEXT_LEN]; /* why the last attempt that will be repeated failed; "" after a success */
 };
@@ -79,6 +81,7 @@ struct ps_fill {
 	unsigned active;        /* transfers at the origins */
 	unsigned nbusy_files;   /* with runs */
 	uint64_t next_start_ns; /* max_bytes_per_s */
+	bool paced;             /* something waits for it */
 	bool stopping;
 	pthread_cond_t disk_cond;  /* disk_queue has work, or stopping */
 	pthread_cond_t timer_cond; /* retries changed, or stopping */
@@ -113,6 +116,9 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block);
 struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state);
 void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
 
+/* May a failure of this file go to the log? One a while does; the file's lock is held. */
+bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns);
+
 /* want.c */
 int ps_fill_demand(struct ps_fill_file *file, uint64_t block); /* no lock held */
 /* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
@@ -120,8 +126,6 @@ int ps_fill_demand(struct ps_fill_file *file, uint64_t block); /* no lock held *
 void ps_want_unqueue(struct ps_want *want);
 
 /* run.c: no lock held */
-/* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */
-void ps_fill_pump(struct ps_fill *fill);
 void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
 /* Looks whether more or fewer transfers at once are worth it; for the timer. */
 void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns);
@@ -136,6 +140,7 @@ void ps_writeback_queue(
         struct ps_fill *fill, struct ps_slot *slot); /* takes the engine's lock; slot holds a file ref */
 /* Drops the longest held block; the engine's lock is held. False if there is none. */
 bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
-void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin); /* no lock held */
+/* Drops held blocks of this origin, or (NULL) of all. No lock held. */
+void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin);
 
 #endif

@@ -268,8 +268,8 @@ static void mark_failed(struct ps_fill_file *file, uint64_t block, uint64_t now_
 	slot->failed_until_ns = now_ns + PS_FILL_FAILED_MS * PS_NS_PER_MS;
 }
 
-/* Notes why, and logs the first of a row. The file's lock is held. */
-static void timed_out(struct ps_fill_file *file, uint64_t offset)
+/* Notes why, and logs it now and then. The file's lock is held. */
+static void timed_out(struct ps_fill_file *file, uint64_t offset, uint64_t now_ns)
 {
 	const char told[] = "no answer from the origin";
 	bool first = strncmp(file->error, told, sizeof told - 1) != 0;
@@ -282,7 +282,7 @@ static void timed_out(struct ps_fill_file *file, uint64_t offset)
 	int n = snprintf(file->error, sizeof file->error, "%s within %" PRIu64 " s%s", told,
 	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
 	snprintf(file->error + n, sizeof file->error - (size_t)n, "%s", why);
-	if (first)
+	if (ps_fill_may_tell(file, now_ns))
 		ps_log_warning(
 		        "read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, file->error);
 }
@@ -301,7 +301,7 @@ void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, s
 		ps_list_append(ready, l);
 		if (all)
 			continue;
-		timed_out(file, read->offset);
+		timed_out(file, read->offset, now_ns);
 		for (uint64_t b = read->offset / PS_BLOCK_SIZE;
 		        b <= (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE; b++)
 			mark_failed(file, b, now_ns);

@@ -86,26 +86,25 @@ static struct ps_stream *advance(struct ps_readahead *ra, uint64_t offset, uint6
 
 void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
 {
-	struct ps_want *want = NULL;
-	uint64_t from, target, step;
+	struct ps_fill *fill = ps_fill_file_engine(ra->file);
+	bool queued = false;
 	{
 		PS_LOCK_SCOPE(&ra->lock);
 		struct ps_stream *s = advance(ra, offset, nbytes, waited);
-
-		from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
-		target = (s->next + s->window) / PS_BLOCK_SIZE;
+		uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
+		uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
 		/* So long that the connections there are cover the window. */
-		step = PS_MAX(s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)),
-		        STEP_MIN);
-		/* In steps, so that requests are long; but at once when the reader has caught up. */
+		uint64_t step = PS_MAX(s->window / PS_BLOCK_SIZE / ps_fill_connections(fill), STEP_MIN);
+
+		/* In steps, so that requests are long; but at once when the reader has caught up. With the
+		 * lock held: the stream given to another place meanwhile, the want would reach from there to
+		 * here. */
 		if (s->window && target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
 			from = PS_MAX(s->wanted, from);
 			s->wanted = target;
-			want = &s->want;
+			queued = from < target && ps_want_extend(&s->want, from, target, (unsigned)step);
 		}
 	}
-	/* The stream may have been given to another place meanwhile: then this fetches some blocks in vain.
-	 */
-	if (want && from < target)
-		ps_want_extend(want, from, target, (unsigned)step);
+	if (queued)
+		ps_fill_pump(fill);
 }

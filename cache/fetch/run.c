@@ -25,6 +25,7 @@ struct ps_run {
 	size_t filled;     /* bytes in place, base included */
 	unsigned attempts; /* since the last progress */
 	uint64_t started_ns, retry_ns;
+	bool checked, other_version; /* of this attempt's response */
 	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
 	struct iovec iov[PS_RUN_MAX_BLOCKS];
 };
@@ -44,6 +45,7 @@ static void run_submit(struct ps_run *run)
 	run->get.nbytes = run->nbytes - run->base;
 	run->get.progress = progress_cb;
 	run->get.done = done_cb;
+	run->checked = run->other_version = false;
 	run->get.iov = run->iov;
 	run->get.niov = 0;
 	for (unsigned i = 0; i < run->nblocks; i++) {
@@ -150,7 +152,10 @@ static void start_chunk(struct ps_fill *fill, struct chunk *c)
 
 	{
 		PS_LOCK_SCOPE(&c->file->lock);
-		for (uint64_t b = c->from; b < c->end && !c->file->changed;) {
+		bool refused =
+		        c->file->changed || (c->cls != PS_WANT_DEMAND && now < c->file->refused_until_ns);
+
+		for (uint64_t b = c->from; b < c->end && !refused;) {
 			uint64_t stop = claimable_end(c->file, b, c->end, c->cls, now);
 			struct ps_run *run =
 			        stop > b ? run_claim(c->file, b, (unsigned)(stop - b), c->bufs + used) : NULL;
@@ -256,8 +261,15 @@ static bool next_chunk(struct ps_fill *fill, struct chunk *c, struct ps_fill_fil
 {
 	*ret_unref = NULL;
 	PS_LOCK_SCOPE(&fill->lock);
-	if (fill->stopping || (fill->max_bytes_per_s && fill->next_start_ns > ps_clock_mono_ns()))
+	if (fill->stopping)
 		return false;
+	if (fill->max_bytes_per_s && fill->next_start_ns > ps_clock_mono_ns()) {
+		for (size_t i = 0; i < PS_ARRAY_LEN(fill->wants); i++)
+			fill->paced = fill->paced || !ps_list_empty(&fill->wants[i]);
+		if (fill->paced)
+			pthread_cond_signal(&fill->timer_cond);
+		return false;
+	}
 	for (int cls = PS_WANT_DEMAND; cls <= PS_WANT_WARM; cls++) {
 		if (ps_list_empty(&fill->wants[cls]))
 			continue;
@@ -346,11 +358,30 @@ static void run_advance(struct ps_run *run, size_t filled)
 	}
 }
 
+/* Where the listing told no ETag, the first response of all does. Those that were under way with it could not
+ * ask for it, so they are compared here, before anything of them is used. */
+static void check_version(struct ps_run *run)
+{
+	struct ps_fill_file *file = run->file;
+	const char *seen = run->get.seen.etag;
+
+	if (run->checked)
+		return;
+	run->checked = true;
+	PS_LOCK_SCOPE(&file->lock);
+	if (!file->remote.etag[0])
+		memcpy(file->remote.etag, seen, sizeof file->remote.etag);
+	else if (seen[0] == '"' && file->remote.etag[0] == '"')
+		run->other_version = strcmp(seen, file->remote.etag) != 0;
+}
+
 static void progress_cb(struct ps_get *get, size_t nbytes_so_far)
 {
 	struct ps_run *run = (struct ps_run *)get;
 
-	run_advance(run, run->base + nbytes_so_far);
+	check_version(run);
+	if (!run->other_version)
+		run_advance(run, run->base + nbytes_so_far);
 }
 
 /* Endings ---------------------------------------------------------------------------------------- */
@@ -412,6 +443,7 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 	struct ps_fill_file *file = run->file;
 	uint64_t now = ps_clock_mono_ns();
 	struct ps_list ready;
+	bool tell;
 	int errnum = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
 
 	ps_list_init(&ready);
@@ -422,6 +454,10 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 			file->changed = true;
 		if (err->err == ESTALE || err->err == ENOENT)
 			file->doubted = true;
+		/* Neither does the rest of it come, asked for a million times. */
+		if (err->err == ENOENT || err->err == EACCES)
+			file->refused_until_ns = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
 		/* Whole blocks are no longer this run's. */
 		for (unsigned i = (unsigned)(run->filled / PS_BLOCK_SIZE); i < run->nblocks; i++) {
 			uint64_t block = run->first + i;
@@ -440,7 +476,7 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 		}
 		ps_fill_collect(file, run->first, run->first + run->nblocks, &ready);
 	}
-	if (err->err != ECANCELED)
+	if (tell)
 		ps_log_warning("fetch: %s: bytes %" PRIu64 "-%" PRIu64 ": %s", ps_object_url(file->object),
 		        run->first * PS_BLOCK_SIZE + run->filled,
 		        run->first * PS_BLOCK_SIZE + run->nbytes - 1, err->text);
@@ -453,13 +489,18 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 	struct ps_fill *fill = run->file->fill;
 	struct ps_error ended = *err;
 
-	run_advance(run, run->base + get->nbytes_done);
+	if (get->nbytes_done > 0)
+		check_version(run);
+	if (run->other_version)
+		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
+	else
+		run_advance(run, run->base + get->nbytes_done);
 	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
 	if (run->filled == run->nbytes) {
 		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
 		 * changes nothing. */
 		ended = (struct ps_error){0};
-	} else if (!err->err) {
+	} else if (!ended.err) {
 		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early", run->nbytes - run->filled);
 		ended.retryable = true;
 	}
@@ -474,8 +515,6 @@ static void done_cb(struct ps_get *get, const struct ps_error *err)
 	if (!ended.err) {
 		PS_LOCK_SCOPE(&run->file->lock);
 		run->file->attempt[0] = '\0';
-		if (!run->file->remote.etag[0])
-			memcpy(run->file->remote.etag, get->seen.etag, sizeof get->seen.etag);
 	} else {
 		if (ended.err != ECANCELED)
 			atomic_fetch_add(&fill->origin_errors, 1);

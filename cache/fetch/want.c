@@ -21,30 +21,26 @@ void ps_want_unqueue(struct ps_want *want)
 		free(want);
 }
 
-void ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks)
+bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks)
 {
 	struct ps_fill *fill = want->file->fill;
-	bool queued_now = false;
 
 	end = PS_MIN(end, ps_object_nblocks(want->file->object));
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		if (want->file->draining)
-			return;
-		/* A queued one keeps its place: moved past its end (a read at the end of the file) it would
-		 * hand out blocks that the file does not have. */
-		if (!want->queued)
-			want->next = PS_MAX(want->next, from);
-		want->end = PS_MAX(want->end, end);
-		want->run_blocks = run_blocks;
-		if (!want->queued && want->next < want->end) {
-			want->queued = queued_now = true;
-			want->file->refs++;
-			ps_list_append(&fill->wants[want->cls], &want->link);
-		}
-	}
-	if (queued_now)
-		ps_fill_pump(fill);
+	PS_LOCK_SCOPE(&fill->lock);
+	if (want->file->draining)
+		return false;
+	/* A queued one keeps its place: moved past its end (a read at the end of the file) it would hand out
+	 * blocks that the file does not have. */
+	if (!want->queued)
+		want->next = PS_MAX(want->next, from);
+	want->end = PS_MAX(want->end, end);
+	want->run_blocks = run_blocks;
+	if (want->queued || want->next >= want->end)
+		return false;
+	want->queued = true;
+	want->file->refs++;
+	ps_list_append(&fill->wants[want->cls], &want->link);
+	return true;
 }
 
 void ps_want_cancel(struct ps_want *want)

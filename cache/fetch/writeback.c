@@ -144,7 +144,7 @@ void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 			for (struct ps_list *l = fill->held.next; l != &fill->held && !file; l = l->next) {
 				struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
 
-				if (slot->file->origin != origin)
+				if (origin && slot->file->origin != origin)
 					continue;
 				file = slot->file;
 				ps_list_remove(l);

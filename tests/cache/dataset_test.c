@@ -440,6 +440,34 @@ static void a_version_found_by_a_read_is_remembered_after_its_close(void **state
 	read_finds_version_2(*state, true);
 }
 
+/* Two requests are under way before the first answer tells an ETag. */
+static void answers_with_two_etags_are_not_mixed(void **state)
+{
+	struct fixture *f = *state;
+	struct answer a = ANSWER_INIT, b = ANSWER_INIT;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+
+	atomic_store(&f->origin->list_no_etags, true);
+	atomic_store(&f->origin->etag_changes, true);
+	atomic_store(&f->origin->gets_stall, true);
+	ps_names_origin_set(f->origin, "a", 40 * TEST_MIB, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	expected_add = 1;
+	a.read = (struct ps_read){.handle = handle, .offset = 20 * TEST_MIB, .nbytes = 10, .done = read_done};
+	b.read = (struct ps_read){.handle = handle, .offset = 30 * TEST_MIB, .nbytes = 10, .done = read_done};
+	ps_handle_read(&a.read);
+	ps_handle_read(&b.read);
+	while (atomic_load(&f->origin->ngets) < 2)
+		usleep(1000);
+	atomic_store(&f->origin->gets_stall, false);
+	int first = wait_for(&a), second = wait_for(&b);
+	assert_true((first == 0 && second == ESTALE) || (first == ESTALE && second == 0));
+	ps_handle_close(handle);
+}
+
 static void a_name_found_gone_by_a_read_is_gone(void **state)
 {
 	struct fixture *f = *state;
@@ -546,6 +574,7 @@ int main(void)
 	        TEST(a_new_version_in_a_listing_supersedes_the_old),
 	        TEST(a_version_found_by_a_read_is_there_at_the_next_open),
 	        TEST(a_version_found_by_a_read_is_remembered_after_its_close),
+	        TEST(answers_with_two_etags_are_not_mixed),
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),

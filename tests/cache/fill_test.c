@@ -38,12 +38,16 @@ struct fixture {
 
 static uint64_t file_nbytes = 40 * PS_MIB + 12345;
 
+static uint64_t max_bytes_per_s; /* of the next fixture */
+
 static void fixture_open(struct fixture *f, uint64_t cache_bytes)
 {
 	struct ps_error err = {0};
 	struct ps_store_options store = {.dir = f->dir, .limit_bytes = cache_bytes, .min_free_bytes = 1};
-	struct ps_fill_options fill = {
-	        .memory_bytes = 32 * PS_MIB, .max_connections = 8, .timeout_ms = TIMEOUT_MS};
+	struct ps_fill_options fill = {.memory_bytes = 32 * PS_MIB,
+	        .max_connections = 8,
+	        .max_bytes_per_s = max_bytes_per_s,
+	        .timeout_ms = TIMEOUT_MS};
 	struct ps_remote remote = {.size = file_nbytes, .mtime_s = 1, .etag = "\"v1\""};
 
 	snprintf(f->dir, sizeof f->dir, "/tmp/penstock-fill-XXXXXX");
@@ -91,6 +95,14 @@ static int setup_tiny_cache(void **state)
 	fixture_open(f, 4 * PS_MIB); /* less than the file: it streams */
 	*state = f;
 	return 0;
+}
+
+static int setup_paced(void **state)
+{
+	max_bytes_per_s = 100 * PS_MIB;
+	int rc = setup(state);
+	max_bytes_per_s = 0;
+	return rc;
 }
 
 static int teardown(void **state)
@@ -466,6 +478,32 @@ static void warming_again_and_again_queues_it_once(void **state)
 	assert_int_equal(atomic_load(&f->origin->nbytes), file_nbytes);
 }
 
+static void nothing_is_fetched_ahead_of_a_file_that_is_refused(void **state)
+{
+	struct fixture *f = *state;
+
+	atomic_store(&f->origin->fail_next, 100);
+	atomic_store(&f->origin->fail_errno, EACCES);
+	assert_int_equal(read_once(f, 0, 4096), EACCES);
+	ps_fill_warm(f->file);
+	usleep(100000);
+	assert_int_equal(atomic_load(&f->origin->ngets), 1);
+}
+
+static void a_bandwidth_limit_is_made_use_of(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t start = ps_clock_mono_ns(), ms = 0;
+
+	ps_fill_warm(f->file);
+	for (int i = 0; i < 1000 && !ps_object_complete(f->object); i++)
+		usleep(10000);
+	ms = (ps_clock_mono_ns() - start) / PS_NS_PER_MS;
+	assert_true(ps_object_complete(f->object));
+	assert_true(ms > 200); /* 40 MiB of 100 MiB/s, the last 8 MiB without waiting */
+	assert_true(ms < 2500);
+}
+
 static void drain_ends_stalled_transfers_and_their_readers(void **state)
 {
 	struct fixture *f = *state;
@@ -507,6 +545,8 @@ int main(void)
 	        TEST(a_stalled_file_leaves_connections_to_others),
 	        TEST(retries_take_no_more_connections_than_there_are),
 	        TEST(warming_again_and_again_queues_it_once),
+	        TEST(nothing_is_fetched_ahead_of_a_file_that_is_refused),
+	        cmocka_unit_test_setup_teardown(a_bandwidth_limit_is_made_use_of, setup_paced, teardown),
 	        TEST(drain_ends_stalled_transfers_and_their_readers),
 	};
 

@@ -88,6 +88,8 @@ static int names_list(
 		struct ps_listed listed = {.path = e.path,
 		        .url = url,
 		        .remote = atomic_load(&o->list_sizes) ? remote_of(&e) : PS_REMOTE_UNKNOWN};
+		if (atomic_load(&o->list_no_etags))
+			listed.remote.etag[0] = '\0';
 		int rc = fn(arg, &listed);
 		if (rc < 0)
 			return ps_error_set(err, -rc, "the caller's error");
@@ -113,6 +115,8 @@ static void serve_get(struct ps_names_origin *o, struct ps_get *get, struct ps_e
 
 	if (look_up(o, get->url, &get->seen, err) < 0)
 		return;
+	if (atomic_load(&o->etag_changes))
+		snprintf(get->seen.etag, sizeof get->seen.etag, "\"%u\"", o->nserved++);
 	if (!ps_remote_same_version(&get->expect, &get->seen)) {
 		ps_error_set(err, ESTALE, "%s: 412", get->url);
 		return;
@@ -130,6 +134,9 @@ static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 {
 	struct ps_error err = {0};
 	int head_errno = atomic_load(&o->head_errno);
+
+	if (!cancelled && job->get && atomic_load(&o->gets_stall))
+		return false;
 
 	if (!cancelled && job->head && atomic_load(&o->heads_stall))
 		return false;

@@ -22,13 +22,17 @@ struct ps_names_origin {
 		bool gone; /* listed, but not there */
 	} entries[TEST_NAMES];
 
-	_Atomic bool list_sizes;   /* the listing tells size and version */
-	_Atomic bool list_stalls;  /* until it is stopped, or this is false */
-	_Atomic int list_fails_at; /* after so many names; -1: never */
-	_Atomic int list_errno;    /* with this */
-	_Atomic bool heads_stall;  /* until false, or abort */
-	_Atomic int head_errno;    /* of every HEAD; 0: none. retryable */
+	_Atomic bool list_sizes;    /* the listing tells size and version */
+	_Atomic bool list_no_etags; /* nor does it tell ETags */
+	_Atomic bool gets_stall;    /* until false */
+	_Atomic bool etag_changes;  /* with each get, and nothing else does */
+	_Atomic bool list_stalls;   /* until it is stopped, or this is false */
+	_Atomic int list_fails_at;  /* after so many names; -1: never */
+	_Atomic int list_errno;     /* with this */
+	_Atomic bool heads_stall;   /* until false, or abort */
+	_Atomic int head_errno;     /* of every HEAD; 0: none. retryable */
 	_Atomic unsigned nheads, ngets, nlists;
+	unsigned nserved; /* its thread's */
 	void *impl;
 };
 

@@ -39,9 +39,11 @@ static void copy_pattern(const struct ps_get *get, size_t from, size_t to)
 	for (int i = 0; i < get->niov; i++) {
 		uint8_t *base = get->iov[i].iov_base;
 
-		for (size_t k = 0; k < get->iov[i].iov_len; k++, at++)
-			if (at >= from && at < to)
-				base[k] = ps_pattern_byte(get->offset + at);
+		size_t len = get->iov[i].iov_len;
+
+		for (size_t k = from > at ? from - at : 0; k < len && at + k < to; k++)
+			base[k] = ps_pattern_byte(get->offset + at + k);
+		at += len;
 	}
 }
 
