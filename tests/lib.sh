@@ -40,16 +40,20 @@ ps_unmount_all() {
 	done < <(ps_mounts_below "$1")
 }
 
+# Daemons have left the process group: they are known by their environment, or, as nginx writes its title over that, by
+# their command line; its workers by their parent.
 ps_kill_started() {
-	local environ pid
-	for environ in /proc/[0-9]*/environ; do
-		pid=${environ#/proc/}
-		pid=${pid%/environ}
-		[[ $pid != "$$" ]] || continue
-		if grep -qzFx "PS_TEST_DIR=$1" "$environ" 2>/dev/null; then
-			kill -KILL "$pid" 2>/dev/null || true
+	local dir=$1 pid children victims=()
+	for pid in /proc/[0-9]*; do
+		[[ ${pid#/proc/} != "$$" ]] || continue
+		if grep -qzFx "PS_TEST_DIR=$dir" "$pid/environ" 2>/dev/null ||
+			grep -qzF "$dir/" "$pid/cmdline" 2>/dev/null; then
+			children=()
+			read -ra children 2>/dev/null <"$pid/task/${pid#/proc/}/children" || true
+			victims+=("${pid#/proc/}" "${children[@]}")
 		fi
 	done
+	((${#victims[@]} == 0)) || kill -KILL "${victims[@]}" 2>/dev/null || true
 }
 
 ps_outer() {

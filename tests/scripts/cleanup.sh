@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# A test leaves nothing behind: no process (nginx, a daemon in a session of its own), no folder; also when it hangs.
+. "$(dirname "$0")/../lib.sh"
+requires nginx
+
+cat >"$T/inner.sh" <<END
+. "$top_srcdir/tests/lib.sh"
+start_nginx
+cat "\$T/nginx/nginx.pid" "/proc/\$(cat "\$T/nginx/nginx.pid")/task/\$(cat "\$T/nginx/nginx.pid")/children" |
+	tr ' ' '\n' | grep . >"$T/pids"
+setsid sleep 1000 >/dev/null 2>&1 &
+echo \$! >>"$T/pids"
+echo "\$T" >"$T/folder"
+\$1
+pass "inner"
+END
+# Killed and waiting for init to notice counts as gone.
+none_runs() {
+	local pid
+	while read -r pid; do
+		! grep -q '^State:[[:space:]]*[^ZX]' "/proc/$pid/status" 2>/dev/null || return 1
+	done <"$T/pids"
+}
+for how in true false "sleep 500"; do
+	: >"$T/pids"
+	env -u PS_TEST_DIR PS_TEST_TIMEOUT=3 bash "$T/inner.sh" "$how" >"$T/out" 2>&1 || true
+	at_least "'$how' started three processes or more" 3 "$(wc -l <"$T/pids")"
+	check "'$how' leaves no process" wait_until 3 none_runs
+	check_not "'$how' leaves no folder" test -e "$(cat "$T/folder")"
+done
+check "a test that hangs fails" grep -q '^not ok' "$T/out"
