@@ -281,7 +281,8 @@ static void timed_out(struct ps_fill_file *file, uint64_t offset, uint64_t now_n
 		why[0] = '\0';
 	int n = snprintf(file->error, sizeof file->error, "%s within %" PRIu64 " s%s", told,
 	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
-	snprintf(file->error + n, sizeof file->error - (size_t)n, "%s", why);
+	size_t room = sizeof file->error - (size_t)n;
+	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
 	if (ps_fill_may_tell(file, now_ns))
 		ps_log_warning(
 		        "read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, file->error);
