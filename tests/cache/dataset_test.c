@@ -22,6 +22,7 @@ struct fixture {
 	struct ps_dataset *dataset;
 	struct ps_names_origin *origin; /* of the dataset, or for the next attach */
 	struct ps_error err;
+	struct ps_handle *handles[8]; /* open: a test that fails leaves them to the teardown */
 };
 
 /* What attach gets in the place of a real origin. */
@@ -92,10 +93,23 @@ static int attach_fails(struct fixture *f)
 	return rc;
 }
 
+static void close_handle(struct fixture *f, struct ps_handle *handle)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(f->handles); i++) {
+		if (f->handles[i] == handle) {
+			f->handles[i] = NULL;
+			break;
+		}
+	}
+	ps_handle_close(handle);
+}
+
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
+	for (size_t i = 0; i < PS_ARRAY_LEN(f->handles); i++)
+		ps_handle_close(f->handles[i]);
 	if (f->dataset)
 		ps_dataset_detach(f->dataset);
 	else
@@ -177,6 +191,12 @@ static int open_node(struct fixture *f, uint64_t node, struct ps_handle **ret)
 	ps_handle_open(f->dataset, node, open_done, &a);
 	int errnum = wait_for(&a);
 	*ret = a.handle;
+	for (size_t i = 0; a.handle && i < PS_ARRAY_LEN(f->handles); i++) {
+		if (!f->handles[i]) {
+			f->handles[i] = a.handle;
+			break;
+		}
+	}
 	return errnum;
 }
 
@@ -236,7 +256,7 @@ static void a_listed_file_is_found_and_read(void **state)
 	assert_int_equal(read_at(handle, 2 * TEST_MIB - 10, TEST_MIB, 7), 0);
 	assert_int_equal(read_at(handle, SIZE - 1, 100, 7), 0);
 	assert_int_equal(read_at(handle, SIZE, 100, 7), 0);
-	ps_handle_close(handle);
+	close_handle(f, handle);
 	assert_int_equal(lookup(f, "d", &dir), 0);
 	assert_true(dir.is_dir);
 	for (int i = 0; i < 2; i++) {
@@ -244,7 +264,7 @@ static void a_listed_file_is_found_and_read(void **state)
 		assert_int_equal(open_node(f, attr.node, &handle), 0);
 		assert_int_equal(read_at(handle, attr.size - 1, 100, 9), 0);
 		assert_int_equal(read_at(handle, attr.size, 100, 9), 0);
-		ps_handle_close(handle);
+		close_handle(f, handle);
 	}
 	assert_int_equal(lookup_in(f, dir.node, "e", &dir), 0);
 	assert_int_equal(lookup_in(f, dir.node, "b", &attr), 0);
@@ -252,7 +272,7 @@ static void a_listed_file_is_found_and_read(void **state)
 	assert_int_equal(read_at(handle, 0, 100, 8), 0);
 	assert_int_equal(ps_handle_complete_fd(handle), -1);
 	assert_int_equal(ps_handle_warm(handle), 0);
-	ps_handle_close(handle);
+	close_handle(f, handle);
 	assert_int_equal(lookup(f, "none", &attr), ENOENT);
 	assert_int_equal(atomic_load(&f->origin->nheads), 0);
 }
@@ -315,7 +335,7 @@ static void without_the_origin_the_stored_listing_serves(void **state)
 	assert_int_equal(lookup(f, "a", &attr), 0);
 	assert_int_equal(open_node(f, attr.node, &handle), 0);
 	assert_int_equal(read_at(handle, 0, 1000, 3), 0);
-	ps_handle_close(handle);
+	close_handle(f, handle);
 	usleep(300000); /* written */
 	detach(f);
 	atomic_store(&f->origin->list_fails_at, 0);
@@ -325,7 +345,7 @@ static void without_the_origin_the_stored_listing_serves(void **state)
 	assert_int_equal(open_node(f, attr.node, &handle), 0);
 	assert_int_equal(read_at(handle, 0, 1000, 3), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 0);
-	ps_handle_close(handle);
+	close_handle(f, handle);
 }
 
 static void lookups_time_out_while_a_listing_stalls(void **state)
@@ -417,16 +437,16 @@ static void read_finds_version_2(struct fixture *f, bool close_first)
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	assert_int_equal(read_at(handle, 3 * TEST_MIB, 5, 1), ESTALE);
 	if (close_first)
-		ps_handle_close(handle);
+		close_handle(f, handle);
 	assert_int_equal(open_node(f, old.node, &again), ESTALE);
 	assert_int_equal(lookup(f, "a", &new), 0);
 	assert_int_not_equal(new.node, old.node);
 	assert_int_equal(open_node(f, new.node, &again), 0);
 	assert_int_equal(read_at(again, 0, SIZE, 2), 0);
-	ps_handle_close(again);
+	close_handle(f, again);
 	if (!close_first) {
 		assert_int_equal(read_at(handle, 0, 1000, 1), 0);
-		ps_handle_close(handle);
+		close_handle(f, handle);
 	}
 }
 
@@ -465,7 +485,7 @@ static void answers_with_two_etags_are_not_mixed(void **state)
 	atomic_store(&f->origin->gets_stall, false);
 	int first = wait_for(&a), second = wait_for(&b);
 	assert_true((first == 0 && second == ESTALE) || (first == ESTALE && second == 0));
-	ps_handle_close(handle);
+	close_handle(f, handle);
 }
 
 static void a_name_found_gone_by_a_read_is_gone(void **state)
@@ -480,7 +500,7 @@ static void a_name_found_gone_by_a_read_is_gone(void **state)
 	assert_int_equal(open_node(f, attr.node, &handle), 0);
 	ps_names_origin_set(f->origin, "a", PS_SIZE_UNKNOWN, 1);
 	assert_int_equal(read_at(handle, 0, 5, 1), ENOENT);
-	ps_handle_close(handle);
+	close_handle(f, handle);
 	assert_int_equal(open_node(f, attr.node, &handle), ESTALE);
 	assert_int_equal(lookup(f, "a", &attr), ENOENT);
 }
