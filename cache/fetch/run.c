@@ -10,6 +10,8 @@
 
 #define RUN_MAX_ATTEMPTS 8   /* without progress, while somebody waits */
 #define RUN_AHEAD_ATTEMPTS 4 /* while nobody does */
+#define RUN_UNRANGED_ATTEMPTS \
+	3 /* a whole body in answer to a range: one of several servers may do that, mostly all do */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
@@ -421,7 +423,11 @@ static bool run_retry(struct ps_run *run, const struct ps_error *err)
 	run->attempts = run->filled > run->base ? 1 : run->attempts + 1;
 	run->base = run->filled;
 	run->get.priv = NULL; /* cancel() may come before the next submission */
-	if (run->attempts > (waited ? RUN_MAX_ATTEMPTS : RUN_AHEAD_ATTEMPTS))
+	unsigned most = waited ? RUN_MAX_ATTEMPTS : RUN_AHEAD_ATTEMPTS;
+
+	if (err->err == EPROTO && err->http_status == 200)
+		most = RUN_UNRANGED_ATTEMPTS;
+	if (run->attempts > most)
 		return false;
 	run->retry_ns = ps_clock_mono_ns() + backoff_ns(run->attempts, err->retry_after_ms);
 	{
