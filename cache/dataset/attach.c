@@ -339,6 +339,8 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 		ps_dataset_detach(ds);
 		return rc;
 	}
+	/* An earlier listing is never as new as this attach, not within one millisecond nor when the clock went back. */
+	ds->attached_ms = PS_MAX(ds->attached_ms, ds->row.listed_ms + 1);
 	bool stored = ds->row.listed_ms != 0;
 	rc = start_threads(ds);
 	if (rc < 0)

@@ -378,7 +378,7 @@ static int finish_row(struct ps_merge *m)
 	PS_LOCK_SCOPE(&ds->names_lock);
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		ds->row.listed_ms = ps_clock_real_ms();
+		ds->row.listed_ms = PS_MAX(ps_clock_real_ms(), ds->attached_ms);
 		ds->row.nfiles = m->nfiles;
 		ds->row.generation++;
 		ps_index_batch_put_dataset(m->batch, &ds->row);
