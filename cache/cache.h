@@ -122,6 +122,12 @@ struct ps_segment {
 #define PS_READ_MAX_NBYTES (UINT64_C(1) << 20)
 #define PS_READ_MAX_SEGMENTS 3
 
+/* What the reads around a read look like; decides how much more than its own bytes is worth fetching. */
+enum ps_access {
+	PS_ACCESS_STREAM, /* the next of a sequence, or the head of the file: what follows is wanted, too */
+	PS_ACCESS_RANDOM, /* nothing near it was read lately: its own bytes are all that is known to be wanted */
+};
+
 /* One read; the caller owns it, fills the first part and keeps it until done. */
 struct ps_read {
 	struct ps_handle *handle;
@@ -133,6 +139,7 @@ struct ps_read {
 
 	struct { /* the cache's; under the file's lock while it waits */
 		struct ps_list link;
+		enum ps_access access; /* set before ps_fill_read() */
 		bool waiting;
 		int errnum;
 		uint64_t issued_ns, expires_ns;

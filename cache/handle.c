@@ -162,6 +162,7 @@ void ps_handle_read(struct ps_read *read)
 	read->nbytes = nbytes;
 	/* Once answered, the caller may close the handle; the read-ahead below still needs it. */
 	atomic_fetch_add(&handle->refs, 1);
+	read->priv.access = ps_readahead_access(&handle->readahead, offset);
 	bool waited = ps_fill_read(handle->file, read);
 	ps_readahead_saw(&handle->readahead, offset, nbytes, waited);
 	handle_put(handle);

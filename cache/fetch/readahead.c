@@ -84,6 +84,12 @@ static struct ps_stream *advance(struct ps_readahead *ra, uint64_t offset, uint6
 	return s;
 }
 
+enum ps_access ps_readahead_access(struct ps_readahead *ra, uint64_t offset)
+{
+	PS_LOCK_SCOPE(&ra->lock);
+	return offset == 0 || find_stream(ra, offset) ? PS_ACCESS_STREAM : PS_ACCESS_RANDOM;
+}
+
 void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
 {
 	struct ps_fill *fill = ps_fill_file_engine(ra->file);

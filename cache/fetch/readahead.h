@@ -28,6 +28,8 @@ struct ps_readahead {
 
 void ps_readahead_init(struct ps_readahead *ra, struct ps_fill_file *file);
 void ps_readahead_fini(struct ps_readahead *ra);
+/* What a read at this offset is going to be. */
+enum ps_access ps_readahead_access(struct ps_readahead *ra, uint64_t offset);
 /* A read of [offset, offset + nbytes) was issued, and had to wait or not. */
 void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited);
 
