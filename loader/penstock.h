@@ -72,7 +72,17 @@ enum penstock_kind {
 enum penstock_dtype {
 	PENSTOCK_U8 = 0,
 	PENSTOCK_F32 = 1,
+	PENSTOCK_F16 = 2,
+	PENSTOCK_BF16 = 3,
+	PENSTOCK_I32 = 4,
 	PENSTOCK_I64 = 5,
+	PENSTOCK_F64 = 6,
+	PENSTOCK_U16 = 7,
+	PENSTOCK_U32 = 8,
+	PENSTOCK_U64 = 9,
+	PENSTOCK_I8 = 10,
+	PENSTOCK_I16 = 11,
+	PENSTOCK_BOOL = 12, /* a byte, 0 or 1 */
 };
 
 enum penstock_layout {

@@ -13,6 +13,13 @@ enum ps_dtype {
 	PS_I32 = 4,
 	PS_I64 = 5,
 	PS_F64 = 6,
+	PS_U16 = 7,
+	PS_U32 = 8,
+	PS_U64 = 9,
+	PS_I8 = 10,
+	PS_I16 = 11,
+	PS_BOOL = 12, /* a byte, 0 or 1 */
+	PS_NDTYPES,
 };
 
 enum ps_layout {
@@ -25,16 +32,24 @@ static inline size_t ps_dtype_nbytes(enum ps_dtype dtype)
 {
 	switch (dtype) {
 	case PS_U8:
+	case PS_I8:
+	case PS_BOOL:
 		return 1;
 	case PS_F16:
 	case PS_BF16:
+	case PS_U16:
+	case PS_I16:
 		return 2;
 	case PS_F32:
 	case PS_I32:
+	case PS_U32:
 		return 4;
 	case PS_I64:
 	case PS_F64:
+	case PS_U64:
 		return 8;
+	case PS_NDTYPES:
+		break;
 	}
 	return 0;
 }
@@ -42,7 +57,8 @@ static inline size_t ps_dtype_nbytes(enum ps_dtype dtype)
 /* "u8", "f32", ...; "?" for a number that is no dtype. */
 static inline const char *ps_dtype_name(enum ps_dtype dtype)
 {
-	static const char *const names[] = {"u8", "f32", "f16", "bf16", "i32", "i64", "f64"};
+	static const char *const names[] = {"u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16",
+	        "u32", "u64", "i8", "i16", "bool"};
 	return (size_t)dtype < sizeof names / sizeof names[0] ? names[dtype] : "?";
 }
 
