@@ -1,5 +1,5 @@
 /* What the files of the fill engine share: fill.c (files, the timer), read.c (readers), want.c (queues),
- * run.c (requests), writeback.c (disk).
+ * schedule.c (what is fetched next), run.c and run_end.c (requests), writeback.c (disk).
  *
  * A block of a file, as its slot tells. No slot: ask the object (absent, unverified, present on disk).
  *
@@ -42,6 +42,22 @@ struct ps_slot {
 	int errnum;
 };
 
+struct ps_run {
+	struct ps_get get;         /* first: done() gets back to the run from it */
+	struct ps_list link;       /* fill->running or fill->retries; the engine's lock */
+	struct ps_fill_file *file; /* a reference */
+	uint64_t first;            /* block */
+	unsigned nblocks;
+	size_t nbytes;     /* of the whole run */
+	size_t base;       /* bytes that earlier attempts have brought */
+	size_t filled;     /* bytes in place, base included */
+	unsigned attempts; /* since the last progress */
+	uint64_t started_ns, retry_ns;
+	bool checked, other_version; /* of this attempt's response */
+	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
+	struct iovec iov[PS_RUN_MAX_BLOCKS];
+};
+
 struct ps_fill_file {
 	struct ps_fill *fill;
 	struct ps_object *object;
@@ -62,7 +78,8 @@ struct ps_fill_file {
 	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */
 	uint64_t told_ns;          /* of the last warning in the log */
 	char error[PS_ERROR_TEXT_LEN];
-	char attempt[PS_ERROR_TEXT_LEN]; /* why the last attempt that will be repeated failed; "" after a success */
+	char attempt[PS_ERROR_TEXT_LEN]; /* why the last attempt that will be repeated failed; "" after a
+	                                    success */
 };
 
 struct ps_fill {
@@ -125,8 +142,25 @@ int ps_fill_demand(struct ps_fill_file *file, uint64_t block); /* no lock held *
  * it was on the heap. The engine's lock is held. */
 void ps_want_unqueue(struct ps_want *want);
 
-/* run.c: no lock held */
+/* run.c: no lock held unless it says so */
+
+/* A run over blocks [first, first + n), which nobody else has claimed; takes the buffers. The file's lock is
+ * held. */
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, unsigned n, struct ps_buf **bufs);
+/* Runs of the file more or less. The engine's lock is held. */
+void ps_run_count(struct ps_fill_file *file, int more);
+void ps_run_submit(struct ps_run *run);
+void ps_run_free(struct ps_run *run);
+/* Bytes [0, filled) of the run are in place: readers are answered, whole blocks go to disk. */
+void ps_run_advance(struct ps_run *run, size_t filled);
+void ps_run_check_version(struct ps_run *run);
+void ps_run_progress(struct ps_get *get, size_t nbytes_so_far);
+
+/* run_end.c: no lock held */
+void ps_run_done(struct ps_get *get, const struct ps_error *err);
 void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
+
+/* schedule.c: no lock held */
 /* Looks whether more or fewer transfers at once are worth it; for the timer. */
 void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns);
 /* Retries that are due are started as far as there are connections; returns when to call again, or

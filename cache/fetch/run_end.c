@@ -1,0 +1,201 @@
+/* How runs end: further attempts after a backoff, and what becomes of blocks that cannot be had. */
+#include "fetch/fill_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define RUN_MAX_ATTEMPTS 8   /* without progress, while somebody waits */
+#define RUN_AHEAD_ATTEMPTS 4 /* while nobody does */
+#define RUN_UNRANGED_ATTEMPTS \
+	3 /* a whole body in answer to a range: one of several servers may do that, mostly all do */
+#define BACKOFF_FIRST_MS 100
+#define BACKOFF_MAX_MS 10000
+
+static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
+{
+	uint64_t ms = BACKOFF_FIRST_MS;
+	uint32_t noise = 0;
+
+	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
+		ms *= 2;
+	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
+	/* Jitter: many clients that failed together must not come back together. Not later than asked to be
+	 * short of. */
+	if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise)
+		noise = (uint32_t)ps_clock_mono_ns();
+	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
+}
+
+static bool run_has_waiter(struct ps_run *run)
+{
+	PS_LOCK_SCOPE(&run->file->lock);
+	for (unsigned i = 0; i < run->nblocks; i++)
+		if (ps_fill_has_waiter(run->file, run->first + i))
+			return true;
+	return false;
+}
+
+/* Puts a failed run on the list of retries, if another attempt is worth it. */
+static bool run_retry(struct ps_run *run, const struct ps_error *err)
+{
+	struct ps_fill *fill = run->file->fill;
+	bool waited = run_has_waiter(run);
+
+	if (!err->retryable)
+		return false;
+	run->attempts = run->filled > run->base ? 1 : run->attempts + 1;
+	run->base = run->filled;
+	run->get.priv = NULL; /* cancel() may come before the next submission */
+	unsigned most = waited ? RUN_MAX_ATTEMPTS : RUN_AHEAD_ATTEMPTS;
+
+	if (err->err == EPROTO && err->http_status == 200)
+		most = RUN_UNRANGED_ATTEMPTS;
+	if (run->attempts > most)
+		return false;
+	run->retry_ns = ps_clock_mono_ns() + backoff_ns(run->attempts, err->retry_after_ms);
+	{
+		PS_LOCK_SCOPE(&run->file->lock);
+		snprintf(run->file->attempt, sizeof run->file->attempt, "%s", err->text);
+	}
+	PS_LOCK_SCOPE(&fill->lock);
+	if (run->file->draining)
+		return false;
+	atomic_fetch_add(&fill->origin_retries, 1);
+	ps_list_append(&fill->retries, &run->link);
+	pthread_cond_signal(&fill->timer_cond);
+	return true;
+}
+
+/* Blocks that were not had: FAILED for those who wait, forgotten otherwise. */
+static void run_fail(struct ps_run *run, const struct ps_error *err)
+{
+	struct ps_fill_file *file = run->file;
+	uint64_t now = ps_clock_mono_ns();
+	struct ps_list ready;
+	bool tell;
+	int errnum = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
+
+	ps_list_init(&ready);
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		snprintf(file->error, sizeof file->error, "%s", err->text);
+		if (err->err == ESTALE)
+			file->changed = true;
+		if (err->err == ESTALE || err->err == ENOENT)
+			file->doubted = true;
+		/* Neither does the rest of it come, asked for a million times. */
+		if (err->err == ENOENT || err->err == EACCES)
+			file->refused_until_ns = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
+		/* Whole blocks are no longer this run's. */
+		for (unsigned i = (unsigned)(run->filled / PS_BLOCK_SIZE); i < run->nblocks; i++) {
+			uint64_t block = run->first + i;
+			struct ps_slot *slot = file->slots[block];
+
+			if (!ps_fill_has_waiter(file, block)) {
+				ps_slot_free(slot);
+				continue;
+			}
+			slot->state = PS_SLOT_FAILED;
+			slot->errnum = errnum;
+			slot->failed_until_ns = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+			ps_buf_unref(slot->buf);
+			slot->buf = NULL;
+			slot->filled = 0;
+		}
+		ps_fill_collect(file, run->first, run->first + run->nblocks, &ready);
+	}
+	if (tell)
+		ps_log_warning("fetch: %s: bytes %" PRIu64 "-%" PRIu64 ": %s", ps_object_url(file->object),
+		        run->first * PS_BLOCK_SIZE + run->filled,
+		        run->first * PS_BLOCK_SIZE + run->nbytes - 1, err->text);
+	ps_fill_answer(file->fill, &ready);
+}
+
+void ps_run_done(struct ps_get *get, const struct ps_error *err)
+{
+	struct ps_run *run = (struct ps_run *)get;
+	struct ps_fill *fill = run->file->fill;
+	struct ps_error ended = *err;
+
+	if (get->nbytes_done > 0)
+		ps_run_check_version(run);
+	if (run->other_version)
+		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
+	else
+		ps_run_advance(run, run->base + get->nbytes_done);
+	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
+	if (run->filled == run->nbytes) {
+		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
+		 * changes nothing. */
+		ended = (struct ps_error){0};
+	} else if (!ended.err) {
+		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early", run->nbytes - run->filled);
+		ended.retryable = true;
+	}
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		ps_list_remove(&run->link);
+		fill->active--;
+		fill->nending++;
+		if (ended.err == EAGAIN)
+			ps_concurrency_pushback(&fill->concurrency, ps_clock_mono_ns());
+	}
+	if (!ended.err) {
+		PS_LOCK_SCOPE(&run->file->lock);
+		run->file->attempt[0] = '\0';
+	} else {
+		if (ended.err != ECANCELED)
+			atomic_fetch_add(&fill->origin_errors, 1);
+		ps_log_debug("fetch: %s: attempt failed: %s", ps_object_url(run->file->object), ended.text);
+		if (run_retry(run, &ended))
+			run = NULL;
+		else
+			run_fail(run, &ended);
+	}
+	if (run)
+		ps_run_free(run);
+	ps_fill_pump(fill);
+	/* Last: ps_fill_drain() may return, and the engine go, once nobody is in here. */
+	PS_LOCK_SCOPE(&fill->lock);
+	if (--fill->nending == 0)
+		pthread_cond_broadcast(&fill->files_cond);
+}
+
+void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
+{
+	const struct ps_error cancelled = {.err = ECANCELED, .text = "cancelled"};
+	struct ps_list ended;
+
+	ps_list_init(&ended);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		for (struct ps_list *l = fill->retries.next, *next; l != &fill->retries; l = next) {
+			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+
+			next = l->next;
+			if (run->file->origin != origin)
+				continue;
+			ps_list_remove(l);
+			ps_list_append(&ended, l);
+		}
+		/* cancel() neither blocks nor calls back from here; a run cannot end under us while the lock
+		 * that ps_run_done() needs is held. */
+		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
+			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+
+			if (run->file->origin == origin)
+				origin->ops->cancel(origin, &run->get);
+		}
+	}
+	while (!ps_list_empty(&ended)) {
+		struct ps_run *run = PS_CONTAINER_OF(ended.next, struct ps_run, link);
+
+		ps_list_remove(&run->link);
+		run_fail(run, &cancelled);
+		ps_run_free(run);
+	}
+}
