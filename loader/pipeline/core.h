@@ -1,0 +1,92 @@
+/* The pipeline's own data: what its three files share, and nobody else may see.
+ *
+ *   pipeline.c   made, restarted, freed; the consumer's side
+ *   claim.c      which rows come next, and whose turn it is
+ *   threads.c    readers that fill lanes, workers that decode what they claimed
+ *
+ * Locks: `lock` as marked. The functions below the ruled line need it held. */
+#ifndef PS_PIPELINE_CORE_H
+#define PS_PIPELINE_CORE_H
+
+#include <pthread.h>
+
+#include "pipeline/pipeline.h"
+
+/* Blocks queued for a lane, with the one that rows are taken from. Those that are not shuffled are small. */
+#define PS_AHEAD_SHUFFLED 2
+#define PS_AHEAD_PLAIN 8
+
+enum {
+	PS_STAGE_READ,
+	PS_STAGE_DECODE,
+	PS_STAGE_CONSUMER,
+};
+
+struct ps_pipeline {
+	struct ps_pipeline_options o;
+	struct ps_budget window;
+	struct ps_lane_source source;
+	atomic_bool stop; /* also read without the lock, by streams */
+	int wake_fd;      /* readable once stop is set */
+	pthread_t *threads;
+	uint32_t nthreads;
+
+	struct ps_position position; /* the consumer's: behind what was delivered */
+
+	pthread_mutex_t lock; /* all below */
+	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */
+	pthread_cond_t room;  /* readers: a lane's queue became shorter */
+	pthread_cond_t ready; /* the consumer: a batch is finished, an epoch has ended, something failed */
+	struct ps_lane *lanes;
+	uint32_t nlanes;
+	uint32_t ahead; /* most blocks queued for a lane */
+	struct ps_turns turns;
+	struct penstock_batch *batches;
+	struct penstock_batch *filling; /* rows are claimed in it; NULL: none yet */
+	uint64_t claim_epoch;           /* of the rows claimed next */
+	uint64_t claim_seq;             /* of the next batch to be filled */
+	uint64_t epoch_seq;             /* of the first batch of claim_epoch */
+	struct {
+		bool known;
+		uint64_t seq; /* behind the epoch's last batch */
+	} ends[2];            /* of the epochs that were claimed but not delivered, by epoch & 1 */
+	uint64_t deliver_epoch, deliver_seq;
+	uint64_t first_seq; /* of deliver_epoch */
+	uint32_t nheld;
+	int failed;
+	struct ps_load_error why; /* of failed */
+	struct ps_stage stages[PENSTOCK_NSTAGES];
+	struct ps_stream_meter meter;
+	uint64_t reread;
+};
+
+/* Stops and joins all threads. */
+void ps_threads_stop(struct ps_pipeline *pipeline);
+
+/* Starts them with all signals blocked: they belong to the program. */
+int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS_MUST_USE;
+
+/* -- The lock must be held below this line ------------------------------------------------------------ */
+
+/* The first failure is the one that next() gives. */
+void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_load_error *why);
+
+/* The batch is free again. */
+void ps_batch_give(struct ps_pipeline *pipeline, struct penstock_batch *batch);
+
+/* A run of rows of one batch. */
+struct ps_unit {
+	struct penstock_batch *batch;
+	uint32_t first, n;
+};
+
+enum ps_claim {
+	PS_CLAIMED,
+	PS_NO_INPUT,
+	PS_NO_ROOM,
+};
+
+/* Claims the next rows of the epoch. */
+enum ps_claim ps_unit_claim(struct ps_pipeline *pipeline, struct ps_unit *ret_unit) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,200 @@
+#include "config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "pipeline/core.h"
+
+/* -- The lock must be held below this line ------------------------------------------------------------ */
+
+/* The lane whose next block is needed first, or NULL if all have enough. In a shuffled order the second block
+ * is read once the first is half used: earlier would hold twice the window. */
+static struct ps_lane *lane_choose(struct ps_pipeline *p)
+{
+	uint32_t half = ps_order_block_len(p->o.order) / 2;
+
+	for (uint32_t queued = 0; queued < p->ahead; queued++) {
+		for (uint32_t i = 0; i < p->nlanes; i++) {
+			struct ps_lane *lane = &p->lanes[(p->turns.at + i) % p->nlanes];
+
+			if (lane->busy || lane->ended || lane->nqueued != queued)
+				continue;
+			if (queued == 0 || p->ahead > PS_AHEAD_SHUFFLED ||
+			        lane->head->n - lane->head->at <= half)
+				return lane;
+		}
+	}
+	return NULL;
+}
+
+static void block_push(struct ps_lane *lane, struct ps_block *block)
+{
+	if (lane->tail)
+		lane->tail->next = block;
+	else
+		lane->head = block;
+	lane->tail = block;
+	lane->nqueued++;
+}
+
+/* The lock is let go while the batch is finished. */
+static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
+{
+	bool drop = b->drop;
+
+	pthread_mutex_unlock(&p->lock);
+	if (drop)
+		ps_batch_clear(b);
+	else
+		ps_batch_finish(b);
+	pthread_mutex_lock(&p->lock);
+	if (drop) {
+		ps_batch_give(p, b);
+		return;
+	}
+	b->state = PS_BATCH_FINISHED;
+	if (b->seq == p->deliver_seq)
+		pthread_cond_signal(&p->ready);
+}
+/* -- Threads ------------------------------------------------------------------------------------------ */
+
+static void *worker_main(void *arg)
+{
+	struct ps_pipeline *p = arg;
+	struct ps_batch_worker w;
+	struct ps_load_error err = {0};
+	int r = ps_batch_worker_init(&w, p->o.plan, p->o.seed, &err);
+
+	PS_LOCK_SCOPE(&p->lock);
+	if (r < 0) {
+		ps_pipeline_fail(p, r, &err);
+		return NULL;
+	}
+	while (!atomic_load(&p->stop)) {
+		struct ps_unit u;
+		enum ps_claim c = ps_unit_claim(p, &u);
+
+		if (c != PS_CLAIMED) {
+			ps_stage_wait(&p->stages[PS_STAGE_DECODE],
+			        c == PS_NO_ROOM ? PS_WAIT_OUTPUT : PS_WAIT_INPUT, &p->work, &p->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&p->lock);
+		for (uint32_t i = 0; i < u.n; i++)
+			ps_batch_decode(u.batch, u.first + i, &w);
+		pthread_mutex_lock(&p->lock);
+		u.batch->ndone += u.n;
+		if (u.batch->closed && u.batch->ndone == u.batch->nrows)
+			batch_finish(p, u.batch);
+		p->reread += w.reread;
+		w.reread = 0;
+	}
+	ps_batch_worker_fini(&w);
+	return NULL;
+}
+
+/* Fills one block of a lane; the lock is let go meanwhile. */
+static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
+{
+	struct ps_load_error err = {0};
+	struct ps_block *block = NULL;
+	int r;
+
+	lane->busy = true;
+	pthread_mutex_unlock(&p->lock);
+	r = ps_lane_fill(lane, &p->source, &block, &err);
+	pthread_mutex_lock(&p->lock);
+	lane->busy = false;
+	p->meter.nbytes += lane->meter.nbytes;
+	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
+	lane->meter = (struct ps_stream_meter){0};
+	if (r == 0) {
+		lane->ended = lane->epoch == p->o.end_epoch;
+		block_push(lane, block);
+		if (lane == &p->lanes[p->turns.at] && lane->nqueued == 1)
+			pthread_cond_broadcast(&p->work);
+	} else if (r != -ECANCELED) {
+		lane->ended = true;
+		ps_pipeline_fail(p, r, &err);
+	}
+}
+
+static void *reader_main(void *arg)
+{
+	struct ps_pipeline *p = arg;
+
+	PS_LOCK_SCOPE(&p->lock);
+	while (!atomic_load(&p->stop)) {
+		struct ps_lane *lane = lane_choose(p);
+
+		if (lane)
+			lane_serve(p, lane);
+		else
+			ps_stage_wait(&p->stages[PS_STAGE_READ], PS_WAIT_OUTPUT, &p->room, &p->lock);
+	}
+	return NULL;
+}
+
+void ps_threads_stop(struct ps_pipeline *p)
+{
+	pthread_mutex_lock(&p->lock);
+	atomic_store(&p->stop, true);
+	if (p->wake_fd >= 0)
+		(void)eventfd_write(p->wake_fd, 1);
+	pthread_cond_broadcast(&p->work);
+	pthread_cond_broadcast(&p->room);
+	pthread_mutex_unlock(&p->lock);
+	for (uint32_t i = 0; i < p->nthreads; i++)
+		pthread_join(p->threads[i], NULL);
+	p->nthreads = 0;
+	PS_LOCK_SCOPE(&p->lock);
+	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++) {
+		p->stages[i].before_ns = ps_stage_total(&p->stages[i], ps_mono_ns());
+		p->stages[i].nthreads = 0;
+	}
+}
+
+static int thread_start(struct ps_pipeline *p, int stage, const char *name, void *(*run)(void *))
+{
+	struct ps_stage *s = &p->stages[stage];
+	char full[16];
+	int r = pthread_create(&p->threads[p->nthreads], NULL, run, p);
+
+	if (r != 0)
+		return -r;
+	snprintf(full, sizeof(full), "ps-%s-%u", name, s->nthreads);
+	pthread_setname_np(p->threads[p->nthreads], full);
+	PS_LOCK_SCOPE(&p->lock);
+	p->nthreads++;
+	s->nthreads++;
+	return 0;
+}
+
+int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
+{
+	sigset_t all, old;
+	eventfd_t count;
+	int r = 0;
+
+	atomic_store(&p->stop, false);
+	(void)eventfd_read(p->wake_fd, &count);
+	pthread_mutex_lock(&p->lock); /* others may ask for statistics */
+	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++)
+		p->stages[i].start_ns = ps_mono_ns();
+	pthread_mutex_unlock(&p->lock);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (uint32_t i = 0; i < p->o.readers && r == 0; i++)
+		r = thread_start(p, PS_STAGE_READ, "read", reader_main);
+	for (uint32_t i = 0; i < p->o.threads && r == 0; i++)
+		r = thread_start(p, PS_STAGE_DECODE, "decode", worker_main);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r == 0)
+		return 0;
+	ps_threads_stop(p);
+	return ps_load_error_set(
+	        err, -r, "cannot start %u threads: %s", p->o.readers + p->o.threads, strerror(-r));
+}
