@@ -11,6 +11,10 @@
 
 #include "shard/shard.h"
 
+#define PS_INDEX_HEAD 56
+#define PS_INDEX_ENTRY 16
+#define PS_INDEX_BAD (UINT64_C(1) << 63)
+
 static const char magic[8] = "PSINDEX1";
 
 enum {

@@ -1,48 +1,138 @@
-/* The index of a shard: how many samples it holds, and where each begins. Made by reading the shard once.
+/* The index of a shard: what is known of it without reading it. Made by reading the shard once.
+ *
+ *   struct ps_indexes *all;                         one for a list of shards, any thread
+ *   ps_indexes_count(all, shard, &count, err)       cheap after the first time: counts are kept
+ *   ps_indexes_get(all, shard, &index, err)         maps it, or gives the map that is there
+ *     ps_index_place(index, i, &place)              where sample i begins; its resume_offset is what
+ *                                                   ps_shard_start_at() takes
+ *     ps_index_column(index, "label")               number of a declared column, ps_index_value() reads it
+ *   ps_indexes_put(all, index)
  *
  * A file NAME.psx beside the shard, or in a folder (there NAME-HASH.psx, HASH being that of the shard's real
- * path, since names repeat). Little endian:
+ * path, since names repeat). The format is in shard/index_format.h.
  *
- *   0   "PSINDEX1"
- *   8   u64  bytes of the shard                            \  with which the index is out of date
- *   16  i64  its modification time, nanoseconds since 1970 /  when they differ
- *   24  u64  samples
- *   32  u64  flags: 1: a global pax header, a walk has to begin at the shard's beginning
- *   40  u64  FNV-1a of the samples' bytes
- *   48  u64  FNV-1a of bytes 0 to 47
- *   56  a sample each:  u64 offset of its first header, the highest bit set if it is bad;  u64 bytes of its
- * members
+ * An index is good if the shard still has its size, and the ETag that a mount tells (user.penstock.etag), so
+ * that it is good on another node; where one of both has no ETag, if the modification time is the same too.
+ * Counted are the samples that a loader gives, bad ones (holes) included. It never changes an order.
  *
- * Counted are the samples that a loader gives, bad ones (holes) included. An index tells what is known
- * without reading; it never changes an order.
- *
- * Ownership: none.   Threads: any.   Locks: none.   Blocks: on the disk. Durability: an index is complete or
- * not there: written beside its name, then renamed. Errors: 0 or -errno with a text. -ENOENT: no index;
- * -ESTALE: of an earlier version of the shard; -EBADMSG: damaged. */
+ * Ownership: an index belongs to whoever opened it; what it returns points into it. One of a set is borrowed
+ * between get and put, and the set keeps at most PS_INDEXES_MAX_OPEN that nobody holds.
+ * Threads: any, but close and free.   Locks: that of a set, a leaf; not held over the disk.
+ * Blocks: open, count and get on the disk; the others on page faults of a mapped file.
+ * Errors: 0 or -errno with a text. -ENOENT: no index; -ESTALE: of an earlier version of the shard, or of this
+ * format; -EBADMSG: damaged. Nothing of a damaged one is ever given: each section is checked as a whole before
+ * its first use. */
 #ifndef PS_SHARD_INDEX_H
 #define PS_SHARD_INDEX_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 
 #define PS_INDEX_SUFFIX ".psx"
-#define PS_INDEX_HEAD 56
-#define PS_INDEX_ENTRY 16
-#define PS_INDEX_BAD (UINT64_C(1) << 63)
+#define PS_INDEXES_MAX_OPEN 256 /* maps of a set that nobody holds; more: the oldest is closed */
 
-/* How many samples the index of a shard says that it holds. Reads the index' head. `dir`: NULL: beside it. */
-int ps_index_count(
-        const char *shard, const char *dir, uint64_t *ret_count, struct ps_load_error *err) PS_MUST_USE;
+struct ps_index;
+
+/* `dir`: NULL: beside the shard. */
+int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* The same of bytes in memory, which are copied; the shard is not looked at. For tests and fuzzing. */
+int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_index,
+        struct ps_load_error *err) PS_MUST_USE;
+
+void ps_index_close(struct ps_index *index); /* NULL is allowed */
+
+uint64_t ps_index_samples(const struct ps_index *index);
+uint64_t ps_index_bad(const struct ps_index *index); /* of them bad */
+
+struct ps_index_place {
+	uint64_t offset;        /* of the sample's first header (line: its first byte), decompressed */
+	uint64_t resume_offset; /* the same where a walk can begin there; 0: only at the shard's beginning */
+	bool bad;
+	uint32_t nmembers; /* that are known; 0: none is (of a bad sample, or one of very many) */
+};
+
+/* -ERANGE: there is no such sample; -EBADMSG: damaged. */
+int ps_index_place(struct ps_index *index, uint64_t sample, struct ps_index_place *ret_place,
+        struct ps_load_error *err) PS_MUST_USE;
+
+struct ps_index_member {
+	const char *suffix; /* lower case, ends with a zero */
+	uint64_t offset;    /* of its data */
+	uint64_t size;
+};
+
+#define PS_INDEX_MAX_MEMBERS 64 /* a sample with more has none in the index */
+
+/* The members of a sample in the order of the shard, all of them or none: ret_place->nmembers. */
+int ps_index_members(struct ps_index *index, uint64_t sample, struct ps_index_place *ret_place,
+        struct ps_index_member ret_members[static PS_INDEX_MAX_MEMBERS],
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* The sample's key, without a zero at its end; bad ones may have an empty one. */
+int ps_index_key(struct ps_index *index, uint64_t sample, const char **ret_key, size_t *ret_len,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* -- Columns: values taken from members when the index was made ---------------------------------------- */
+
+enum ps_column_type {
+	PS_COLUMN_INT = 1,
+	PS_COLUMN_FLOAT = 2,
+	PS_COLUMN_TEXT = 3, /* of at most 255 bytes */
+};
+
+struct ps_column_value {
+	bool missing; /* the sample is bad, has no such member, or the member no such value */
+	enum ps_column_type type;
+	int64_t integer;
+	double number; /* of integers, too */
+	const char *text;
+	size_t text_len;
+};
+
+/* The column's number, or -1 if the index has none of that name. */
+int ps_index_column(const struct ps_index *index, const char *name);
+enum ps_column_type ps_index_column_type(const struct ps_index *index, int column);
+
+int ps_index_value(struct ps_index *index, int column, uint64_t sample, struct ps_column_value *ret_value,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* -- Making ------------------------------------------------------------------------------------------- */
 
 struct ps_index_result {
 	uint64_t samples, bad;
 	struct ps_load_error first_bad; /* the line that names it, if bad > 0 */
 };
 
-/* Reads the shard and writes its index. Damage is no error: what is bad is counted. */
+/* Reads the shard and writes its index: complete or not at all, to another name first. Damage is no error: what
+ * is bad is counted. */
 int ps_index_make(const char *shard, const char *dir, struct ps_index_result *ret_result,
         struct ps_load_error *err) PS_MUST_USE;
+
+/* How many samples the index of a shard says that it holds. */
+int ps_index_count(
+        const char *shard, const char *dir, uint64_t *ret_count, struct ps_load_error *err) PS_MUST_USE;
+
+/* -- The indexes of a list of shards ------------------------------------------------------------------- */
+
+struct ps_indexes;
+
+/* Borrows the names and `dir` as long as it lives; opens nothing. NULL: out of memory. */
+struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir);
+void ps_indexes_free(struct ps_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
+
+/* How many samples a shard has. What was found once (also that there is no index) stays, so that all of an
+ * epoch is decided by the same counts. */
+int ps_indexes_count(struct ps_indexes *indexes, uint32_t shard, uint64_t *ret_count,
+        struct ps_load_error *err) PS_MUST_USE;
+
+int ps_indexes_get(struct ps_indexes *indexes, uint32_t shard, struct ps_index **ret_index,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_indexes_put(struct ps_indexes *indexes, struct ps_index *index);
 
 #endif
