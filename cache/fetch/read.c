@@ -88,6 +88,7 @@ static enum piece gather_block(
 		case PS_BLOCK_UNVERIFIED:
 			return PIECE_UNVERIFIED;
 		case PS_BLOCK_ABSENT:
+		case PS_BLOCK_PARTIAL:
 			break;
 		}
 		if (!file->changed)

@@ -1,5 +1,7 @@
 /* Blocks of an object: state, writing, checking.
  *
+ * Parts of blocks are chunk.c's.
+ *
  *             write                         verify ok
  *   ABSENT ──────────▶ PRESENT ◀──────────────────────── UNVERIFIED ◀── load after a stop that may have lost
  * data ▲                  │ verify bad                        │ verify bad
@@ -14,37 +16,30 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include <isa-l/crc.h>
-
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/log.h"
+#include "store/block.h"
 #include "store/commit.h"
 #include "store/datafile.h"
-#include "store/store_private.h"
 
-/* CRC32C; the C library of it takes and gives the register, not its complement. */
-static uint32_t crc32c(const void *bytes, size_t nbytes)
-{
-	return ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)nbytes, ~0u);
-}
-
-static struct ps_extent *extent_of(struct ps_object *object, uint64_t block)
+struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t block)
 {
 	return atomic_load_explicit(&object->extents[block / PS_EXTENT_BLOCKS], memory_order_acquire);
 }
 
-static uint64_t bit_of(uint64_t block)
-{
-	return UINT64_C(1) << (block % PS_EXTENT_BLOCKS);
-}
-
 enum ps_block_state ps_object_block(struct ps_object *object, uint64_t block)
 {
-	const struct ps_extent *extent = block < object->nblocks ? extent_of(object, block) : NULL;
+	const struct ps_extent *extent = block < object->nblocks ? ps_extent_of(object, block) : NULL;
 
-	if (!extent || !(atomic_load_explicit(&extent->present, memory_order_acquire) & bit_of(block)))
+	if (!extent)
 		return PS_BLOCK_ABSENT;
-	return extent->unverified & bit_of(block) ? PS_BLOCK_UNVERIFIED : PS_BLOCK_PRESENT;
+	bool present = atomic_load_explicit(&extent->present, memory_order_acquire) & ps_block_bit(block);
+	if (!present && !ps_chunks_there(extent, block))
+		return PS_BLOCK_ABSENT;
+	if (extent->unverified & ps_block_bit(block))
+		return PS_BLOCK_UNVERIFIED;
+	return present ? PS_BLOCK_PRESENT : PS_BLOCK_PARTIAL;
 }
 
 bool ps_object_complete(struct ps_object *object)
@@ -56,14 +51,14 @@ uint64_t ps_object_cached_nbytes(struct ps_object *object)
 {
 	uint64_t nbytes = object->npresent * PS_BLOCK_SIZE;
 	uint64_t last = object->nblocks - 1;
+	struct ps_extent *extent = object->nblocks > 0 ? ps_extent_of(object, last) : NULL;
 
-	if (object->nblocks > 0 && ps_object_block(object, last) != PS_BLOCK_ABSENT)
+	if (extent && extent->present & ps_block_bit(last))
 		nbytes -= PS_BLOCK_SIZE - ps_object_block_nbytes(object, last);
-	return PS_MIN(nbytes, object->remote.size);
+	return PS_MIN(nbytes + object->partial_nbytes, object->remote.size);
 }
 
-/* object->lock held. */
-static void touch(struct ps_object *object, struct ps_extent *extent, uint64_t block)
+void ps_extent_touch(struct ps_object *object, struct ps_extent *extent, uint64_t block)
 {
 	uint32_t number = (uint32_t)(block / PS_EXTENT_BLOCKS);
 
@@ -77,7 +72,7 @@ static void touch(struct ps_object *object, struct ps_extent *extent, uint64_t b
 	}
 }
 
-static void queue(struct ps_object *object)
+void ps_object_queue(struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
 
@@ -86,10 +81,10 @@ static void queue(struct ps_object *object)
 
 /* Writing ---------------------------------------------------------------------------------------- */
 
-static struct ps_extent *extent_make(struct ps_object *object, uint64_t block)
+struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
 {
 	PS_LOCK_SCOPE(&object->lock);
-	struct ps_extent *extent = extent_of(object, block);
+	struct ps_extent *extent = ps_extent_of(object, block);
 
 	if (!extent) {
 		extent = calloc(1, sizeof *extent);
@@ -111,7 +106,7 @@ static void reservation_used(struct ps_object *object, uint64_t nbytes)
 }
 
 /* The disk took it badly: the caller streams, and so do the next ones until room is asked for anew. */
-static int write_failed(struct ps_object *object, uint64_t block, int e)
+static int write_failed(struct ps_object *object, uint64_t offset, int e)
 {
 	struct ps_store *store = object->store;
 
@@ -124,8 +119,8 @@ static int write_failed(struct ps_object *object, uint64_t block, int e)
 	store->unwritten -= atomic_exchange(&object->unwritten, 0);
 	pthread_mutex_unlock(&store->lock);
 	if (first)
-		ps_log_error("write: %s: block %llu: %s; it is streamed without caching", object->url,
-		        (unsigned long long)block, strerror(-e));
+		ps_log_error("write: %s: offset %llu: %s; it is streamed without caching", object->url,
+		        (unsigned long long)offset, strerror(-e));
 	return e;
 }
 
@@ -138,6 +133,18 @@ static bool below_floor(const struct ps_store *store, uint64_t nbytes)
 	       (uint64_t)st.f_bavail * st.f_frsize < store->min_free_nbytes + nbytes;
 }
 
+int ps_object_put_bytes(struct ps_object *object, uint64_t offset, const void *data, size_t nbytes)
+{
+	int e = below_floor(object->store, nbytes)
+	                ? -ENOSPC
+	                : ps_datafile_write_direct(object->direct_fd, object->fd, data, nbytes, offset);
+
+	if (e < 0)
+		return write_failed(object, offset, e);
+	reservation_used(object, nbytes);
+	return 0;
+}
+
 int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data)
 {
 	if (block >= object->nblocks)
@@ -146,32 +153,30 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 		return -ENOSPC;
 	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
 		return 0;
-	struct ps_extent *extent = extent_make(object, block);
+	struct ps_extent *extent = ps_extent_make(object, block);
 	if (!extent)
 		return -ENOMEM;
 	size_t nbytes = ps_object_block_nbytes(object, block);
-	uint32_t crc = crc32c(data, nbytes);
-	int e = below_floor(object->store, nbytes) ? -ENOSPC
-	                                           : ps_datafile_write_direct(object->direct_fd, object->fd,
-	                                                     data, nbytes, block * PS_BLOCK_SIZE);
+	uint32_t crc = ps_crc32c(data, nbytes);
+	int e = ps_object_put_bytes(object, block * PS_BLOCK_SIZE, data, nbytes);
 	if (e < 0)
-		return write_failed(object, block, e);
-	reservation_used(object, nbytes);
+		return e;
 
 	pthread_mutex_lock(&object->lock);
-	bool was_present = extent->present & bit_of(block);
-	if (was_present && extent->unverified & bit_of(block))
+	bool was_present = extent->present & ps_block_bit(block);
+	if (was_present && extent->unverified & ps_block_bit(block))
 		object->nunverified--;
 	extent->crc[block % PS_EXTENT_BLOCKS] = crc;
-	extent->unverified &= ~bit_of(block);
-	atomic_fetch_or_explicit(&extent->present, bit_of(block), memory_order_release);
+	ps_chunks_whole(object, extent, block);
+	extent->unverified &= ~ps_block_bit(block);
+	atomic_fetch_or_explicit(&extent->present, ps_block_bit(block), memory_order_release);
 	object->npresent += !was_present;
 	bool whole = object->npresent == object->nblocks;
-	touch(object, extent, block);
+	ps_extent_touch(object, extent, block);
 	pthread_mutex_unlock(&object->lock);
 	if (whole)
 		ps_datafile_read_ahead(object->fd, true);
-	queue(object);
+	ps_object_queue(object);
 	return 0;
 }
 
@@ -184,13 +189,14 @@ static int drop_block(
 
 	pthread_mutex_lock(&object->lock);
 	/* Written anew while we read: what we saw is no more. */
-	if (extent->present & bit_of(block) && extent->crc[block % PS_EXTENT_BLOCKS] == crc) {
+	if (extent->present & ps_block_bit(block) && extent->crc[block % PS_EXTENT_BLOCKS] == crc) {
 		dropped = true;
-		if (extent->unverified & bit_of(block))
+		if (extent->unverified & ps_block_bit(block))
 			object->nunverified--;
-		extent->present &= ~bit_of(block);
+		ps_chunks_drop(object, extent, block);
+		extent->present &= ~ps_block_bit(block);
 		object->npresent--;
-		touch(object, extent, block);
+		ps_extent_touch(object, extent, block);
 	}
 	pthread_mutex_unlock(&object->lock);
 	if (dropped) {
@@ -199,38 +205,38 @@ static int drop_block(
 		ps_log_warning("verify: %s: block %llu: %s; it is fetched again", object->url,
 		        (unsigned long long)block,
 		        why == 0 ? "its bytes are not what was written" : strerror(-why));
-		queue(object);
+		ps_object_queue(object);
 	}
 	return -EILSEQ;
 }
 
 int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf)
 {
-	struct ps_extent *extent = block < object->nblocks ? extent_of(object, block) : NULL;
+	struct ps_extent *extent = block < object->nblocks ? ps_extent_of(object, block) : NULL;
 
 	if (!extent)
 		return -ENOENT;
 	pthread_mutex_lock(&object->lock);
-	bool present = extent->present & bit_of(block);
+	bool present = extent->present & ps_block_bit(block);
 	uint32_t crc = extent->crc[block % PS_EXTENT_BLOCKS];
 	pthread_mutex_unlock(&object->lock);
 	if (!present)
-		return -ENOENT;
+		return ps_chunks_verify(object, extent, block, buf);
 
 	size_t nbytes = ps_object_block_nbytes(object, block);
 	int e = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
-	if (e < 0 || crc32c(buf, nbytes) != crc)
+	if (e < 0 || ps_crc32c(buf, nbytes) != crc)
 		return drop_block(object, extent, block, crc, e);
 
 	pthread_mutex_lock(&object->lock);
-	bool news = extent->present & extent->unverified & bit_of(block);
+	bool news = extent->present & extent->unverified & ps_block_bit(block);
 	if (news) {
-		extent->unverified &= ~bit_of(block);
+		extent->unverified &= ~ps_block_bit(block);
 		object->nunverified--;
-		touch(object, extent, block);
+		ps_extent_touch(object, extent, block);
 	}
 	pthread_mutex_unlock(&object->lock);
 	if (news)
-		queue(object);
+		ps_object_queue(object);
 	return 0;
 }

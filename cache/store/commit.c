@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/block.h"
 #include "store/evict.h"
 
 #define BATCH_BLOCKS 512 /* so many new blocks do not wait for the time to pass */
@@ -87,11 +88,13 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 		struct ps_extent_row extent_row = {
 		        .present = extent->present, .unverified = extent->unverified};
 		memcpy(extent_row.crc, extent->crc, sizeof extent_row.crc);
+		ps_chunks_store(extent, &extent_row);
 		ps_index_batch_put_extent(store->index, batch, &object->id, i, &extent_row);
 		extent->dirty = false;
 	}
 	object->dirty_first = object->dirty_end = 0;
 	row.nblocks_present = object->npresent;
+	row.partial_nbytes = object->partial_nbytes;
 	pthread_mutex_unlock(&object->lock);
 	ps_index_batch_put_object(batch, &row);
 }

@@ -201,7 +201,7 @@ static struct wish wish_of(const struct ps_object *object)
 {
 	struct wish wish = {.full = ps_object_full_charge(object)};
 	uint64_t have = object->entry ? ps_table_item(object->store, object->entry)->nbytes : 0;
-	uint64_t written = object->npresent * PS_BLOCK_SIZE;
+	uint64_t written = object->npresent * PS_BLOCK_SIZE + object->partial_nbytes;
 
 	wish.add = wish.full > have ? wish.full - have : 0;
 	wish.unwritten = wish.full > written ? wish.full - written : 0;
@@ -286,7 +286,7 @@ void ps_room_settle(struct ps_object *object)
 	if (object->users == 0 && object->state == PS_OBJECT_READY && object->entry) {
 		object->admitted = false;
 		store->unwritten -= atomic_exchange(&object->unwritten, 0);
-		if (object->npresent > 0)
+		if (object->npresent + object->partial_nbytes > 0)
 			ps_table_charge(store, object->entry, (uint64_t)st.st_blocks * 512);
 		else /* nothing was written: no row will ever name the file */
 			leaving = ps_leaving_begin(store, object->entry);

@@ -26,6 +26,7 @@
 
 #define PS_INDEX_SCHEMA 1
 #define PS_EXTENT_BLOCKS 64
+#define PS_ROW_CHUNKS 16   /* of a block */
 #define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */
 
 struct ps_index;
@@ -63,6 +64,7 @@ struct ps_object_row {
 	struct ps_remote remote;
 	uint32_t dataset; /* that opened it last */
 	uint64_t nblocks_present;
+	uint64_t partial_nbytes;   /* of blocks of which only parts are there */
 	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
@@ -70,10 +72,12 @@ struct ps_object_row {
 };
 
 struct ps_extent_row {
-	uint64_t present; /* bit i: block extent * 64 + i */
-	uint64_t
-	        unverified; /* of the present ones; a stop that may have lost written data adds all of them */
+	uint64_t present;    /* bit i: block extent * 64 + i */
+	uint64_t partial;    /* blocks that are not whole, but some of their chunks are there */
+	uint64_t unverified; /* of both; a stop that may have lost written data adds all of them */
 	uint32_t crc[PS_EXTENT_BLOCKS];
+	uint16_t chunks[PS_EXTENT_BLOCKS]; /* of the partial ones; never 0 there */
+	uint32_t chunk_crc[PS_EXTENT_BLOCKS][PS_ROW_CHUNKS];
 };
 
 void ps_dataset_row_fini(struct ps_dataset_row *row);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW_FORMAT 1 /* of every kind; a kind that changes gets its own next number */
+#define ROW_FORMAT 1        /* of every kind; a kind that changes gets its own next number */
+#define ROW_FORMAT_CHUNKS 2 /* of object and extent rows, where there are partial blocks */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
 
@@ -90,9 +91,11 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 
 void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 {
-	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->partial_nbytes ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
 	put_le(b, row->dataset, 4);
 	put_le(b, row->nblocks_present, 8);
+	if (row->partial_nbytes)
+		put_le(b, row->partial_nbytes, 8);
 	put_le(b, row->allocated_nbytes, 8);
 	put_le(b, (uint64_t)row->created_s, 8);
 	put_le(b, (uint64_t)row->opened_s, 8);
@@ -110,13 +113,24 @@ void ps_number_row_encode(uint64_t number, struct ps_strbuf *b)
 
 void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
 {
-	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->partial ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
 	put_le(b, trust, 8);
 	put_le(b, row->present, 8);
-	put_le(b, row->unverified & row->present, 8);
+	put_le(b, row->unverified & (row->present | row->partial), 8);
 	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
 		if (row->present >> i & 1)
 			put_le(b, row->crc[i], 4);
+	if (!row->partial)
+		return;
+	put_le(b, row->partial, 8);
+	for (int i = 0; i < PS_EXTENT_BLOCKS; i++) {
+		if (!(row->partial >> i & 1))
+			continue;
+		put_le(b, row->chunks[i], 2);
+		for (int c = 0; c < PS_ROW_CHUNKS; c++)
+			if (row->chunks[i] >> c & 1)
+				put_le(b, row->chunk_crc[i][c], 4);
+	}
 }
 
 void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
@@ -132,21 +146,27 @@ void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
 struct reader {
 	const uint8_t *p;
 	size_t left;
+	uint8_t format;
 	bool bad; /* remembered; every later get gives 0 */
 	bool no_memory;
 };
 
-static struct reader reader_at(const void *bytes, size_t n)
+static struct reader reader_up_to(uint8_t format, const void *bytes, size_t n)
 {
 	struct reader r = {.p = bytes, .left = n};
 
-	if (n == 0 || r.p[0] != ROW_FORMAT) {
+	if (n == 0 || r.p[0] < ROW_FORMAT || r.p[0] > format) {
 		r.bad = true;
 	} else {
-		r.p++;
+		r.format = *r.p++;
 		r.left--;
 	}
 	return r;
+}
+
+static struct reader reader_at(const void *bytes, size_t n)
+{
+	return reader_up_to(ROW_FORMAT, bytes, n);
 }
 
 static uint64_t get_le(struct reader *r, size_t nbytes)
@@ -263,11 +283,15 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 
 int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret)
 {
-	struct reader r = reader_at(bytes, n);
+	struct reader r = reader_up_to(ROW_FORMAT_CHUNKS, bytes, n);
 	struct ps_object_row row = {.id = *id};
 
 	row.dataset = (uint32_t)get_le(&r, 4);
 	row.nblocks_present = get_le(&r, 8);
+	if (r.format == ROW_FORMAT_CHUNKS) {
+		row.partial_nbytes = get_le(&r, 8);
+		r.bad = r.bad || row.partial_nbytes == 0;
+	}
 	row.allocated_nbytes = get_le(&r, 8);
 	row.created_s = (int64_t)get_le(&r, 8);
 	row.opened_s = (int64_t)get_le(&r, 8);
@@ -294,21 +318,41 @@ int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
 	return err;
 }
 
+/* What follows the whole blocks in a row of the second format. */
+static void get_chunks(struct reader *r, struct ps_extent_row *row)
+{
+	row->partial = get_le(r, 8);
+	if (!row->partial || row->partial & row->present)
+		r->bad = true;
+	for (int i = 0; i < PS_EXTENT_BLOCKS && !r->bad; i++) {
+		if (!(row->partial >> i & 1))
+			continue;
+		row->chunks[i] = (uint16_t)get_le(r, 2);
+		if (!row->chunks[i])
+			r->bad = true;
+		for (int c = 0; c < PS_ROW_CHUNKS; c++)
+			if (row->chunks[i] >> c & 1)
+				row->chunk_crc[i][c] = (uint32_t)get_le(r, 4);
+	}
+}
+
 int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
 {
-	struct reader r = reader_at(bytes, n);
+	struct reader r = reader_up_to(ROW_FORMAT_CHUNKS, bytes, n);
 	struct ps_extent_row row = {0};
 
 	uint64_t written_under = get_le(&r, 8);
 	row.present = get_le(&r, 8);
 	row.unverified = get_le(&r, 8);
-	if (row.unverified & ~row.present)
-		r.bad = true;
 	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
 		if (row.present >> i & 1)
 			row.crc[i] = (uint32_t)get_le(&r, 4);
+	if (r.format == ROW_FORMAT_CHUNKS)
+		get_chunks(&r, &row);
+	if (row.unverified & ~(row.present | row.partial))
+		r.bad = true;
 	if (written_under != trust)
-		row.unverified = row.present;
+		row.unverified = row.present | row.partial;
 	int err = reader_end(&r);
 	if (err == 0)
 		*ret = row;

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/block.h"
 #include "store/commit.h"
 #include "store/datafile.h"
 #include "store/evict.h"
-#include "store/store_private.h"
 
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
 #define FS_BLOCK UINT64_C(4096)
@@ -75,6 +75,13 @@ static struct ps_object *object_new(
 	return object;
 }
 
+static void extent_free(struct ps_extent *extent)
+{
+	if (extent)
+		ps_chunks_free(extent);
+	free(extent);
+}
+
 static void object_free(struct ps_object *object)
 {
 	if (object->fd >= 0)
@@ -82,7 +89,7 @@ static void object_free(struct ps_object *object)
 	if (object->direct_fd >= 0)
 		close(object->direct_fd);
 	for (uint32_t i = 0; i < object->nextents; i++)
-		free(object->extents[i]);
+		extent_free(object->extents[i]);
 	free(object->extents);
 	free(object->url);
 	pthread_mutex_destroy(&object->lock);
@@ -132,11 +139,14 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 	if (!extent)
 		return -ENOMEM;
 	extent->present = row->present & mask;
-	extent->unverified = (loading->unverified ? row->present : row->unverified) & mask;
+	extent->unverified = (loading->unverified ? row->present | row->partial : row->unverified) & mask;
 	memcpy(extent->crc, row->crc, sizeof extent->crc);
 	object->npresent += (unsigned)__builtin_popcountll(extent->present);
-	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified);
+	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified & extent->present);
 	object->extents[number] = extent;
+	int e = ps_chunks_load(object, extent, number, row, mask);
+	if (e < 0)
+		return e;
 	if (loading->unverified) {
 		/* The next batch writes down the file's time and inode as they are now: with them, that the
 		 * blocks are not sure. */
@@ -150,10 +160,10 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 static void forget_blocks(struct ps_object *object)
 {
 	for (uint32_t i = 0; i < object->nextents; i++) {
-		free(object->extents[i]);
+		extent_free(object->extents[i]);
 		object->extents[i] = NULL;
 	}
-	object->npresent = object->nunverified = 0;
+	object->npresent = object->nunverified = object->partial_nbytes = 0;
 }
 
 /* What the file says to the row. 0: the blocks may be used; -EUCLEAN: they must go. */
@@ -272,7 +282,7 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 	item->opened_s = now_s;
 	item->dataset = dataset;
 	item->seq = store->open_seq++;
-	if (object->npresent > 0 && !store->index_failed)
+	if (object->npresent + object->partial_nbytes > 0 && !store->index_failed)
 		ps_commit_queue_locked(object, 0);
 }
 

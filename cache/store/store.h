@@ -28,6 +28,10 @@
 #include "origin/origin.h"
 
 #define PS_BLOCK_SIZE (UINT64_C(1) << 20)
+/* What a random reader fetches: parts of a block, which are kept and checked by themselves until it is whole.
+ */
+#define PS_CHUNK_SIZE (UINT64_C(1) << 16)
+#define PS_BLOCK_CHUNKS 16
 #define PS_STORE_COMMIT_MS 200
 
 struct ps_store;
@@ -83,9 +87,12 @@ bool ps_object_complete(struct ps_object *object); /* every block present (and v
 /* A place for fetch/ to hang its in-flight state on; set and read under fetch's own rules. */
 void **ps_object_fill_slot(struct ps_object *object);
 
-enum ps_block_state { PS_BLOCK_ABSENT, PS_BLOCK_UNVERIFIED, PS_BLOCK_PRESENT };
+enum ps_block_state { PS_BLOCK_ABSENT, PS_BLOCK_PARTIAL, PS_BLOCK_UNVERIFIED, PS_BLOCK_PRESENT };
 /* Blocks never. PS_BLOCK_PRESENT promises that ps_object_fd() has the bytes. */
 enum ps_block_state ps_object_block(struct ps_object *object, uint64_t block);
+/* The chunks of the block whose bytes ps_object_fd() has (bit i: chunk i); none while it is unverified.
+ * Blocks never. */
+uint16_t ps_object_chunks(struct ps_object *object, uint64_t block);
 int ps_object_fd(
         struct ps_object *object); /* borrowed, valid while the object is held; -1 before it was admitted */
 
@@ -99,8 +106,12 @@ int ps_object_admit(struct ps_object *object) PS_MUST_USE;
  * threads, on different blocks. -ENOSPC also if the object is not admitted (or not any more). Blocks on disk.
  * A disk error (ENOSPC, EDQUOT, EROFS, EIO) also ends the admission and is logged once an object. */
 int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data) PS_MUST_USE;
-/* Reads an unverified block into buf (its nbytes) and checks it: 0 and it is present from now on; -EILSEQ and
- * it is absent; a read error drops it too. Blocks on disk. */
+/* The same of chunks [first, first + n) of a block, n > 0; data is where the first begins. With its last one
+ * the block is present. */
+int ps_object_write_chunks(
+        struct ps_object *object, uint64_t block, unsigned first, unsigned n, const void *data) PS_MUST_USE;
+/* Reads an unverified block, or what there is of it, into buf (its nbytes) and checks it: 0 and it is present
+ * from now on; -EILSEQ and it is absent; a read error drops it too. Blocks on disk. */
 int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) PS_MUST_USE;
 /* Drops blocks and file; readers that hold the object keep the old fd's bytes until they put it, and later
  * gets of the same id start empty. *ret_nbytes: what it occupied. */

@@ -55,8 +55,9 @@ struct ps_extent {
 	/* Read without the lock: present (acquire), then unverified. See block.c for why this order is
 	 * enough. */
 	_Atomic uint64_t present, unverified;
-	bool dirty;                     /* object->lock */
-	uint32_t crc[PS_EXTENT_BLOCKS]; /* object->lock */
+	_Atomic(struct ps_extent_chunks *) chunks; /* of its partial blocks; chunk.c's */
+	bool dirty;                                /* object->lock */
+	uint32_t crc[PS_EXTENT_BLOCKS];            /* object->lock */
 };
 
 enum ps_object_state { PS_OBJECT_LOADING, PS_OBJECT_READY, PS_OBJECT_EVICTING, PS_OBJECT_EVICTED };
@@ -89,8 +90,9 @@ struct ps_object {
 	_Atomic bool admitted;
 	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
-	_Atomic int fd;        /* set once, after which it stays until the object is freed */
-	_Atomic int direct_fd; /* the same, for writing; -1 where the file system has no O_DIRECT */
+	_Atomic uint64_t partial_nbytes; /* of chunks of blocks that are not whole */
+	_Atomic int fd;                  /* set once, after which it stays until the object is freed */
+	_Atomic int direct_fd;           /* the same, for writing; -1 where the file system has no O_DIRECT */
 
 	pthread_mutex_t lock;                 /* the two below and what struct ps_extent says */
 	uint32_t dirty_first, dirty_end;      /* extents; empty if first >= end */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/block.h"
 #include "store/evict.h"
-#include "store/store_private.h"
 
 struct ids {
 	struct ps_id *ids;
@@ -43,7 +43,7 @@ static int collect_id(void *arg, const struct ps_object_row *row)
 		ids->cap = cap;
 	}
 	ids->ids[ids->n++] = row->id;
-	ids->nbytes += PS_MIN(row->nblocks_present * PS_BLOCK_SIZE, row->remote.size);
+	ids->nbytes += PS_MIN(row->nblocks_present * PS_BLOCK_SIZE + row->partial_nbytes, row->remote.size);
 	return 0;
 }
 
@@ -65,11 +65,12 @@ static int verify_blocks(struct verifying *v, struct ps_object *object)
 			return -ECANCELED;
 		if (ps_object_block(object, i) == PS_BLOCK_ABSENT)
 			continue;
+		uint64_t nbytes = ps_object_block_cached_nbytes(object, i);
 		int e = ps_object_verify_block(object, i, v->buf);
 		if (e == -ENOENT) /* dropped by another thread just now */
 			continue;
 		v->result.blocks++;
-		v->result.nbytes += ps_object_block_nbytes(object, i);
+		v->result.nbytes += nbytes;
 		v->result.bad_blocks += e == -EILSEQ;
 		if (v->progress)
 			v->progress(v->arg, v->result.nbytes, v->total_nbytes);
@@ -89,7 +90,7 @@ static int verify_object(struct verifying *v, struct ps_store *store, const stru
 	if (e == 0) {
 		v->result.objects++;
 		/* Its row had blocks, and loading it found no file to have them in. */
-		if (row.nblocks_present > 0 && object->fd < 0)
+		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
 			v->result.missing_files++;
 		e = verify_blocks(v, object);
 		ps_object_put(object);

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "store/index_private.h"
 #include "store/store.h"
 
 static inline int test_remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -173,6 +174,35 @@ static inline void test_data_path(struct ps_object *object, const char *dir, cha
 	ps_object_id(ps_object_url(object), ps_object_remote(object), "raw", &id);
 	ps_id_hex(&id, hex);
 	snprintf(ret, cap, "%s/cache/data/%.2s/%s", dir, hex, hex);
+}
+
+/* Flips one bit of the object's file without moving its time. */
+static inline void test_flip(const char *dir, struct ps_object *o, uint64_t at)
+{
+	char path[4096];
+	unsigned char c;
+	struct stat st;
+
+	test_data_path(o, dir, path, sizeof path);
+	int fd = open(path, O_RDWR);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(pread(fd, &c, 1, (off_t)at), 1);
+	c ^= 4;
+	assert_int_equal(pwrite(fd, &c, 1, (off_t)at), 1);
+	struct timespec times[2] = {st.st_atim, st.st_mtim};
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+/* As if the machine had stopped without a word and been started again. */
+static inline void test_cut_the_power(const char *dir)
+{
+	char path[4096];
+	struct ps_index *index = NULL;
+
+	snprintf(path, sizeof path, "%s/cache/index", dir);
+	assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
+	ps_index_close(index);
 }
 
 #endif

@@ -54,6 +54,7 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 	        .remote = some_remote,
 	        .dataset = 7,
 	        .nblocks_present = 2,
+	        .partial_nbytes = 65537,
 	        .allocated_nbytes = 4096,
 	        .created_s = 1,
 	        .opened_s = 2,
@@ -63,6 +64,13 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 	x.crc[0] = 0xdeadbeef;
 	x.crc[2] = 1;
 	x.crc[63] = 0xffffffff;
+	struct ps_extent_row parts = {
+	        .present = 1, .partial = UINT64_C(1) << 62 | 8, .unverified = UINT64_C(1) << 62};
+	parts.chunks[3] = 0x8001;
+	parts.chunk_crc[3][0] = 0xdeadbeef;
+	parts.chunk_crc[3][15] = 7;
+	parts.chunks[62] = 0x10;
+	parts.chunk_crc[62][4] = 0xffffffff;
 
 	struct ps_index_batch *b = ps_index_batch_new();
 	ps_index_batch_put_dataset(b, &d);
@@ -70,6 +78,7 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 	ps_index_batch_put_child(b, 1, "a.tar", 1025);
 	ps_index_batch_put_object(b, &o);
 	ps_index_batch_put_extent(index, b, &some_id, 3, &x);
+	ps_index_batch_put_extent(index, b, &some_id, 5, &parts);
 	commit(index, b);
 
 	for (int pass = 0; pass < 2; pass++) {
@@ -98,9 +107,12 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 		assert_string_equal(o2.url, o.url);
 		assert_int_equal(o2.data_mtime_ns, -3);
 		assert_int_equal(o2.data_ino, 44);
+		assert_int_equal(o2.partial_nbytes, 65537);
 		ps_object_row_fini(&o2);
 		assert_int_equal(ps_index_get_extent(index, &some_id, 3, &x2), 0);
 		assert_memory_equal(&x2, &x, sizeof x);
+		assert_int_equal(ps_index_get_extent(index, &some_id, 5, &x2), 0);
+		assert_memory_equal(&x2, &parts, sizeof x);
 		assert_int_equal(ps_index_get_extent(index, &some_id, 4, &x2), -ENOENT);
 		ps_index_close(index);
 		index = open_index(*state);

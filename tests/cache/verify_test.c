@@ -2,8 +2,6 @@
 #include <errno.h>
 
 #include "cache_test.h"
-#include "store/index.h"
-#include "store/index_private.h"
 
 #define MIB TEST_MIB
 
@@ -17,35 +15,6 @@ static void fill(const char *dir, unsigned nobjects, uint64_t size)
 		ps_object_put(o);
 	}
 	ps_store_close(store);
-}
-
-/* Flips one bit of the object's file without moving its time. */
-static void flip(const char *dir, struct ps_object *o, uint64_t at)
-{
-	char path[4096];
-	unsigned char c;
-	struct stat st;
-
-	test_data_path(o, dir, path, sizeof path);
-	int fd = open(path, O_RDWR);
-	assert_int_equal(fstat(fd, &st), 0);
-	assert_int_equal(pread(fd, &c, 1, (off_t)at), 1);
-	c ^= 4;
-	assert_int_equal(pwrite(fd, &c, 1, (off_t)at), 1);
-	struct timespec times[2] = {st.st_atim, st.st_mtim};
-	assert_int_equal(futimens(fd, times), 0);
-	close(fd);
-}
-
-/* As if the machine had stopped without a word and been started again. */
-static void cut_the_power(const char *dir)
-{
-	char path[4096];
-	struct ps_index *index = NULL;
-
-	snprintf(path, sizeof path, "%s/cache/index", dir);
-	assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
-	ps_index_close(index);
 }
 
 static void verify_passes_over_what_is_sound(void **state)
@@ -70,7 +39,7 @@ static void verify_finds_a_flipped_bit_and_drops_the_block(void **state)
 	fill(*state, 3, 3 * MIB);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 1, 3 * MIB);
-	flip(*state, o, MIB + 5);
+	test_flip(*state, o, MIB + 5);
 	assert_int_equal(ps_store_verify(store, NULL, NULL, NULL, &r), 0);
 	assert_int_equal(r.bad_blocks, 1);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
@@ -142,15 +111,15 @@ static void after_a_power_cut_blocks_are_checked_before_they_count(void **state)
 
 	fill(*state, 1, 3 * MIB);
 	/* The clean stop of fill() is followed by a start that is cut short, and by another. */
-	cut_the_power(*state);
-	cut_the_power(*state);
+	test_cut_the_power(*state);
+	test_cut_the_power(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, 3 * MIB);
 	for (uint64_t b = 0; b < 3; b++)
 		assert_int_equal(ps_object_block(o, b), PS_BLOCK_UNVERIFIED);
 	assert_false(ps_object_complete(o));
 	assert_int_equal(ps_object_cached_nbytes(o), 3 * MIB);
-	flip(*state, o, 2 * MIB);
+	test_flip(*state, o, 2 * MIB);
 
 	assert_int_equal(ps_object_verify_block(o, 0, buf), 0);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
@@ -185,8 +154,8 @@ static void a_hole_where_a_block_should_be_is_bad(void **state)
 	char path[4096], *buf = malloc(MIB);
 
 	fill(*state, 1, 2 * MIB);
-	cut_the_power(*state);
-	cut_the_power(*state);
+	test_cut_the_power(*state);
+	test_cut_the_power(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, 2 * MIB);
 	test_data_path(o, *state, path, sizeof path);
