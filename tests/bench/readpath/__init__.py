@@ -1,0 +1,1 @@
+"""What tests/bench/read-path is made of."""

@@ -1,0 +1,119 @@
+"""Rows that count: round trips, bytes, memory, the time of operations on names."""
+
+import os
+import random
+import statistics
+import subprocess
+import time
+
+from .measure import memory_of, remove, wait_for
+from .row import Row
+from .tools import Penstock
+from .world import LINK
+
+RANDOM_READS = 200
+RANDOM_NBYTES = 128 << 10
+NAMES = 100_000
+
+
+def curl_first_byte(url):
+    words = ["curl", "-sf", "-r", "0-0", "-o", "/dev/null", "-w", "%{time_starttransfer}", url]
+    return float(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def first_byte(bench):
+    """Of shards whose sizes the listing told, and of those whose version an open has to ask for."""
+    world, rtt = bench.world, LINK["rtt_ms"] / 1000
+    far, row = world.far(), Row("first-byte", "first byte of a cold shard, in round trips of 40 ms")
+    for what, options in ("listed", ()), ("asked by a HEAD", ("--revalidate", "open")):
+        seconds, requests = [], []
+        cache = os.path.join(world.dir, "first-byte")
+        with Penstock(world, far, cache, world.names[0], options) as mount:
+            time.sleep(4 * rtt)
+            for name, path in zip(world.names, mount.paths(world.names)):
+                before = mount.stats()["origin"]["requests"]
+                out = bench.reader([path], block=4096, random=1, seed=0)
+                seconds.append(out["first_byte_s"])
+                requests.append(mount.stats()["origin"]["requests"] - before)
+        remove(cache)
+        row.samples[f"penstock, {what}"] = [{"seconds": s, "requests": r} for s, r in zip(seconds, requests)]
+        extra = 0 if what == "listed" else 1
+        row.check(f"penstock, {what}", statistics.median(seconds) / rtt, at_most=2 + extra + 0.25)
+    curl = [curl_first_byte(f"{far}/{name}") for name in world.names]
+    row.samples["curl"] = [{"seconds": s} for s in curl]
+    row.check("curl: handshake and request", statistics.median(curl) / rtt)
+    return [row]
+
+
+def fetched_per_read(bench, name, readers, **options):
+    world = bench.world
+    cache = os.path.join(world.dir, "bytes")
+    before = world.served_bytes()
+    with Penstock(world, world.near + "/logged", cache, name) as mount:
+        out = bench.reader(mount.paths([name]), readers=readers, **options)
+        nbytes = out["bytes_read"] if options else os.path.getsize(world.path(name))
+        time.sleep(0.3)
+    remove(cache)
+    # nginx notes a request when it has ended, which the end of the mount brings about.
+    time.sleep(0.3)
+    return (world.served_bytes() - before) / nbytes
+
+
+def origin_bytes(bench):
+    row, world = Row("origin-bytes", "bytes fetched a byte read, cold"), bench.world
+    for readers in 1, 8:
+        ratios = [fetched_per_read(bench, world.names[0], readers) for _ in range(bench.few)]
+        row.check(f"in order, {readers} reader{'s' * (readers > 1)}", max(ratios), at_least=1.0, at_most=1.01)
+    large = "large.bin"
+    with open(world.path(large), "wb") as f:
+        f.truncate(max(10**9, world.shard_nbytes))
+    try:
+        ratios = [fetched_per_read(bench, large, 1, block=RANDOM_NBYTES, random=RANDOM_READS, seed=turn + 1)
+                  for turn in range(bench.few)]
+    finally:
+        os.unlink(world.path(large))
+    row.check(f"{RANDOM_READS} random reads of 128 KiB of 1 GB", statistics.median(ratios), at_most=2.3)
+    row.checks[-1]["all"] = ratios
+    return [row]
+
+
+def timed(command):
+    start = time.monotonic()
+    with open(os.devnull, "w") as nothing:
+        subprocess.run(command, stdout=nothing, check=True)
+    return time.monotonic() - start
+
+
+def names(bench):
+    """Many names, already listed by an earlier mount."""
+    world, row = bench.world, Row("names", f"{NAMES:,} listed shards")
+    many = os.path.join(world.www, "many")
+    for number in range(NAMES):
+        with open(os.path.join(many, f"s-{number:06d}.tar"), "wb") as f:
+            f.truncate(1 << 30)
+    cache, source = os.path.join(world.dir, "names"), f"{world.near}/many"
+    first, last = "s-000000.tar", f"s-{NAMES - 1:06d}.tar"
+    start = time.monotonic()
+    with Penstock(world, source, cache, last) as mount:
+        row.check("mount and listing, first time", time.monotonic() - start, unit="s")
+    start = time.monotonic()
+    with Penstock(world, source, cache, first) as mount:
+        row.check("mount", time.monotonic() - start, at_most=1, unit="s")
+        wait_for("the listing of this mount", lambda: mount.cpu() > 0)
+        numbers = random.Random(1).sample(range(NAMES), 200)
+        stats = []
+        for number in numbers:
+            path = os.path.join(mount.mnt, f"s-{number:06d}.tar")
+            begin = time.monotonic()
+            os.stat(path)
+            stats.append(time.monotonic() - begin)
+        row.check("stat of one", statistics.median(stats) * 1000, at_most=1, unit="ms")
+        row.check("ls", timed(["ls", mount.mnt]), at_most=0.5, unit="s")
+        row.check("ls -l", timed(["ls", "-l", mount.mnt]), at_most=5, unit="s")
+        time.sleep(1)
+        row.check("daemon's RSS, idle", mount.rss() / 2**20, at_most=64, unit="MiB")
+        row.check("daemon's peak RSS", memory_of(mount.pid, "VmHWM") / 2**20, unit="MiB")
+    for number in range(NAMES):
+        os.unlink(os.path.join(many, f"s-{number:06d}.tar"))
+    remove(cache)
+    return [row]
