@@ -73,6 +73,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		PS_LOCK_SCOPE(&fill->lock);
 		if (--file->refs > 0)
 			return;
+		ps_writeback_drop_kept(fill, file);
 	}
 	/* With no reference nobody can get it again, but it stays on the list until the store has its object
 	 * back: that is what ps_fill_drain() waits for. */
@@ -185,6 +186,10 @@ static void *timer_main(void *arg)
 		} else if (now - busy_ns > TRIM_AFTER_NS) {
 			/* Also what the disk did not take: whoever comes back after so long asks anew. */
 			ps_writeback_drop_held(fill, NULL);
+			{
+				PS_LOCK_SCOPE(&fill->lock);
+				ps_writeback_drop_kept(fill, NULL);
+			}
 			ps_budget_trim(fill->budget);
 			busy_ns = now;
 		}
@@ -208,7 +213,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
 	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2],
-	        &fill->running, &fill->retries, &fill->disk_queue, &fill->held};
+	        &fill->running, &fill->retries, &fill->disk_queue, &fill->kept, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);

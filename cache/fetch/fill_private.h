@@ -3,8 +3,8 @@
  *
  * A block of a file, as its slot tells. No slot: ask the object (absent, unverified, present on disk).
  *
- *                      claimed by a run             whole            written
- *   (absent, no slot) ───────────────▶ FETCHING ───────────▶ WRITING ───────▶ (no slot, present)
+ *                      claimed by a run             whole            written          read, or memory is needed
+ *   (absent, no slot) ───────────────▶ FETCHING ───────────▶ WRITING ───────▶ KEPT ──▶ (no slot, present)
  *          ▲   ▲                          │                     │ the disk does not take it
  *          │   │ nobody waits             │ attempts used up    ▼
  *          │   └──────────────────────────┤                   HELD ──▶ (absent) when memory is needed
@@ -13,7 +13,8 @@
  *
  *   (unverified, no slot) ──▶ VERIFYING ──▶ (no slot, present) or (absent), by its checksum
  *
- * FETCHING, WRITING and HELD have a buffer, and readers are served from it as far as it is filled.
+ * FETCHING, WRITING, KEPT and HELD have a buffer, and readers are served from it as far as it is filled. A block
+ * that somebody has read to its end while it was written is not kept.
  * References of the file: each handle, queued want, run, and slot in WRITING, HELD or VERIFYING holds one. */
 #ifndef PS_FETCH_FILL_PRIVATE_H
 #define PS_FETCH_FILL_PRIVATE_H
@@ -28,16 +29,24 @@
 #define PS_RUN_MAX_BLOCKS 16
 #define PS_DISK_THREADS 2
 
-enum ps_slot_state { PS_SLOT_FETCHING, PS_SLOT_WRITING, PS_SLOT_HELD, PS_SLOT_VERIFYING, PS_SLOT_FAILED };
+enum ps_slot_state {
+	PS_SLOT_FETCHING,
+	PS_SLOT_WRITING,
+	PS_SLOT_KEPT,
+	PS_SLOT_HELD,
+	PS_SLOT_VERIFYING,
+	PS_SLOT_FAILED
+};
 
 struct ps_slot {
-	struct ps_list link; /* fill->disk_queue or fill->held; the engine's lock */
+	struct ps_list link; /* fill->disk_queue, kept or held; the engine's lock */
 	struct ps_fill_file *file;
 	uint64_t block;
 	/* the file's lock: */
 	enum ps_slot_state state;
 	struct ps_buf *buf;
 	size_t filled;
+	bool read; /* to its end */
 	uint64_t failed_until_ns; /* FAILED, or FETCHING after a reader's timeout */
 	int errnum;
 };
@@ -91,8 +100,8 @@ struct ps_fill {
 	struct ps_list files;
 	struct ps_list wants[3];         /* by class */
 	struct ps_list running, retries; /* of ps_run */
-	struct ps_list disk_queue, held; /* of ps_slot */
-	size_t nheld, ndisk_busy;
+	struct ps_list disk_queue, kept, held; /* of ps_slot */
+	size_t nkept, nheld, ndisk_busy;
 	unsigned nending; /* transfers whose done has not returned */
 	struct ps_concurrency concurrency;
 	unsigned active;        /* transfers at the origins */
@@ -172,7 +181,9 @@ int ps_writeback_start(struct ps_fill *fill);
 void ps_writeback_stop(struct ps_fill *fill);
 void ps_writeback_queue(
         struct ps_fill *fill, struct ps_slot *slot); /* takes the engine's lock; slot holds a file ref */
-/* Drops the longest held block; the engine's lock is held. False if there is none. */
+/* Drops kept blocks: of this file, or (NULL) of all. The engine's lock is held. */
+void ps_writeback_drop_kept(struct ps_fill *fill, struct ps_fill_file *file);
+/* Drops the longest kept block, or the longest held one; the engine's lock is held. False if there is none. */
 bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
 /* Drops held blocks of this origin, or (NULL) of all. No lock held. */
 void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin);

@@ -127,6 +127,17 @@ static enum piece gather(
 	return PIECE_READY;
 }
 
+/* Blocks that the read takes to their end need not be kept for it. */
+static void note_read(struct ps_fill_file *file, const struct ps_read *read)
+{
+	uint64_t end = read->offset + read->nbytes, size = ps_object_size(file->object);
+	uint64_t past = end == size ? (end + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE : end / PS_BLOCK_SIZE;
+
+	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b < past; b++)
+		if (file->slots[b])
+			file->slots[b]->read = true;
+}
+
 void ps_fill_collect(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_list *ready)
 {
 	uint64_t now = ps_clock_mono_ns(), block;
@@ -140,6 +151,8 @@ void ps_fill_collect(struct ps_fill_file *file, uint64_t first, uint64_t end, st
 			continue;
 		enum piece piece = gather(file, read, now, &block);
 		if (piece == PIECE_READY || piece == PIECE_FAILED) {
+			if (piece == PIECE_READY)
+				note_read(file, read);
 			read->priv.waiting = false;
 			ps_list_remove(l);
 			ps_list_append(ready, l);
@@ -211,6 +224,8 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 			atomic_fetch_add(&fill->nwaiting, 1);
 			ps_list_append(&file->waiters, &read->priv.link);
 		} else {
+			if (piece == PIECE_READY)
+				note_read(file, read);
 			errnum = read->priv.errnum;
 			nsegs = errnum ? 0 : read->priv.nsegs;
 			memcpy(segs, read->priv.segs, sizeof segs);

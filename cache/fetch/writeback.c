@@ -5,8 +5,59 @@
 
 #include <errno.h>
 
-/* The file's lock is taken below the engine's; nothing is called back. */
-bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
+/* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
+ * taken below it. */
+static void drop_kept(struct ps_fill *fill, struct ps_slot *slot)
+{
+	struct ps_fill_file *file = slot->file;
+
+	ps_list_remove(&slot->link);
+	fill->nkept--;
+	PS_LOCK_SCOPE(&file->lock);
+	ps_slot_free(slot);
+}
+
+void ps_writeback_drop_kept(struct ps_fill *fill, struct ps_fill_file *file)
+{
+	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
+		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+		next = l->next;
+		if (!file || slot->file == file)
+			drop_kept(fill, slot);
+	}
+}
+
+static bool was_read(struct ps_slot *slot)
+{
+	PS_LOCK_SCOPE(&slot->file->lock);
+	return slot->read;
+}
+
+/* A block that is on disk now stays in memory for a reader who is behind, a quarter of the budget at most. The
+ * caller has a reference of the file. */
+static void keep(struct ps_fill *fill, struct ps_slot *slot)
+{
+	uint64_t max_kept = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 4;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	{
+		PS_LOCK_SCOPE(&slot->file->lock);
+		slot->state = PS_SLOT_KEPT;
+	}
+	ps_list_append(&fill->kept, &slot->link);
+	fill->nkept++;
+	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
+		struct ps_slot *old = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+		next = l->next;
+		if (fill->nkept > max_kept || was_read(old))
+			drop_kept(fill, old);
+	}
+}
+
+/* The same for a block that is not on disk, whose file is to be put without the lock. */
+static bool drop_held(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 {
 	if (ps_list_empty(&fill->held))
 		return false;
@@ -20,6 +71,15 @@ bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 		ps_slot_free(slot);
 	}
 	*ret_unref = file;
+	return true;
+}
+
+bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
+{
+	*ret_unref = NULL;
+	if (ps_list_empty(&fill->kept))
+		return drop_held(fill, ret_unref);
+	drop_kept(fill, PS_CONTAINER_OF(fill->kept.next, struct ps_slot, link));
 	return true;
 }
 
@@ -39,7 +99,7 @@ static void hold(struct ps_fill *fill, struct ps_slot *slot)
 					pthread_cond_broadcast(&fill->files_cond);
 				slot = NULL;
 			}
-			if (fill->nheld <= max_held || !ps_writeback_reclaim(fill, &unref))
+			if (fill->nheld <= max_held || !drop_held(fill, &unref))
 				return;
 		}
 		ps_fill_file_put(unref);
@@ -53,17 +113,16 @@ static void write_block(struct ps_fill *fill, struct ps_slot *slot)
 
 	if (rc == 0)
 		rc = ps_object_write_block(file->object, slot->block, slot->buf->data);
+	if (rc == 0) {
+		keep(fill, slot);
+		ps_fill_file_put(file);
+		return;
+	}
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		if (rc == 0)
-			ps_slot_free(slot);
-		else
-			slot->state = PS_SLOT_HELD;
+		slot->state = PS_SLOT_HELD;
 	}
-	if (rc == 0)
-		ps_fill_file_put(file);
-	else
-		hold(fill, slot);
+	hold(fill, slot);
 }
 
 static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scratch)

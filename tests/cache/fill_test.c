@@ -117,7 +117,7 @@ struct waited {
 	struct ps_read read;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	bool done, right;
+	bool done, right, in_memory;
 	int errnum;
 	uint64_t answered_ns;
 };
@@ -127,12 +127,13 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 	struct waited *w = PS_CONTAINER_OF(read, struct waited, read);
 	static _Thread_local uint8_t buf[PS_READ_MAX_NBYTES];
 	uint64_t at = read->offset;
-	bool right = true;
+	bool right = true, in_memory = true;
 
 	for (size_t i = 0; i < nsegs; i++) {
 		const uint8_t *data = segs[i].data;
 
 		if (!data) {
+			in_memory = false;
 			assert_int_equal(segs[i].pos, at);
 			assert_int_equal(
 			        pread(segs[i].fd, buf, segs[i].nbytes, (off_t)segs[i].pos), segs[i].nbytes);
@@ -143,6 +144,7 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 	}
 	PS_LOCK_SCOPE(&w->lock);
 	w->right = right && !errnum && at == read->offset + read->nbytes;
+	w->in_memory = in_memory;
 	w->errnum = errnum;
 	w->answered_ns = ps_clock_mono_ns();
 	w->done = true;
@@ -522,6 +524,39 @@ static void drain_ends_stalled_transfers_and_their_readers(void **state)
 	assert_int_equal(ps_fill_file_get(f->fill, f->object, &f->origin->origin, &f->file), 0);
 }
 
+static void wait_until_written(struct fixture *f, uint64_t block)
+{
+	for (int i = 0; i < 1000 && ps_object_block(f->object, block) != PS_BLOCK_PRESENT; i++)
+		usleep(10000);
+	assert_int_equal(ps_object_block(f->object, block), PS_BLOCK_PRESENT);
+}
+
+static void a_written_block_is_served_from_memory_until_it_was_read(void **state)
+{
+	struct fixture *f = *state;
+	struct waited w;
+
+	begin(f, &w, 0, 1000);
+	assert_int_equal(end(&w), 0);
+	wait_until_written(f, 0);
+	begin(f, &w, 1000, PS_BLOCK_SIZE - 1000);
+	assert_int_equal(end(&w), 0);
+	assert_true(w.in_memory);
+	/* The next block that is written takes its place. */
+	begin(f, &w, 20 * PS_BLOCK_SIZE, 1000);
+	assert_int_equal(end(&w), 0);
+	wait_until_written(f, 20);
+	for (int i = 0; i < 1000; i++) {
+		begin(f, &w, 1000, 1000);
+		assert_int_equal(end(&w), 0);
+		if (!w.in_memory)
+			break;
+		usleep(10000);
+	}
+	assert_false(w.in_memory);
+	assert_true(w.right);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -547,6 +582,7 @@ int main(void)
 	        TEST(warming_again_and_again_queues_it_once),
 	        TEST(nothing_is_fetched_ahead_of_a_file_that_is_refused),
 	        cmocka_unit_test_setup_teardown(a_bandwidth_limit_is_made_use_of, setup_paced, teardown),
+	        TEST(a_written_block_is_served_from_memory_until_it_was_read),
 	        TEST(drain_ends_stalled_transfers_and_their_readers),
 	};
 
