@@ -261,6 +261,16 @@ int penstock_loader_next(
 	return r < 0 ? give_error(error, r, &err) : r;
 }
 
+int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = pid_check(l, &err);
+
+	if (r < 0)
+		return give_error(error, r, &err);
+	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
+}
+
 int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};

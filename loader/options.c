@@ -55,6 +55,21 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 
 #define FIELD_LEAST offsetof(struct penstock_field, image_width)
 
+/* The caller's texts end with the call. Names that were not copied are NULL afterwards. */
+static int names_copy(struct ps_options *p, struct ps_load_error *err)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < p->o.nfields; i++) {
+		const char *name = p->fields[i].name;
+
+		p->fields[i].name = name ? strdup(name) : NULL;
+		if (name && !p->fields[i].name)
+			r = ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	return r;
+}
+
 /* Copies the caller's fields into whole structs, or makes the default ones. */
 static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
 {
@@ -65,6 +80,8 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 	p->fields = calloc(n, sizeof(*p->fields));
 	if (!p->fields)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
+	p->o.fields = p->fields;
+	p->o.nfields = n;
 	if (!in->fields) {
 		penstock_field_init(&p->fields[0], sizeof(*p->fields), "jpg;jpeg", PENSTOCK_IMAGE);
 		penstock_field_init(&p->fields[1], sizeof(*p->fields), "cls", PENSTOCK_INT64);
@@ -74,16 +91,16 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 		size_t size = in->fields->size; /* of each: the caller's array has its own stride */
 		const struct penstock_field *f = (const void *)((const char *)in->fields + i * size);
 
-		if (size < FIELD_LEAST || f->size != size)
+		if (size < FIELD_LEAST || f->size != size) {
+			p->o.nfields = 0; /* their names are the caller's still */
 			return ps_load_error_set(
 			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
+		}
 		penstock_field_init(&p->fields[i], sizeof(*f), NULL, PENSTOCK_IMAGE);
 		memcpy(&p->fields[i], f, PS_MIN(size, sizeof(*f)));
 		p->fields[i].size = sizeof(*f);
 	}
-	p->o.fields = p->fields;
-	p->o.nfields = n;
-	return 0;
+	return names_copy(p, err);
 }
 
 static int range_check(
@@ -153,6 +170,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 
 void ps_options_fini(struct ps_options *p)
 {
+	for (uint32_t i = 0; i < p->o.nfields && p->fields; i++)
+		free((char *)(uintptr_t)p->fields[i].name);
 	free(p->fields);
 	free(p->index_dir);
 	ps_list_fini(&p->shards);

@@ -19,7 +19,7 @@
 struct ps_options {
 	struct penstock_options
 	        o; /* fields points to `fields`, threads and readers are found; depth may be 0 */
-	struct penstock_field *fields; /* whole structs; their names are borrowed from the caller */
+	struct penstock_field *fields; /* whole structs, with names of their own */
 	struct ps_list shards;
 	char *index_dir; /* the caller's, copied */
 };

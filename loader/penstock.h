@@ -28,7 +28,7 @@
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
  * waits for its own caller. Threads: any functions on different loaders. On one loader, one thread at a time
- * in penstock_loader_next(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
+ * in penstock_loader_next(), _wait(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
  * penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block all signals. Fork: a
  * loader works in the process that opened it. In another one every function but penstock_loader_close() and
  * penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives the memory back and touches
@@ -239,6 +239,10 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
  * until set_epoch or close. Blocks: until a batch is ready: on disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
+
+/* 1: penstock_loader_next() would answer at once (also with an error, or the end of the epoch); 0: not after so
+ * many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
+int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
 /* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;
  * else it drops what was read ahead. Batches that are held stay valid. Blocks: until reads and decodes under

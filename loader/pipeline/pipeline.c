@@ -82,7 +82,11 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
-	pthread_cond_init(&p->ready, NULL);
+	pthread_condattr_t monotonic;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->ready, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->nlanes = ps_order_nlanes(o->order);
 	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
@@ -167,6 +171,28 @@ int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, str
 	return ps_threads_start(p, err);
 }
 
+/* Nothing is due any more in the epoch that is being delivered. */
+static bool epoch_is_over(const struct ps_pipeline *p)
+{
+	return p->ends[p->deliver_epoch & 1].known && p->ends[p->deliver_epoch & 1].seq == p->deliver_seq;
+}
+
+/* The batch that is due, or NULL. Places run on over the ends of epochs, which come first. */
+static struct penstock_batch *batch_due(struct ps_pipeline *p)
+{
+	for (uint32_t i = 0; i < p->o.depth && !epoch_is_over(p); i++)
+		if (p->batches[i].state == PS_BATCH_FINISHED && p->batches[i].seq == p->deliver_seq)
+			return &p->batches[i];
+	return NULL;
+}
+
+/* next() would not wait. */
+static bool next_is_known(struct ps_pipeline *p)
+{
+	return p->failed || p->nheld == p->o.depth || p->deliver_epoch == p->o.end_epoch || epoch_is_over(p) ||
+	       batch_due(p);
+}
+
 int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	PS_LOCK_SCOPE(&p->lock);
@@ -175,36 +201,39 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 		        "all %u batches are held: release one before asking for the next, or open with a "
 		        "larger depth",
 		        p->o.depth);
-	for (;;) {
-		if (p->failed) {
-			if (err)
-				*err = p->why;
-			return p->failed;
-		}
-		if (p->deliver_epoch == p->o.end_epoch)
-			return 0;
-		if (p->ends[p->deliver_epoch & 1].known &&
-		        p->ends[p->deliver_epoch & 1].seq == p->deliver_seq) {
-			p->ends[p->deliver_epoch & 1].known = false;
-			p->deliver_epoch++;
-			p->first_seq = p->deliver_seq;
-			ps_position_begin(&p->position, p->deliver_epoch);
-			pthread_cond_broadcast(&p->work);
-			return 0;
-		}
-		for (uint32_t i = 0; i < p->o.depth; i++) {
-			struct penstock_batch *b = &p->batches[i];
-
-			if (b->state != PS_BATCH_FINISHED || b->seq != p->deliver_seq)
-				continue;
-			b->state = PS_BATCH_HELD;
-			p->deliver_seq++;
-			p->nheld++;
-			*ret_batch = b;
-			return 1;
-		}
-		ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock);
+	struct penstock_batch *b;
+	while (!(b = batch_due(p)) && !next_is_known(p))
+		ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, NULL);
+	if (p->failed) {
+		if (err)
+			*err = p->why;
+		return p->failed;
 	}
+	if (p->deliver_epoch == p->o.end_epoch)
+		return 0;
+	if (!b) {
+		p->ends[p->deliver_epoch & 1].known = false; /* the epoch is over */
+		p->deliver_epoch++;
+		p->first_seq = p->deliver_seq;
+		ps_position_begin(&p->position, p->deliver_epoch);
+		pthread_cond_broadcast(&p->work);
+		return 0;
+	}
+	b->state = PS_BATCH_HELD;
+	p->deliver_seq++;
+	p->nheld++;
+	*ret_batch = b;
+	return 1;
+}
+
+bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
+{
+	const uint64_t until_ns = ps_mono_ns() + timeout_ms * UINT64_C(1000000);
+
+	PS_LOCK_SCOPE(&p->lock);
+	while (!next_is_known(p) && ps_mono_ns() < until_ns)
+		ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, &until_ns);
+	return next_is_known(p);
 }
 
 void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b)

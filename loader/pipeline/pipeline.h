@@ -10,7 +10,7 @@
  * next ones.
  *
  * Ownership: the pipeline owns batches, lanes and threads; it borrows order, shards and plan.
- * Threads: next, delivered, position, restart and free one at a time; release and stats any.
+ * Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
  * Locks: one, `lock`, over lanes' queues, turns, states of batches and statistics; never held over reading,
  * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next() until
  * a batch is finished; restart and free until reads and decodes under way are over. */
@@ -50,6 +50,9 @@ int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *
 /* 1 and a batch, 0 at the end of an epoch. A batch that could not be finished comes too: batch->failed. */
 int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;
+
+/* Waits until next() would not; false: it still would after so long. */
+bool ps_pipeline_wait(struct ps_pipeline *pipeline, uint32_t timeout_ms);
 
 /* The caller has the batch that next() gave: the position moves behind it. */
 void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);

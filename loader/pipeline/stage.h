@@ -31,15 +31,24 @@ static inline uint64_t ps_mono_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Waits on the condition once, and counts it. */
+/* Waits on the condition once, and counts it. until_ns: of the monotonic clock, as the condition's must be
+ * then; NULL: without end. */
 static inline void ps_stage_wait(
-        struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond, pthread_mutex_t *lock)
+        struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond, pthread_mutex_t *lock,
+        const uint64_t *until_ns)
 {
 	uint64_t start = ps_mono_ns();
 
 	stage->now[why]++;
 	stage->since[why] += start;
-	pthread_cond_wait(cond, lock);
+	if (until_ns) {
+		const struct timespec until = {.tv_sec = (time_t)(*until_ns / 1000000000u),
+		        .tv_nsec = (long)(*until_ns % 1000000000u)};
+
+		pthread_cond_timedwait(cond, lock, &until);
+	} else {
+		pthread_cond_wait(cond, lock);
+	}
 	stage->now[why]--;
 	stage->since[why] -= start;
 	stage->ns[why] += ps_mono_ns() - start;

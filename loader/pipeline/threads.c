@@ -79,7 +79,7 @@ static void *worker_main(void *arg)
 
 		if (c != PS_CLAIMED) {
 			ps_stage_wait(&p->stages[PS_STAGE_DECODE],
-			        c == PS_NO_ROOM ? PS_WAIT_OUTPUT : PS_WAIT_INPUT, &p->work, &p->lock);
+			        c == PS_NO_ROOM ? PS_WAIT_OUTPUT : PS_WAIT_INPUT, &p->work, &p->lock, NULL);
 			continue;
 		}
 		pthread_mutex_unlock(&p->lock);
@@ -133,7 +133,7 @@ static void *reader_main(void *arg)
 		if (lane)
 			lane_serve(p, lane);
 		else
-			ps_stage_wait(&p->stages[PS_STAGE_READ], PS_WAIT_OUTPUT, &p->room, &p->lock);
+			ps_stage_wait(&p->stages[PS_STAGE_READ], PS_WAIT_OUTPUT, &p->room, &p->lock, NULL);
 	}
 	return NULL;
 }

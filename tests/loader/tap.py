@@ -1,9 +1,12 @@
 """What the loader's Python tests share: TAP, running penstock-loader, a private folder, making tars."""
+import atexit
 import contextlib
 import glob
+import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -45,6 +48,48 @@ def main():
                 print("# " + line)
         sys.stdout.flush()
     sys.exit(1 if failed else 0)
+
+
+def skip_all(why):
+    print("1..0 # SKIP " + why)
+    sys.exit(0)
+
+
+def python_package():
+    """Makes `import penstock` find the package of this build; SKIP if it was not built, or has nothing to run it."""
+    module = os.path.join(BUILD, "loader/python/.libs/_penstock.so")
+    if not os.path.exists(module):
+        skip_all("the Python module was not built")
+    for needed in ("numpy", "torch"):
+        if importlib.util.find_spec(needed) is None:
+            skip_all("%s has no %s" % (sys.executable, needed))
+    runtime = sanitizer_runtime(module)
+    if runtime and runtime not in os.environ.get("LD_PRELOAD", ""):
+        # A sanitizer must be there before the interpreter, whose own leaks are not ours.
+        options = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+        os.execve(sys.executable, [sys.executable, *sys.argv],
+                  {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": options})
+    folder = tempfile.mkdtemp(prefix="penstock-python-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.mkdir(os.path.join(folder, "penstock"))
+    for source in [module, *glob.glob(os.path.join(SRC, "loader/python/penstock/*.py"))]:
+        os.symlink(os.path.abspath(source), os.path.join(folder, "penstock", os.path.basename(source)))
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")  # for children
+
+
+def sanitizer_runtime(library):
+    """The path of libasan or libtsan, if the library was built with it."""
+    needed = subprocess.run(["ldd", library], capture_output=True, text=True).stdout
+    for line in needed.splitlines():
+        if "libasan" in line or "libtsan" in line:
+            return line.split("=>")[1].split()[0]
+    return None
+
+
+def rss_bytes():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def run(*args, timeout=60, env=None, **kwargs):

@@ -1,0 +1,155 @@
+#include "module.h"
+
+#include <errno.h>
+
+PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch)
+{
+	PyTypeObject *type = (PyTypeObject *)loader->state->batch_type;
+	struct batch_object *b = (struct batch_object *)PyType_GenericAlloc(type, 0);
+
+	if (!b) {
+		penstock_batch_release(batch);
+		return NULL;
+	}
+	b->state = loader->state;
+	Py_INCREF(loader);
+	b->loader = loader;
+	loader->nbatches++;
+	b->batch = batch;
+	penstock_batch_info(batch, &b->info);
+	return (PyObject *)b;
+}
+
+static void give_back(struct batch_object *b)
+{
+	if (!b->batch)
+		return;
+	penstock_batch_release(b->batch);
+	b->batch = NULL;
+	loader_batch_gone(b->loader);
+}
+
+static void batch_dealloc(PyObject *self)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	if (b->loader) {
+		give_back(b);
+		Py_DECREF(b->loader);
+	}
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+static bool is_out(const struct batch_object *b)
+{
+	if (b->batch)
+		return true;
+	PyErr_SetString(PyExc_ValueError, "this batch was released");
+	return false;
+}
+
+/* A tensor, or of a ragged field (values, offsets). */
+static PyObject *batch_field(PyObject *self, PyObject *arg)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	struct penstock_error error = {0};
+	struct penstock_tensor t = {0};
+	PyObject *utf8 = PyUnicode_AsUTF8String(arg);
+	const char *name = utf8 ? PyBytes_AsString(utf8) : NULL;
+
+	if (!name || !is_out(b)) {
+		Py_XDECREF(utf8);
+		return NULL;
+	}
+	int r = penstock_batch_field(b->batch, name, &t, &error);
+	Py_DECREF(utf8);
+	if (r == -ENOENT) {
+		PyErr_SetObject(PyExc_KeyError, arg);
+		return NULL;
+	}
+	if (r < 0)
+		return raise_error(b->state, r, &error);
+	PyObject *values = tensor_new(b, t.data, t.dtype, t.ndim, t.shape);
+	if (!values || !t.offsets)
+		return values;
+	const uint64_t shape[1] = {(uint64_t)b->info.rows + 1};
+	/* Positions are below 2^63: the signed dtype is the one that torch knows. */
+	PyObject *offsets = tensor_new(b, t.offsets, PENSTOCK_I64, 1, shape);
+	if (!offsets) {
+		Py_DECREF(values);
+		return NULL;
+	}
+	return Py_BuildValue("(NN)", values, offsets);
+}
+
+static PyObject *batch_bad(PyObject *self, PyObject *unused)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	struct penstock_bad bad;
+
+	(void)unused;
+	if (!is_out(b))
+		return NULL;
+	PyObject *list = PyList_New(0);
+	for (uint32_t i = 0; list && i < b->info.bad && penstock_batch_bad(b->batch, i, &bad) == 0; i++) {
+		PyObject *one = Py_BuildValue("{s:I,s:N,s:N,s:K,s:N}", "row", (unsigned)bad.row, "shard",
+		        PyUnicode_DecodeFSDefault(bad.shard), "key", PyUnicode_DecodeFSDefault(bad.key), "offset",
+		        (unsigned long long)bad.offset, "reason", PyUnicode_DecodeFSDefault(bad.reason));
+
+		if (!one || PyList_Append(list, one) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(one);
+	}
+	return list;
+}
+
+static PyObject *batch_release(PyObject *self, PyObject *unused)
+{
+	struct batch_object *b = (struct batch_object *)self;
+
+	(void)unused;
+	if (b->ntensors)
+		return PyErr_Format(PyExc_BufferError,
+		        "release(): %zu tensors of this batch are still in use", b->ntensors);
+	give_back(b);
+	Py_RETURN_NONE;
+}
+
+static PyObject *batch_number(PyObject *self, void *which)
+{
+	const struct batch_object *b = (const struct batch_object *)self;
+	const unsigned long long numbers[] = {b->info.epoch, b->info.index, b->info.rows, b->info.bad};
+
+	return PyLong_FromUnsignedLongLong(numbers[(uintptr_t)which]);
+}
+
+static PyMethodDef batch_methods[] = {
+        {"field", batch_field, METH_O, "field(name): a Tensor, or (values, offsets) of a ragged field."},
+        {"bad_samples", batch_bad, METH_NOARGS, "A dict (row, shard, key, offset, reason) for each bad sample."},
+        {"release", batch_release, METH_NOARGS, "Gives the batch back before it is collected."},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef batch_getset[] = {
+        {"epoch", batch_number, NULL, "The epoch it belongs to.", (void *)0},
+        {"index", batch_number, NULL, "Its place in the epoch, on this rank.", (void *)1},
+        {"rows", batch_number, NULL, "Samples in it.", (void *)2},
+        {"bad", batch_number, NULL, "Rows whose sample was bad.", (void *)3},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static char type_doc[] =
+        "A batch; it goes back to its loader when neither it nor a tensor of it is in use.";
+
+static PyType_Slot batch_slots[] = {
+        {Py_tp_dealloc, batch_dealloc},
+        {Py_tp_methods, batch_methods},
+        {Py_tp_getset, batch_getset},
+        {Py_tp_doc, type_doc},
+        {0, NULL},
+};
+
+PyType_Spec batch_spec = {
+        "penstock._penstock.Batch", sizeof(struct batch_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};

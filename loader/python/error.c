@@ -1,0 +1,87 @@
+#include "module.h"
+
+#include <errno.h>
+
+static PyObject *exception_new(PyObject *module, const char *name, const char *doc, PyObject *base, PyObject *also)
+{
+	char full[64];
+	PyObject *bases = also ? PyTuple_Pack(2, base, also) : PyTuple_Pack(1, base);
+
+	if (!bases)
+		return NULL;
+	PyOS_snprintf(full, sizeof(full), "penstock.%s", name);
+	PyObject *e = PyErr_NewExceptionWithDoc(full, doc, bases, NULL);
+	Py_DECREF(bases);
+	if (!e)
+		return NULL;
+	Py_INCREF(e);
+	if (PyModule_AddObject(module, name, e) < 0) {
+		Py_DECREF(e);
+		Py_CLEAR(e);
+	}
+	return e;
+}
+
+int errors_init(PyObject *module, struct module_state *s)
+{
+	s->error = exception_new(module, "Error", "What libpenstock reports; `errno` tells its kind.",
+	        PyExc_RuntimeError, NULL);
+	if (!s->error)
+		return -1;
+	s->bad_sample = exception_new(module, "BadSampleError",
+	        "A sample is damaged (on_error=\"fail\"), or too many are.", s->error, PyExc_ValueError);
+	s->busy = exception_new(module, "BatchesHeldError",
+	        "All `depth` batches are still in use, so there is no room for the next.", s->error, NULL);
+	s->stale = exception_new(module, "StateError",
+	        "A saved state that is damaged, or of other shards or options.", s->error, PyExc_ValueError);
+	s->unknown_length = exception_new(module, "UnknownLengthError",
+	        "The number of samples is not known: a shard has no index.", s->error, PyExc_TypeError);
+	return s->bad_sample && s->busy && s->stale && s->unknown_length ? 0 : -1;
+}
+
+static PyObject *exception_type(const struct module_state *s, int errnum)
+{
+	switch (errnum) {
+	case EBADMSG:
+		return s->bad_sample;
+	case EBUSY:
+		return s->busy;
+	case ESTALE:
+		return s->stale;
+	case ENODATA:
+		return s->unknown_length;
+	case EINVAL:
+	case E2BIG:
+		return PyExc_ValueError;
+	case ENOMEM:
+		return PyExc_MemoryError;
+	case ENOENT:
+	case EACCES:
+	case EIO:
+	case EMFILE:
+	case ENFILE:
+		return PyExc_OSError;
+	}
+	return s->error;
+}
+
+PyObject *raise_error(struct module_state *s, int r, const struct penstock_error *error)
+{
+	const char *text = error->text[0] ? error->text : "libpenstock failed without a text";
+	PyObject *type = exception_type(s, -r);
+	PyObject *e = type == PyExc_OSError ? PyObject_CallFunction(type, "is", -r, text)
+	                                    : PyObject_CallFunction(type, "s", text);
+
+	if (!e)
+		return NULL;
+	if (type != PyExc_OSError && type != PyExc_MemoryError && type != PyExc_ValueError) {
+		PyObject *n = PyLong_FromLong(-r);
+
+		if (!n || PyObject_SetAttrString(e, "errno", n) < 0)
+			PyErr_Clear();
+		Py_XDECREF(n);
+	}
+	PyErr_SetObject(type, e);
+	Py_DECREF(e);
+	return NULL;
+}

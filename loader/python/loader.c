@@ -1,0 +1,271 @@
+#include "module.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* How long next() waits before it looks whether Ctrl-C was pressed. */
+#define SIGNAL_CHECK_MS 100
+
+/* Guarded by the GIL; see module.h. */
+static bool enter(struct loader_object *l)
+{
+	if (!l->loader || l->closing) {
+		PyErr_SetString(PyExc_ValueError, "this loader was closed");
+		return false;
+	}
+	if (l->busy) {
+		PyErr_SetString(PyExc_RuntimeError,
+		        "another thread is in this loader: let one thread at a time call it, or give each its own");
+		return false;
+	}
+	l->busy = true;
+	return true;
+}
+
+static void close_now(struct loader_object *l)
+{
+	struct penstock_loader *loader = l->loader;
+
+	l->loader = NULL;
+	Py_BEGIN_ALLOW_THREADS
+	penstock_loader_close(loader);
+	Py_END_ALLOW_THREADS
+}
+
+void loader_batch_gone(struct loader_object *l)
+{
+	l->nbatches--;
+	if (l->closing && l->nbatches == 0 && l->loader && !l->busy)
+		close_now(l);
+}
+
+static void leave(struct loader_object *l)
+{
+	l->busy = false;
+	if (l->closing && l->nbatches == 0 && l->loader)
+		close_now(l);
+}
+
+static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	PyObject *shards, *options, *fields;
+	struct parsed_options parsed;
+	struct penstock_error error = {0};
+	struct penstock_loader *loader = NULL;
+	int r;
+
+	if (kwargs && PyDict_Size(kwargs) > 0)
+		return PyErr_Format(PyExc_TypeError, "Loader(shards, options, fields) takes no keywords");
+	if (!PyArg_ParseTuple(args, "OOO:Loader", &shards, &options, &fields) ||
+	        !options_parse(&parsed, shards, options, fields))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
+	Py_END_ALLOW_THREADS
+	options_free(&parsed);
+	struct module_state *state = PyType_GetModuleState(type);
+	if (r < 0)
+		return state ? raise_error(state, r, &error) : NULL;
+	struct loader_object *l = state ? (struct loader_object *)PyType_GenericAlloc(type, 0) : NULL;
+	if (!l) {
+		penstock_loader_close(loader);
+		return NULL;
+	}
+	l->state = state;
+	l->loader = loader;
+	return (PyObject *)l;
+}
+
+static void loader_dealloc(PyObject *self)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	if (l->loader)
+		close_now(l);
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+static PyObject *loader_next(PyObject *self, PyObject *unused)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	struct penstock_batch *batch = NULL;
+	int r;
+
+	(void)unused;
+	if (!enter(l))
+		return NULL;
+	do {
+		Py_BEGIN_ALLOW_THREADS
+		r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
+		if (r > 0)
+			r = penstock_loader_next(l->loader, &batch, &error) ?: 2;
+		Py_END_ALLOW_THREADS
+		if (r == 0 && PyErr_CheckSignals() < 0) {
+			leave(l);
+			return NULL;
+		}
+	} while (r == 0);
+	PyObject *result = NULL;
+	if (r < 0)
+		raise_error(l->state, r, &error);
+	else if (batch)
+		result = batch_new(l, batch);
+	else
+		result = Py_NewRef(Py_None);
+	leave(l);
+	return result;
+}
+
+static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
+	int r;
+
+	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_set_epoch(l->loader, epoch, &error);
+	Py_END_ALLOW_THREADS
+	leave(l);
+	if (r < 0)
+		return raise_error(l->state, r, &error);
+	Py_RETURN_NONE;
+}
+
+static PyObject *loader_length(PyObject *self, PyObject *arg)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
+	uint64_t samples = 0, batches = 0;
+	int r;
+
+	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
+	Py_END_ALLOW_THREADS
+	leave(l);
+	if (r < 0)
+		return raise_error(l->state, r, &error);
+	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
+}
+
+static PyObject *loader_state_save(PyObject *self, PyObject *unused)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+
+	(void)unused;
+	if (!enter(l))
+		return NULL;
+	int r = penstock_loader_state_save(l->loader, NULL, 0, &error);
+	PyObject *bytes = r < 0 ? NULL : PyBytes_FromStringAndSize(NULL, r);
+	if (bytes)
+		r = penstock_loader_state_save(l->loader, PyBytes_AsString(bytes), (size_t)r, &error);
+	leave(l);
+	if (r < 0) {
+		Py_XDECREF(bytes);
+		return raise_error(l->state, r, &error);
+	}
+	return bytes;
+}
+
+static PyObject *loader_state_load(PyObject *self, PyObject *arg)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	char *data;
+	Py_ssize_t n;
+	int r;
+
+	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !enter(l))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
+	Py_END_ALLOW_THREADS
+	leave(l);
+	if (r == -EINVAL) {
+		PyErr_SetString(l->state->stale, error.text);
+		return NULL;
+	}
+	if (r < 0)
+		return raise_error(l->state, r, &error);
+	Py_RETURN_NONE;
+}
+
+static PyObject *stage_dict(const struct penstock_stage *stage)
+{
+	return Py_BuildValue("{s:s,s:I,s:d,s:d,s:d}", "name", stage->name, "threads", (unsigned)stage->threads,
+	        "busy", stage->busy, "waiting_input", stage->waiting_input, "waiting_output",
+	        stage->waiting_output);
+}
+
+static PyObject *loader_stats(PyObject *self, PyObject *unused)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	struct penstock_stats s = {0};
+
+	(void)unused;
+	if (!l->loader)
+		return PyErr_Format(PyExc_ValueError, "this loader was closed");
+	int r = penstock_loader_stats(l->loader, &s, sizeof(s), &error);
+	if (r < 0)
+		return raise_error(l->state, r, &error);
+	PyObject *stages = PyList_New(0);
+	for (int i = 0; stages && i < PENSTOCK_NSTAGES; i++) {
+		PyObject *stage = stage_dict(&s.stages[i]);
+
+		if (!stage || PyList_Append(stages, stage) < 0)
+			Py_CLEAR(stages);
+		Py_XDECREF(stage);
+	}
+	if (!stages)
+		return NULL;
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N}", "samples", (unsigned long long)s.samples, "batches",
+	        (unsigned long long)s.batches, "bad", (unsigned long long)s.bad, "bytes_read",
+	        (unsigned long long)s.bytes_read, "reread", (unsigned long long)s.reread, "seconds", s.seconds,
+	        "stages", stages);
+}
+
+static PyObject *loader_close(PyObject *self, PyObject *unused)
+{
+	struct loader_object *l = (struct loader_object *)self;
+
+	(void)unused;
+	l->closing = true;
+	if (l->loader && l->nbatches == 0 && !l->busy)
+		close_now(l);
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef loader_methods[] = {
+        {"next", loader_next, METH_NOARGS, "The next Batch, or None at the end of an epoch."},
+        {"set_epoch", loader_set_epoch, METH_O, "Goes to the beginning of an epoch."},
+        {"length", loader_length, METH_O, "length(epoch): (samples, batches) of this rank."},
+        {"state_save", loader_state_save, METH_NOARGS, "Where the loader stands, as bytes."},
+        {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},
+        {"stats", loader_stats, METH_NOARGS, "Counts, and what each stage's threads did."},
+        {"close", loader_close, METH_NOARGS, "Ends the loader once no batch is in use."},
+        {NULL, NULL, 0, NULL},
+};
+
+static char type_doc[] =
+        "Loader(shards, options, fields): see penstock.Loader.";
+
+static PyType_Slot loader_slots[] = {
+        {Py_tp_new, loader_new},
+        {Py_tp_dealloc, loader_dealloc},
+        {Py_tp_methods, loader_methods},
+        {Py_tp_doc, type_doc},
+        {0, NULL},
+};
+
+PyType_Spec loader_spec = {
+        "penstock._penstock.Loader", sizeof(struct loader_object), 0, Py_TPFLAGS_DEFAULT, loader_slots};

@@ -1,0 +1,48 @@
+#include "module.h"
+
+static PyObject *version(PyObject *module, PyObject *unused)
+{
+	(void)module, (void)unused;
+	return PyUnicode_FromString(penstock_version());
+}
+
+static PyMethodDef functions[] = {
+        {"version", version, METH_NOARGS, "The version of libpenstock."},
+        {"option_names", options_names, METH_NOARGS,
+                "(options, field options): names, each with the words that it takes or None."},
+        {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef penstock_module = {
+        PyModuleDef_HEAD_INIT,
+        .m_name = "penstock._penstock",
+        .m_doc = "libpenstock; use the package penstock.",
+        .m_size = sizeof(struct module_state),
+        .m_methods = functions,
+};
+
+static PyObject *type_add(PyObject *module, const char *name, PyType_Spec *spec)
+{
+	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+
+	if (!type || PyModule_AddObject(module, name, Py_NewRef(type)) < 0)
+		return NULL;
+	return type;
+}
+
+PyMODINIT_FUNC PyInit__penstock(void);
+PyMODINIT_FUNC PyInit__penstock(void)
+{
+	PyObject *module = PyModule_Create(&penstock_module);
+	struct module_state *state = module ? PyModule_GetState(module) : NULL;
+
+	if (!state)
+		return NULL;
+	state->loader_type = type_add(module, "Loader", &loader_spec);
+	state->batch_type = type_add(module, "Batch", &batch_spec);
+	state->tensor_type = type_add(module, "Tensor", &tensor_spec);
+	if (state->loader_type && state->batch_type && state->tensor_type && errors_init(module, state) == 0)
+		return module;
+	Py_DECREF(module);
+	return NULL;
+}

@@ -1,0 +1,366 @@
+#include "module.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+
+/* The members of the two option structs by name, so that a dict can fill them. */
+
+enum member_kind { U32, U64, I64, F64, F32X3, TEXT, BLOB };
+
+struct member {
+	const char *name;
+	enum member_kind kind;
+	size_t offset;
+	const char *const *values; /* words for the numbers 0, 1, ...; NULL: a number */
+};
+
+static const char *const words_kind[] = {"image", "int64", "bytes", NULL};
+static const char *const words_dtype[] = {
+        "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
+static const char *const words_layout[] = {"nchw", "nhwc", NULL};
+static const char *const words_crop[] = {"random", "center", "none", NULL};
+static const char *const words_interpolation[] = {"bilinear", "bicubic", NULL};
+static const char *const words_order[] = {"none", "shards", "window", NULL};
+static const char *const words_end[] = {"uneven", "drop_last", "pad", NULL};
+static const char *const words_on_error[] = {"fail", "skip", NULL};
+
+#define FIELD(name, kind, words) {#name, kind, offsetof(struct penstock_field, name), words}
+#define OPTION(name, kind, words) {#name, kind, offsetof(struct penstock_options, name), words}
+
+/* `name` and `kind` of a field are read apart: they choose its defaults. */
+static const struct member field_members[] = {
+        FIELD(image_width, U32, NULL),
+        FIELD(image_height, U32, NULL),
+        FIELD(dtype, U32, words_dtype),
+        FIELD(layout, U32, words_layout),
+        FIELD(crop, U32, words_crop),
+        FIELD(interpolation, U32, words_interpolation),
+        FIELD(resize_shorter, U32, NULL),
+        FIELD(scale_min, F64, NULL),
+        FIELD(scale_max, F64, NULL),
+        FIELD(ratio_min, F64, NULL),
+        FIELD(ratio_max, F64, NULL),
+        FIELD(hflip, F64, NULL),
+        FIELD(mean, F32X3, NULL),
+        FIELD(std, F32X3, NULL),
+        FIELD(max_pixels, U64, NULL),
+        FIELD(optional, U32, NULL),
+        FIELD(missing_value, I64, NULL),
+        {0},
+};
+
+static const struct member option_members[] = {
+        OPTION(batch, U32, NULL),
+        OPTION(depth, U32, NULL),
+        OPTION(threads, U32, NULL),
+        OPTION(readers, U32, NULL),
+        OPTION(memory_budget, U64, NULL),
+        OPTION(seed, U64, NULL),
+        OPTION(epoch, U64, NULL),
+        OPTION(epochs, U64, NULL),
+        OPTION(order, U32, words_order),
+        OPTION(shuffle_window, U32, NULL),
+        OPTION(lanes, U32, NULL),
+        OPTION(rank, U32, NULL),
+        OPTION(world, U32, NULL),
+        OPTION(end, U32, words_end),
+        OPTION(on_error, U32, words_on_error),
+        OPTION(max_bad, U32, NULL),
+        OPTION(device, TEXT, NULL),
+        OPTION(index_dir, TEXT, NULL),
+        OPTION(state, BLOB, NULL),
+        {0},
+};
+
+static const struct member *member_find(const struct member *members, const char *name)
+{
+	for (; members->name; members++)
+		if (strcmp(members->name, name) == 0)
+			return members;
+	return NULL;
+}
+
+/* UTF-8 (or the file system's encoding, for paths) that `keep` holds. */
+static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
+{
+	PyObject *bytes = NULL;
+
+	if (PyUnicode_FSConverter(value, &bytes) == 0) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "%s: a string is needed, not %R", what, value);
+		return NULL;
+	}
+	const char *text = PyList_Append(keep, bytes) < 0 ? NULL : PyBytes_AsString(bytes);
+	Py_DECREF(bytes);
+	return text;
+}
+
+/* The number of a word; -1 with an exception. */
+static long word_number(const struct member *m, PyObject *value)
+{
+	PyObject *utf8 = PyUnicode_AsUTF8String(value);
+	const char *word = utf8 ? PyBytes_AsString(utf8) : NULL;
+	char all[512] = "";
+
+	if (!word)
+		return -1;
+	for (long i = 0; m->values[i]; i++) {
+		if (strcmp(m->values[i], word) == 0) {
+			Py_DECREF(utf8);
+			return i;
+		}
+		PyOS_snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->values[i]);
+	}
+	Py_DECREF(utf8);
+	PyErr_Format(PyExc_ValueError, "%s: %R is none of: %s", m->name, value, all);
+	return -1;
+}
+
+static bool number_set(void *to, const struct member *m, PyObject *value)
+{
+	PyObject *index = PyNumber_Index(value);
+	int overflow = 0;
+	long long signed_value = index ? PyLong_AsLongLongAndOverflow(index, &overflow) : -1;
+	unsigned long long v = (unsigned long long)signed_value;
+	bool fits = true;
+
+	if (!index) {
+		PyErr_Format(PyExc_TypeError, "%s: a whole number is needed, not %R", m->name, value);
+		return false;
+	}
+	if (overflow > 0 && m->kind == U64) {
+		v = PyLong_AsUnsignedLongLong(index);
+		fits = !PyErr_Occurred();
+		PyErr_Clear();
+	} else {
+		fits = overflow == 0 && (m->kind == I64 || signed_value >= 0) &&
+		       (m->kind != U32 || v <= UINT32_MAX);
+	}
+	Py_DECREF(index);
+	if (!fits) {
+		PyErr_Format(PyExc_ValueError, "%s: %R is out of range", m->name, value);
+		return false;
+	}
+	if (m->kind == U32)
+		*(uint32_t *)to = (uint32_t)v;
+	else
+		*(uint64_t *)to = v; /* I64 has the same bits */
+	return true;
+}
+
+static bool double_get(const struct member *m, PyObject *value, double *ret)
+{
+	*ret = PyFloat_AsDouble(value);
+	if (*ret != -1 || !PyErr_Occurred())
+		return true;
+	PyErr_Format(PyExc_TypeError, "%s: a number is needed, not %R", m->name, value);
+	return false;
+}
+
+/* One number for all channels, or one for each. */
+static bool triple_set(float *to, const struct member *m, PyObject *value)
+{
+	double d;
+
+	if (!PySequence_Check(value)) {
+		if (!double_get(m, value, &d))
+			return false;
+		to[0] = to[1] = to[2] = (float)d;
+		return true;
+	}
+	if (PySequence_Size(value) != 3) {
+		PyErr_Format(PyExc_ValueError, "%s: one number or three are needed, not %R", m->name, value);
+		return false;
+	}
+	for (Py_ssize_t i = 0; i < 3; i++) {
+		PyObject *item = PySequence_GetItem(value, i);
+		bool ok = item && double_get(m, item, &d);
+
+		Py_XDECREF(item);
+		if (!ok)
+			return false;
+		to[i] = (float)d;
+	}
+	return true;
+}
+
+/* `base` is one of the two structs. */
+static bool member_set(char *base, const struct member *m, PyObject *value, PyObject *keep)
+{
+	void *to = base + m->offset;
+
+	if (value == Py_None)
+		return true; /* the default */
+	if (m->values && PyUnicode_Check(value)) {
+		long n = word_number(m, value);
+
+		*(uint32_t *)to = (uint32_t)n;
+		return n >= 0;
+	}
+	switch (m->kind) {
+	case U32:
+	case U64:
+	case I64:
+		return number_set(to, m, value);
+	case F64:
+		return double_get(m, value, to);
+	case F32X3:
+		return triple_set(to, m, value);
+	case TEXT:
+		return (*(const char **)to = text_keep(keep, value, m->name)) != NULL;
+	case BLOB: {
+		char *data;
+		Py_ssize_t n;
+
+		if (PyBytes_AsStringAndSize(value, &data, &n) < 0 || PyList_Append(keep, value) < 0)
+			return false;
+		((struct penstock_options *)(void *)base)->state = data;
+		((struct penstock_options *)(void *)base)->state_nbytes = (size_t)n;
+		return true;
+	}
+	}
+	return false;
+}
+
+/* Every entry of a dict into a struct; `skip` names two that were read before. */
+static bool dict_set(char *base, const struct member *members, PyObject *dict, PyObject *keep, bool is_field)
+{
+	PyObject *key, *value;
+	Py_ssize_t at = 0;
+
+	while (PyDict_Next(dict, &at, &key, &value)) {
+		PyObject *utf8 = PyUnicode_AsUTF8String(key);
+		const char *name = utf8 ? PyBytes_AsString(utf8) : NULL;
+		const struct member *m = name ? member_find(members, name) : NULL;
+		bool ok = name && is_field && (strcmp(name, "name") == 0 || strcmp(name, "kind") == 0);
+
+		if (m)
+			ok = member_set(base, m, value, keep);
+		else if (name && !ok)
+			PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"", is_field ? "field option" : "option", name);
+		Py_XDECREF(utf8);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+static bool field_parse(struct penstock_field *field, PyObject *dict, PyObject *keep)
+{
+	static const struct member kind_member = {"kind", U32, 0, words_kind};
+	PyObject *name = PyDict_Check(dict) ? PyDict_GetItemString(dict, "name") : NULL;
+	PyObject *kind = name ? PyDict_GetItemString(dict, "kind") : NULL;
+	uint32_t kind_number = 0;
+
+	if (!name || !kind) {
+		PyErr_SetString(PyExc_TypeError, "a field is a dict with a name and a kind");
+		return false;
+	}
+	const char *text = text_keep(keep, name, "a field's name");
+	if (!text || !member_set((char *)&kind_number, &kind_member, kind, keep))
+		return false;
+	penstock_field_init(field, sizeof(*field), text, kind_number);
+	return dict_set((char *)field, field_members, dict, keep, true);
+}
+
+static bool shards_parse(struct parsed_options *p, PyObject *shards)
+{
+	Py_ssize_t n = PySequence_Size(shards);
+
+	if (n < 0)
+		return false;
+	p->shards = PyMem_Calloc((size_t)n + 1, sizeof(*p->shards));
+	if (!p->shards)
+		return PyErr_NoMemory() != NULL;
+	for (; p->nshards < (size_t)n; p->nshards++) {
+		PyObject *shard = PySequence_GetItem(shards, (Py_ssize_t)p->nshards);
+
+		p->shards[p->nshards] = shard ? text_keep(p->keep, shard, "a shard") : NULL;
+		Py_XDECREF(shard);
+		if (!p->shards[p->nshards])
+			return false;
+	}
+	return true;
+}
+
+static bool fields_parse(struct parsed_options *p, PyObject *fields)
+{
+	if (fields == Py_None)
+		return true;
+	Py_ssize_t n = PySequence_Size(fields);
+	if (n < 0)
+		return false;
+	p->fields = PyMem_Calloc((size_t)n + 1, sizeof(*p->fields));
+	if (!p->fields)
+		return PyErr_NoMemory() != NULL;
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *dict = PySequence_GetItem(fields, i);
+		bool ok = dict && field_parse(&p->fields[i], dict, p->keep);
+
+		Py_XDECREF(dict);
+		if (!ok)
+			return false;
+	}
+	p->options.fields = p->fields;
+	p->options.nfields = (uint32_t)n;
+	return true;
+}
+
+bool options_parse(struct parsed_options *p, PyObject *shards, PyObject *options, PyObject *fields)
+{
+	*p = (struct parsed_options){.keep = PyList_New(0)};
+	if (!p->keep)
+		return false;
+	penstock_options_init(&p->options, sizeof(p->options));
+	if (!PyDict_Check(options)) {
+		PyErr_SetString(PyExc_TypeError, "options: a dict is needed");
+	} else if (shards_parse(p, shards) && fields_parse(p, fields) &&
+	           dict_set((char *)&p->options, option_members, options, p->keep, false)) {
+		return true;
+	}
+	options_free(p);
+	return false;
+}
+
+void options_free(struct parsed_options *p)
+{
+	PyMem_Free(p->shards);
+	PyMem_Free(p->fields);
+	Py_CLEAR(p->keep);
+}
+
+static PyObject *names_of(const struct member *members)
+{
+	PyObject *dict = PyDict_New();
+
+	for (; dict && members->name; members++) {
+		PyObject *words = members->values ? PyList_New(0) : Py_NewRef(Py_None);
+
+		for (const char *const *w = members->values; words && w && *w; w++) {
+			PyObject *word = PyUnicode_FromString(*w);
+
+			if (!word || PyList_Append(words, word) < 0)
+				Py_CLEAR(words);
+			Py_XDECREF(word);
+		}
+		if (!words || PyDict_SetItemString(dict, members->name, words) < 0)
+			Py_CLEAR(dict);
+		Py_XDECREF(words);
+	}
+	return dict;
+}
+
+PyObject *options_names(PyObject *module, PyObject *unused)
+{
+	PyObject *options = names_of(option_members), *fields = names_of(field_members);
+
+	(void)module, (void)unused;
+	if (!options || !fields) {
+		Py_XDECREF(options);
+		Py_XDECREF(fields);
+		return NULL;
+	}
+	return Py_BuildValue("(NN)", options, fields);
+}

@@ -1,0 +1,48 @@
+"""Batches from WebDataset tar shards, decoded and shuffled by libpenstock's own threads.
+
+    import penstock
+
+    loader = penstock.Loader(
+        "/mnt/imagenet/train-{000000..001281}.tar",
+        batch=256,
+        fields={"image": penstock.Image("jpg;jpeg", size=224), "label": penstock.Int("cls")},
+        format="torch",
+    )
+    for epoch in range(90):
+        for batch in loader:  # one epoch
+            train(batch["image"], batch["label"])
+
+The same options give the same batches on any machine, whatever `threads` is. See Loader.
+"""
+from ._penstock import (
+    BadSampleError,
+    BatchesHeldError,
+    Error,
+    StateError,
+    Tensor,
+    UnknownLengthError,
+    version,
+)
+from .fields import Bytes, Field, Image, Int, Text
+from .loader import Batch, Loader, Ragged
+from .rank import rank_and_world
+
+__version__ = version()
+__all__ = [
+    "BadSampleError",
+    "Batch",
+    "BatchesHeldError",
+    "Bytes",
+    "Error",
+    "Field",
+    "Image",
+    "Int",
+    "Loader",
+    "Ragged",
+    "StateError",
+    "Tensor",
+    "Text",
+    "UnknownLengthError",
+    "rank_and_world",
+    "version",
+]

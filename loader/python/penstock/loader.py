@@ -1,0 +1,376 @@
+"""The loader as Python sees it: an iterable of epochs, resumable, with batches as dicts of tensors."""
+from __future__ import annotations
+
+import base64
+import weakref
+from collections.abc import Mapping as MappingABC
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _penstock
+from .fields import Field, Image, Int
+from .rank import rank_and_world
+
+_OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
+_STATE_VERSION = 1
+
+
+class Ragged:
+    """A field whose rows differ in length: row i is values[offsets[i]:offsets[i + 1]].
+
+    Indexing gives a row as bytes (as str where the field is text). values and offsets are tensors of the
+    loader's format.
+    """
+
+    def __init__(self, values: Any, offsets: Any, raw: "Tuple[_penstock.Tensor, Sequence[int]]", text: bool) -> None:
+        self.values = values
+        self.offsets = offsets
+        self._raw, self._at = raw
+        self._text = text
+
+    def __len__(self) -> int:
+        return len(self._at) - 1
+
+    def __getitem__(self, row: int) -> Union[bytes, str]:
+        if row < 0:
+            row += len(self)
+        if not 0 <= row < len(self):
+            raise IndexError("row %d of %d" % (row, len(self)))
+        data = self._raw.tobytes(self._at[row], self._at[row + 1])
+        return data.decode() if self._text else data
+
+    def __iter__(self) -> "Iterator[Union[bytes, str]]":
+        return (self[row] for row in range(len(self)))
+
+    def tolist(self) -> "List[Union[bytes, str]]":
+        return list(self)
+
+    def __repr__(self) -> str:
+        return "penstock.Ragged(%d rows, %s)" % (len(self), self._raw.dtype)
+
+
+def _offsets(tensor: "_penstock.Tensor") -> Sequence[int]:
+    return memoryview(tensor.tobytes()).cast("q")
+
+
+def _to_numpy(tensor: Any, copy: bool) -> Any:
+    import numpy
+
+    return numpy.array(tensor) if copy else numpy.asarray(tensor)
+
+
+def _to_torch(tensor: Any, copy: bool) -> Any:
+    import torch
+
+    t = torch.from_dlpack(tensor)
+    return t.clone() if copy else t
+
+
+def _to_jax(tensor: Any, copy: bool) -> Any:
+    import jax
+
+    t = jax.dlpack.from_dlpack(tensor)
+    return t.copy() if copy else t
+
+
+def _to_cupy(tensor: Any, copy: bool) -> Any:
+    import cupy
+
+    return cupy.asarray(_to_numpy(tensor, False))  # on its way to the device it is a copy
+
+
+def _as_is(tensor: Any, copy: bool) -> Any:
+    return tensor
+
+
+_FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
+    None: _as_is,
+    "numpy": _to_numpy,
+    "torch": _to_torch,
+    "jax": _to_jax,
+    "cupy": _to_cupy,
+}
+
+
+class Batch(MappingABC):
+    """A batch: a mapping of field names to tensors of the loader's format, or Ragged.
+
+    Beside the fields: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that repeats another, as of a bad
+    sample or padding), "__shard__" and "__sample__" (i64: where each sample stands). They are not iterated
+    over. epoch, index, rows and bad are numbers; bad_samples() tells which and why.
+
+    Its memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
+    Loader(copy=True) tensors are the caller's own.
+    """
+
+    def __init__(self, loader: "Loader", raw: "_penstock.Batch") -> None:
+        self._loader = loader
+        self._raw = raw
+        self._made: Dict[str, Any] = {}
+
+    epoch = property(lambda self: self._raw.epoch, doc="The epoch it belongs to.")
+    index = property(lambda self: self._raw.index, doc="Its place in the epoch, on this rank.")
+    rows = property(lambda self: self._raw.rows, doc="Samples in it.")
+    bad = property(lambda self: self._raw.bad, doc="Rows whose sample was bad.")
+
+    def bad_samples(self) -> List[Dict[str, Any]]:
+        """A dict (row, shard, key, offset, reason) for each bad sample."""
+        return self._raw.bad_samples()
+
+    def release(self) -> None:
+        """Gives the memory back now. Tensors that were taken from it must be gone."""
+        self._made.clear()
+        self._raw.release()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Any:
+        field = self._loader._fields.get(name)
+        raw = self._raw.field(field.name if field else name)
+        convert, copy = self._loader._convert, self._loader._copy
+        if not isinstance(raw, tuple):
+            return convert(raw, copy)
+        values, offsets = raw
+        is_text = name == "__key__" or (field is not None and field.kind == "text")
+        return Ragged(convert(values, copy), convert(offsets, copy), (values, _offsets(offsets)), is_text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loader._fields)
+
+    def __len__(self) -> int:
+        return len(self._loader._fields)
+
+    def __repr__(self) -> str:
+        return "penstock.Batch(epoch=%d, index=%d, rows=%d: %s)" % (
+            self.epoch, self.index, self.rows, ", ".join(self))
+
+
+def _fields_of(fields: Any) -> Dict[str, Field]:
+    """By the name that a batch gives them."""
+    if fields is None:
+        return {"jpg": Image("jpg;jpeg"), "cls": Int("cls", optional=True)}
+    if isinstance(fields, Field):
+        fields = [fields]
+    if isinstance(fields, Mapping):
+        named = dict(fields)
+    else:
+        named = {}
+        for field in fields:
+            name = field.name.split(";")[0] if isinstance(field, Field) else repr(field)
+            if name in named:
+                raise ValueError("two fields are called %r: give them names, fields={...}" % name)
+            named[name] = field
+    for name, field in named.items():
+        if not isinstance(field, Field):
+            raise TypeError("field %r: a penstock.Field is needed (Image, Int, Bytes, ...), not %r" % (name, field))
+    return named
+
+
+def _bytes_of_size(value: Any) -> Any:
+    """200G, 64MiB and 1.5T as bytes; numbers as they are."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip().upper().rstrip("B").rstrip("I")
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(text[-1:], 1)
+    try:
+        return int(float(text if factor == 1 else text[:-1]) * factor)
+    except ValueError:
+        raise ValueError("%r is no size: 512M, 2GiB and 1000000 are" % value) from None
+
+
+def _state_of(state: Mapping[str, Any]) -> Tuple[bytes, int]:
+    """What state_dict() holds: libpenstock's state, and the epoch."""
+    if not isinstance(state, MappingABC) or state.get("version") != _STATE_VERSION:
+        raise _penstock.StateError("this is no state of a penstock.Loader, or of a newer one")
+    try:
+        return base64.b64decode(state["state"], validate=True), int(state["epoch"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise _penstock.StateError("this state is damaged: %s" % e) from None
+
+
+class _Epoch:
+    """The rest of one epoch. Only the newest one of a loader goes on."""
+
+    def __init__(self, loader: "Loader") -> None:
+        self._loader = loader
+        self._over = False
+
+    def __iter__(self) -> "_Epoch":
+        return self
+
+    def __next__(self) -> Any:
+        if self._over:
+            raise StopIteration
+        if self._loader._epoch() is not self:
+            raise RuntimeError("this iterator is no longer valid: another one of its loader was begun")
+        batch = self._loader._next()
+        if batch is None:
+            self._over = True
+            raise StopIteration
+        return batch
+
+
+class Loader:
+    """Batches from WebDataset shards; iterating over it once is one epoch.
+
+    shards: a path or pattern, or several: "/data/train-{000000..001281}.tar", "a.tar::b.tar", "@list.txt".
+    batch: rows of a batch on this rank.
+    fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
+        their suffix. By default an image "jpg" and an optional integer "cls".
+    format: what tensors come as: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of
+        them take through DLPack. No bytes are copied (but to a device).
+    copy: True: tensors are the caller's own. False: they lie in the loader's memory, which is used again once
+        they are gone; holding all `depth` batches (default 4) makes the next one fail, it never hangs.
+    columns: names; batches come as tuples of these fields instead of dicts.
+    transform: a callable that gets each batch (or tuple) and returns what is handed out.
+    rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
+        (see rank_and_world()).
+    state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
+    options: all other options of penstock.h by their names: threads, seed, order="window", shuffle_window, lanes,
+        end="uneven", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
+        them.
+
+    A loader pickles as its options and its position, so it can be sent to a spawned process; a forked one must
+    make its own. Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        shards: Union[str, Sequence[str]],
+        batch: int = 64,
+        fields: Union[None, Field, Sequence[Field], Mapping[str, Field]] = None,
+        *,
+        format: Optional[str] = None,
+        copy: bool = False,
+        columns: Optional[Sequence[str]] = None,
+        transform: Optional[Callable[[Any], Any]] = None,
+        rank: Optional[int] = None,
+        world: Optional[int] = None,
+        state: Optional[Mapping[str, Any]] = None,
+        **options: Any,
+    ) -> None:
+        if format not in _FORMATS:
+            raise ValueError("format: %r is none of %s" % (format, ", ".join(map(repr, _FORMATS))))
+        if (rank is None) != (world is None):
+            raise ValueError("rank and world belong together: pass both, or neither")
+        if rank is None:
+            rank, world = rank_and_world()
+        self._fields = _fields_of(fields)
+        self._convert = _FORMATS[format]
+        self._copy = copy
+        self._columns = tuple(columns) if columns is not None else None
+        for name in self._columns or ():
+            if name not in self._fields and not name.startswith("__"):
+                raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
+        self._transform = transform
+        self._shards = [shards] if isinstance(shards, (str, bytes)) or hasattr(shards, "__fspath__") else list(shards)
+        if "memory_budget" in options:
+            options["memory_budget"] = _bytes_of_size(options["memory_budget"])
+        self._options = {"batch": batch, "rank": rank, "world": world, **options}
+        self._arguments = {
+            "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform}
+        self._epoch: Any = lambda: None  # a weak reference to the newest iterator
+        self._next_epoch = int(options.get("epoch") or 0)
+        self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
+        more = {}
+        if state is not None:
+            more["state"], self._next_epoch = _state_of(state)
+        self._raw = _penstock.Loader(
+            self._shards, {**self._options, **more}, [field.as_dict() for field in self._fields.values()])
+
+    options = property(
+        lambda self: dict(self._options),
+        doc="The options that were given. There are:\n\n"
+        + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_OPTIONS.items()))
+        + "\n\nand for each field:\n\n"
+        + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_FIELD_OPTIONS.items())),
+    )
+
+    # -- Epochs -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of the epoch where the loader was just made, resumed or set; else the one after the last
+        that was begun."""
+        if not self._fresh:
+            self._raw.set_epoch(self._next_epoch)
+        self._fresh = False
+        epoch = _Epoch(self)
+        self._epoch = weakref.ref(epoch)
+        self._current = self._next_epoch
+        self._next_epoch += 1
+        return epoch
+
+    def _next(self) -> Any:
+        raw = self._raw.next()
+        if raw is None:
+            return None
+        batch: Any = Batch(self, raw)
+        if self._columns is not None:
+            batch = tuple(batch[name] for name in self._columns)
+        return self._transform(batch) if self._transform else batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iterator gives this epoch, from its beginning."""
+        self._raw.set_epoch(epoch)
+        self._epoch = lambda: None
+        self._next_epoch = epoch
+        self._fresh = True
+
+    def __len__(self) -> int:
+        """Batches of the epoch that is under way, or comes next. Needs an index of each shard (`penstock-loader
+        index`), or UnknownLengthError, which is a TypeError, is raised."""
+        return self._raw.length(self._next_epoch if self._fresh else self._current)[1]
+
+    def samples(self) -> int:
+        """Samples of that epoch on this rank; as len()."""
+        return self._raw.length(self._next_epoch if self._fresh else self._current)[0]
+
+    # -- State --------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Where the consumer stands: counts what was handed out, not what was read ahead. Plain types, for
+        torch.save(), JSON, or torchdata."""
+        return {
+            "version": _STATE_VERSION,
+            "epoch": self._next_epoch if self._fresh else self._current,
+            "state": base64.b64encode(self._raw.state_save()).decode("ascii"),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
+        raw, epoch = _state_of(state)
+        self._raw.state_load(raw)
+        self._epoch = lambda: None
+        self._next_epoch = epoch
+        self._fresh = True
+
+    # -- The rest -----------------------------------------------------------------------------------------
+
+    def stats(self) -> Dict[str, Any]:
+        """Counts, and for each stage how long its threads worked and waited: which one is the bottleneck."""
+        return self._raw.stats()
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory as soon as no tensor of it is in use."""
+        self._raw.close()
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self._shards, {**self._options, **self._arguments}, self.state_dict())
+
+    def __repr__(self) -> str:
+        return "penstock.Loader(%r, %s)" % (
+            self._shards[0] if len(self._shards) == 1 else self._shards,
+            ", ".join("%s=%r" % item for item in self._options.items()),
+        )
+
+
+def _rebuild(shards: Sequence[str], arguments: Dict[str, Any], state: Mapping[str, Any]) -> Loader:
+    return Loader(shards, state=state, **arguments)

@@ -1,0 +1,48 @@
+"""Which share of the samples this process takes."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Mapping, Optional, Tuple
+
+# (rank, world) of the launchers, the most explicit first. Slurm's count is of tasks only within a step.
+_ENVIRONMENTS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def _from_torch() -> Optional[Tuple[int, int]]:
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def rank_and_world(environ: Optional[Mapping[str, str]] = None) -> Tuple[int, int]:
+    """Of torch.distributed if it is initialised, else of the launcher's environment, else (0, 1).
+
+    That is the global rank. Where data and model parallelism are mixed, pass the data-parallel rank to Loader.
+    """
+    if environ is None:
+        of_torch = _from_torch()
+        if of_torch:
+            return of_torch
+        environ = os.environ
+    for rank_name, world_name in _ENVIRONMENTS:
+        if rank_name not in environ or world_name not in environ:
+            continue
+        try:
+            rank, world = int(environ[rank_name]), int(environ[world_name])
+        except ValueError:
+            rank, world = -1, 0
+        if not 0 <= rank < world:
+            raise ValueError(
+                "%s=%s and %s=%s name no rank: mend them, or pass rank= and world="
+                % (rank_name, environ[rank_name], world_name, environ[world_name])
+            )
+        return rank, world
+    return 0, 1

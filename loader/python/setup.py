@@ -1,0 +1,44 @@
+"""Builds penstock._penstock against libpenstock: the installed one, by pkg-config, or a build tree's,
+PENSTOCK_BUILD=DIR pip install ./loader/python (the library is then found there at run time, too)."""
+import os
+import shlex
+import subprocess
+import sys
+
+from setuptools import Extension, setup
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def flags():
+    build = os.environ.get("PENSTOCK_BUILD")
+    if build:
+        libs = os.path.join(os.path.abspath(build), "loader", ".libs")
+        if not os.path.exists(os.path.join(libs, "libpenstock.so")):
+            sys.exit("penstock: PENSTOCK_BUILD=%s holds no loader/.libs/libpenstock.so: run make there" % build)
+        return {"include_dirs": [os.path.join(HERE, "..")], "library_dirs": [libs], "runtime_library_dirs": [libs]}
+    try:
+        words = subprocess.run(["pkg-config", "--cflags", "--libs", "libpenstock"], check=True, capture_output=True,
+                               text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as e:
+        sys.exit("penstock: libpenstock is not installed where pkg-config finds it (%s). Install it (./configure && "
+                 "make install), set PKG_CONFIG_PATH, or name a build tree by PENSTOCK_BUILD=DIR."
+                 % (getattr(e, "stderr", None) or e))
+    found = {"include_dirs": [], "library_dirs": [], "runtime_library_dirs": []}
+    for word in shlex.split(words):
+        if word.startswith("-I"):
+            found["include_dirs"].append(word[2:])
+        elif word.startswith("-L"):
+            found["library_dirs"].append(word[2:])
+            found["runtime_library_dirs"].append(word[2:])
+    return found
+
+
+setup(ext_modules=[Extension(
+    "penstock._penstock",
+    sources=[name + ".c" for name in ("batch", "error", "loader", "module", "options", "tensor")],
+    depends=["module.h", "dlpack.h"],
+    define_macros=[("Py_LIMITED_API", "0x030A0000")],
+    py_limited_api=True,
+    libraries=["penstock"],
+    **flags())])

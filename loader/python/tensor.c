@@ -1,0 +1,321 @@
+#include "module.h"
+
+#include <string.h>
+
+#include "dlpack.h"
+
+struct dtype {
+	const char *name;
+	const char *array_type; /* of NumPy's array interface; NULL: NumPy has none */
+	struct dl_type dl;
+};
+
+/* By enum penstock_dtype. */
+static const struct dtype dtypes[] = {
+        {"u8", "|u1", {DL_UINT, 8, 1}},
+        {"f32", "<f4", {DL_FLOAT, 32, 1}},
+        {"f16", "<f2", {DL_FLOAT, 16, 1}},
+        {"bf16", NULL, {DL_BFLOAT, 16, 1}},
+        {"i32", "<i4", {DL_INT, 32, 1}},
+        {"i64", "<i8", {DL_INT, 64, 1}},
+        {"f64", "<f8", {DL_FLOAT, 64, 1}},
+        {"u16", "<u2", {DL_UINT, 16, 1}},
+        {"u32", "<u4", {DL_UINT, 32, 1}},
+        {"u64", "<u8", {DL_UINT, 64, 1}},
+        {"i8", "|i1", {DL_INT, 8, 1}},
+        {"i16", "<i2", {DL_INT, 16, 1}},
+        {"bool", "|b1", {DL_BOOL, 8, 1}},
+};
+
+const char *dtype_name(uint32_t dtype)
+{
+	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
+}
+
+PyObject *tensor_new(struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim,
+        const uint64_t *shape)
+{
+	if (!dtype_name(dtype) || ndim > PENSTOCK_MAX_DIMS)
+		return PyErr_Format(batch->state->error,
+		        "libpenstock %s gives a tensor (dtype %u, %u dimensions) that this module does not know: "
+		        "install the module that came with it",
+		        penstock_version(), (unsigned)dtype, (unsigned)ndim);
+	PyTypeObject *type = (PyTypeObject *)batch->state->tensor_type;
+	struct tensor_object *t = (struct tensor_object *)PyType_GenericAlloc(type, 0);
+	if (!t)
+		return NULL;
+	Py_INCREF(batch);
+	t->batch = batch;
+	batch->ntensors++;
+	t->data = data;
+	t->dtype = dtype;
+	t->ndim = (int)ndim;
+	int64_t stride = 1;
+	for (int i = (int)ndim - 1; i >= 0; i--) {
+		t->shape[i] = (int64_t)shape[i];
+		t->strides[i] = stride;
+		stride *= t->shape[i];
+	}
+	return (PyObject *)t;
+}
+
+static void tensor_dealloc(PyObject *self)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	if (t->batch) {
+		t->batch->ntensors--;
+		Py_DECREF(t->batch);
+	}
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+static PyObject *shape_tuple(const struct tensor_object *t)
+{
+	PyObject *tuple = PyTuple_New(t->ndim);
+
+	for (int i = 0; tuple && i < t->ndim; i++) {
+		PyObject *n = PyLong_FromLongLong(t->shape[i]);
+
+		if (!n || PyTuple_SetItem(tuple, i, n) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+static PyObject *tensor_shape(PyObject *self, void *unused)
+{
+	(void)unused;
+	return shape_tuple((struct tensor_object *)self);
+}
+
+static PyObject *tensor_dtype(PyObject *self, void *unused)
+{
+	(void)unused;
+	return PyUnicode_FromString(dtype_name(((struct tensor_object *)self)->dtype));
+}
+
+static int64_t nelements(const struct tensor_object *t)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < t->ndim; i++)
+		n *= t->shape[i];
+	return n;
+}
+
+static PyObject *tensor_nbytes(PyObject *self, void *unused)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+
+	(void)unused;
+	return PyLong_FromLongLong(nelements(t) * (dtypes[t->dtype].dl.bits / 8));
+}
+
+static PyObject *tensor_array_interface(PyObject *self, void *unused)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+	const char *type = dtypes[t->dtype].array_type;
+
+	(void)unused;
+	if (!type) {
+		PyErr_Format(PyExc_TypeError, "NumPy has no dtype %s: take it through DLPack (torch, JAX), or ask for f32",
+		        dtype_name(t->dtype));
+		return NULL;
+	}
+	PyObject *shape = shape_tuple(t);
+	return shape ? Py_BuildValue("{s:i,s:s,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape, "data",
+	                       PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False)
+	             : NULL;
+}
+
+/* -- DLPack ------------------------------------------------------------------------------------------- */
+
+/* One allocation for either structure and its shape; the tensor object is kept until the consumer is done. */
+struct export {
+	union {
+		struct dl_managed legacy;
+		struct dl_managed_versioned versioned;
+	} u;
+	struct tensor_object *tensor;
+	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS];
+};
+
+/* Consumers call it from any thread, with or without the GIL, and sometimes after the interpreter is gone:
+ * then the memory goes with the process. */
+static void export_free(struct export *e)
+{
+	if (!Py_IsInitialized())
+		return;
+	PyGILState_STATE gil = PyGILState_Ensure();
+	Py_DECREF(e->tensor);
+	PyMem_Free(e);
+	PyGILState_Release(gil);
+}
+
+static void delete_legacy(struct dl_managed *m)
+{
+	export_free(m->ctx);
+}
+
+static void delete_versioned(struct dl_managed_versioned *m)
+{
+	export_free(m->ctx);
+}
+
+/* A capsule that nobody consumed. */
+static void capsule_free(PyObject *capsule)
+{
+	const char *name = PyCapsule_GetName(capsule);
+
+	if (name && strcmp(name, "dltensor") == 0) {
+		struct dl_managed *m = PyCapsule_GetPointer(capsule, name);
+
+		m->deleter(m);
+	} else if (name && strcmp(name, "dltensor_versioned") == 0) {
+		struct dl_managed_versioned *m = PyCapsule_GetPointer(capsule, name);
+
+		m->deleter(m);
+	}
+}
+
+static PyObject *tensor_export(struct tensor_object *t, bool versioned)
+{
+	struct export *e = PyMem_Calloc(1, sizeof(*e));
+
+	if (!e)
+		return PyErr_NoMemory();
+	memcpy(e->shape, t->shape, sizeof(e->shape));
+	memcpy(e->strides, t->strides, sizeof(e->strides));
+	const struct dl_tensor dl = {
+	        .data = (void *)(uintptr_t)t->data,
+	        .device = {DL_CPU, 0},
+	        .ndim = t->ndim,
+	        .dtype = dtypes[t->dtype].dl,
+	        .shape = e->shape,
+	        .strides = e->strides,
+	};
+	if (versioned)
+		e->u.versioned = (struct dl_managed_versioned){
+		        .version = {1, 0}, .ctx = e, .deleter = delete_versioned, .tensor = dl};
+	else
+		e->u.legacy = (struct dl_managed){.tensor = dl, .ctx = e, .deleter = delete_legacy};
+	PyObject *capsule = PyCapsule_New(&e->u, versioned ? "dltensor_versioned" : "dltensor", capsule_free);
+	if (!capsule) {
+		PyMem_Free(e);
+		return NULL;
+	}
+	Py_INCREF(t);
+	e->tensor = t;
+	return capsule;
+}
+
+/* True if `device` is None or the CPU. */
+static bool is_cpu(PyObject *device)
+{
+	long type = 0, id = 0;
+
+	if (!device || device == Py_None)
+		return true;
+	return PyArg_ParseTuple(device, "ll", &type, &id) && type == DL_CPU;
+}
+
+static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+	static char stream_name[] = "stream", version_name[] = "max_version", device_name[] = "dl_device",
+	            copy_name[] = "copy";
+	static char *names[] = {stream_name, version_name, device_name, copy_name, NULL};
+	PyObject *stream = Py_None, *max_version = Py_None, *device = Py_None, *copy = Py_None;
+
+	if (!PyArg_ParseTupleAndKeywords(
+	            args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &device, &copy))
+		return NULL;
+	if (stream != Py_None)
+		return PyErr_Format(PyExc_ValueError, "__dlpack__: a tensor in host memory has no stream");
+	if (!is_cpu(device)) {
+		if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_SetString(PyExc_BufferError, "__dlpack__: this tensor lies in host memory");
+		return NULL;
+	}
+	if (copy == Py_True)
+		return PyErr_Format(PyExc_BufferError, "__dlpack__: copies are made by the one who takes it");
+	long major = 0, minor = 0;
+	if (max_version != Py_None && !PyArg_ParseTuple(max_version, "ll", &major, &minor))
+		return NULL;
+	return tensor_export((struct tensor_object *)self, major >= 1);
+}
+
+static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
+{
+	(void)self, (void)unused;
+	return Py_BuildValue("(ii)", DL_CPU, 0);
+}
+
+/* The bytes of elements [from, to) of the first dimension. */
+static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+	int64_t n = t->ndim ? t->shape[0] : 1;
+	long long from = 0, to = n;
+
+	if (!PyArg_ParseTuple(args, "|LL:tobytes", &from, &to))
+		return NULL;
+	if (from < 0 || to < from || to > n)
+		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld) of %lld", from, to, (long long)n);
+	int64_t one = (t->ndim ? t->strides[0] : 1) * (dtypes[t->dtype].dl.bits / 8);
+	return PyBytes_FromStringAndSize((const char *)t->data + from * one, (Py_ssize_t)((to - from) * one));
+}
+
+static Py_ssize_t tensor_len(PyObject *self)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+
+	return t->ndim ? (Py_ssize_t)t->shape[0] : 1;
+}
+
+static PyObject *tensor_repr(PyObject *self)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+	PyObject *shape = shape_tuple(t);
+	PyObject *text = shape ? PyUnicode_FromFormat("penstock.Tensor(shape=%R, dtype=%s)", shape, dtype_name(t->dtype))
+	                       : NULL;
+
+	Py_XDECREF(shape);
+	return text;
+}
+
+static PyMethodDef tensor_methods[] = {
+        {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
+                "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without a copy."},
+        {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, "(1, 0): host memory."},
+        {"tobytes", tensor_tobytes, METH_VARARGS,
+                "tobytes(start=0, stop=len): a copy of these elements of the first dimension."},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef tensor_getset[] = {
+        {"shape", tensor_shape, NULL, "A tuple of ints.", NULL},
+        {"dtype", tensor_dtype, NULL, "u8, f32, f16, bf16, i64, ...", NULL},
+        {"nbytes", tensor_nbytes, NULL, "Bytes of all elements.", NULL},
+        {"__array_interface__", tensor_array_interface, NULL, "What NumPy takes without a copy.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static char type_doc[] =
+        "Memory of a batch, dense and in C order. torch.from_dlpack(), jax.dlpack.from_dlpack() and "
+        "numpy.asarray() take it without a copy, and keep the batch as long as they live.";
+
+static PyType_Slot tensor_slots[] = {
+        {Py_tp_dealloc, tensor_dealloc},
+        {Py_tp_methods, tensor_methods},
+        {Py_tp_getset, tensor_getset},
+        {Py_tp_repr, tensor_repr},
+        {Py_sq_length, tensor_len},
+        {Py_tp_doc, type_doc},
+        {0, NULL},
+};
+
+PyType_Spec tensor_spec = {
+        "penstock.Tensor", sizeof(struct tensor_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};

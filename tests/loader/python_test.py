@@ -1,0 +1,397 @@
+#!/usr/bin/python3
+"""The Python package: batches, lifetimes, epochs, state, ranks, and what may go wrong in a Python program."""
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import tap
+
+tap.python_package()  # or SKIP
+
+import numpy
+import torch
+
+import penstock
+
+FIELDS = {"image": penstock.Image("jpg", size=32), "label": penstock.Int("cls"), "text": penstock.Bytes("txt")}
+
+
+def shards(n=3, per=10):
+    for s in range(n):
+        files = []
+        for i in range(per):
+            files += [("s%d/%02d.jpg" % (s, i), tap.read(tap.PHOTOS[(s * per + i) % len(tap.PHOTOS)])),
+                      ("s%d/%02d.cls" % (s, i), b"%d" % (100 * s + i)),
+                      ("s%d/%02d.txt" % (s, i), "ä".encode() * i)]
+        tap.make_tar("t-%d.tar" % s, files)
+    return "t-{0..%d}.tar" % (n - 1)
+
+
+def loader(pattern=None, **options):
+    return penstock.Loader(pattern or shards(), **{"batch": 4, "fields": FIELDS, **options})
+
+
+def labels(batches):
+    return [int(x) for b in batches for x in numpy.asarray(b["label"])]
+
+
+@tap.test
+def epochs_hold_every_sample_once():
+    load = loader(format="numpy")
+    want = sorted(100 * s + i for s in range(3) for i in range(10))
+    first, second = labels(load), labels(load)
+    tap.equal(sorted(first), want)
+    tap.equal(sorted(second), want)
+    assert first != second, "epochs are shuffled anew"
+    load.set_epoch(0)
+    tap.equal(labels(load), first)
+    tap.equal(labels(loader("t-{0..2}.tar", format="numpy", threads=7)), first)
+
+
+@tap.test
+def torch_numpy_and_dlpack_see_the_same_memory():
+    load = loader()
+    batch = next(iter(load))
+    tap.equal(batch["image"].shape, (4, 3, 32, 32))
+    tap.equal((batch["image"].dtype, batch["label"].dtype), ("f32", "i64"))
+    tap.equal(batch["image"].nbytes, 4 * 3 * 32 * 32 * 4)
+    array, tensor = numpy.asarray(batch["image"]), torch.from_dlpack(batch["image"])
+    tap.equal(array.__array_interface__["data"][0], tensor.data_ptr())
+    assert tensor.dtype == torch.float32 and tensor.is_contiguous() and -3 < float(tensor.mean()) < 3
+    tap.equal(list(batch), ["image", "label", "text"])
+    tap.equal(batch["__valid__"].dtype, "u8")
+    tap.equal([len(k) for k in batch["__key__"]], [5] * 4)
+    assert all(isinstance(k, str) for k in batch["__key__"])
+
+
+@tap.test
+def formats_and_columns_give_what_they_say():
+    load = loader(format="torch", columns=("image", "label"), transform=lambda pair: (pair[0] * 2, pair[1]))
+    images, numbers = next(iter(load))
+    assert isinstance(images, torch.Tensor) and numbers.dtype == torch.int64
+    text = next(iter(loader("t-{0..2}.tar", format="numpy")))["text"]
+    tap.equal(len(text), 4)
+    for row, number in zip(text, numpy.asarray(next(iter(loader("t-{0..2}.tar")))["label"])):
+        tap.equal(row, "ä".encode() * (number % 100))
+    tap.equal(text.values.dtype, numpy.uint8)
+    tap.equal(int(text.offsets[-1]), sum(len(row) for row in text))
+    u8 = loader("t-{0..2}.tar", fields={"x": penstock.Image("jpg", (16, 48), dtype="u8", layout="nhwc")})
+    tap.equal((next(iter(u8))["x"].shape, next(iter(u8))["x"].dtype), ((4, 16, 48, 3), "u8"))
+
+
+@tap.test
+def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
+    pattern = shards()
+    load = loader(pattern, format="torch")
+    first = next(iter(load))["image"]
+    want = first.clone()
+    del load
+    gc.collect()
+    other = loader(pattern, format="torch")
+    for _ in other:
+        pass
+    assert torch.equal(first, want)
+    kept = [b["image"] for b in loader(pattern, format="torch", copy=True, depth=2)]
+    tap.equal(len(kept), 8)
+    assert torch.equal(kept[0], want)
+
+
+@tap.test
+def holding_all_batches_is_an_error_and_not_a_hang():
+    held = iter(loader(depth=2))
+    batches = [next(held), next(held)]
+    try:
+        next(held)
+        raise AssertionError("a third batch of two")
+    except penstock.BatchesHeldError as e:
+        assert "all 2 batches are held" in str(e), e
+    tap.equal(batches[0].index, 0)
+    del batches[0]
+    tap.equal(next(held).index, 2)
+    view = batches[0]["image"]
+    try:
+        batches[0].release()
+        raise AssertionError("released under a tensor")
+    except BufferError:
+        pass
+    tap.equal(view.shape, (4, 3, 32, 32))
+
+
+@tap.test
+def a_state_resumes_in_another_process_and_by_pickle():
+    pattern = shards()
+    load = loader(pattern, format="numpy", seed=3)
+    epoch = iter(load)
+    for _ in range(3):
+        next(epoch)
+    state = load.state_dict()
+    rest = [(b.index, labels([b])) for b in epoch]
+    json.dumps(state)
+    again = loader(pattern, format="numpy", seed=3)
+    again.load_state_dict(json.loads(json.dumps(state)))
+    tap.equal([(b.index, labels([b])) for b in again], rest)
+    fresh = loader(pattern, format="numpy", seed=3, state=state, threads=2)
+    tap.equal([(b.index, labels([b])) for b in fresh], rest)
+    tap.equal(labels(fresh), labels(load), "and both go on with the next epoch")
+    half = iter(again)
+    next(half)
+    clone = pickle.loads(pickle.dumps(again))
+    tap.equal([labels([b]) for b in clone], [labels([b]) for b in half])
+    for bad in ({}, {"version": 1, "epoch": 0, "state": "AAAA"}, {"version": 1, "epoch": 0, "state": "%"}, 7):
+        try:
+            again.load_state_dict(bad)
+            raise AssertionError("took %r" % bad)
+        except penstock.StateError:
+            pass
+    try:
+        loader(pattern, seed=4).load_state_dict(state)
+        raise AssertionError("took a state of another seed")
+    except penstock.StateError as e:
+        assert "seed" in str(e), e
+
+
+@tap.test
+def a_broken_off_epoch_is_followed_by_the_next():
+    load = loader(format="numpy")
+    for batch in load:
+        break
+    tap.equal(batch.epoch, 0)
+    del batch
+    old = iter(load)
+    tap.equal(next(old).epoch, 1)
+    new = iter(load)
+    tap.equal((next(new).epoch, next(new).index), (2, 1))
+    try:
+        next(old)
+        raise AssertionError("an old iterator went on")
+    except RuntimeError as e:
+        assert "no longer valid" in str(e), e
+
+
+@tap.test
+def length_is_known_with_an_index_only():
+    load = loader()
+    try:
+        len(load)
+        raise AssertionError("a length without an index")
+    except TypeError as e:
+        assert isinstance(e, penstock.UnknownLengthError) and "index" in str(e), e
+    assert tap.run("index", "t-0.tar", "t-1.tar", "t-2.tar").returncode == 0
+    tap.equal((len(load), load.samples()), (8, 30))
+
+
+@tap.test
+def wrong_arguments_are_named():
+    pattern = shards(1)
+    cases = [
+        (lambda: loader(pattern, batch=0), ValueError, "batch"),
+        (lambda: loader(pattern, threds=2), TypeError, "threds"),
+        (lambda: loader(pattern, order="random"), ValueError, "window"),
+        (lambda: loader(pattern, batch="many"), TypeError, "batch"),
+        (lambda: loader(pattern, seed=-1), ValueError, "seed"),
+        (lambda: loader(pattern, rank=1), ValueError, "world"),
+        (lambda: loader(pattern, rank=3, world=2), ValueError, "rank"),
+        (lambda: loader(pattern, format="tf"), ValueError, "torch"),
+        (lambda: loader(pattern, columns=["picture"]), ValueError, "picture"),
+        (lambda: loader(pattern, fields=["jpg"]), TypeError, "penstock.Field"),
+        (lambda: loader(pattern, fields=[penstock.Image(sice=3)]), TypeError, "sice"),
+        (lambda: loader(pattern, fields=[penstock.Image(mean=(1, 2))]), ValueError, "mean"),
+        (lambda: loader(pattern, memory_budget="much"), ValueError, "much"),
+        (lambda: penstock.Loader([]), ValueError, "no shards"),
+        (lambda: penstock.Loader(7), TypeError, ""),
+        (lambda: next(iter(loader(pattern)))["nothing"], KeyError, "nothing"),
+        (lambda: type(next(iter(loader(pattern)))["image"])(), TypeError, ""),
+        (lambda: next(iter(loader("missing.tar"))), penstock.BadSampleError, "missing.tar"),
+    ]
+    for call, kind, word in cases:
+        try:
+            call()
+        except kind as e:
+            assert word in str(e), (word, e)
+        else:
+            raise AssertionError("no %s about %r" % (kind.__name__, word))
+
+
+@tap.test
+def bad_samples_are_reported_with_their_batch():
+    tap.make_tar("t.tar", [("a.cls", b"1"), ("b.cls", b"x"), ("c.cls", b"3")])
+    load = penstock.Loader("t.tar", 3, penstock.Int("cls"), order="none", on_error="skip", format="numpy")
+    batch = next(iter(load))
+    tap.equal(batch["cls"].tolist(), [1, 3, 3])
+    tap.equal((batch.bad, batch["__valid__"].tolist()), (1, [1, 0, 1]))
+    bad = batch.bad_samples()[0]
+    tap.equal((bad["row"], bad["shard"], bad["key"]), (1, "t.tar", "b"))
+    assert bad["offset"] == 1024 and bad["reason"], bad
+
+
+@tap.test
+def ranks_come_from_the_launcher_unless_they_are_given():
+    of = penstock.rank_and_world
+    tap.equal(of({}), (0, 1))
+    tap.equal(of({"RANK": "2", "WORLD_SIZE": "4", "SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16"}), (2, 4))
+    tap.equal(of({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}), (1, 2))
+    tap.equal(of({"PMI_RANK": "1", "PMI_SIZE": "2"}), (1, 2))
+    tap.equal(of({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}), (0, 1), "an sbatch script is no task of a step")
+    tap.equal(of({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}), (3, 8))
+    for wrong in ({"RANK": "4", "WORLD_SIZE": "4"}, {"RANK": "x", "WORLD_SIZE": "4"}):
+        try:
+            of(wrong)
+            raise AssertionError(wrong)
+        except ValueError as e:
+            assert "RANK" in str(e), e
+    pattern = shards()
+    os.environ.update(RANK="1", WORLD_SIZE="2")
+    try:
+        mine = labels(loader(pattern))
+        tap.equal(labels(loader(pattern, rank=1, world=2)), mine)
+        assert not set(mine) & set(labels(loader(pattern, rank=0, world=2)))
+        torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("rendezvous"), rank=0,
+                                             world_size=1)
+        tap.equal(len(labels(loader(pattern))), 30, "torch.distributed knows better than the environment")
+        torch.distributed.destroy_process_group()
+    finally:
+        del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+
+def child_of_fork(load, queue):
+    try:
+        next(iter(load))
+        queue.put("a batch")
+    except Exception as e:
+        queue.put(str(e))
+
+
+def child_of_spawn(load, queue):
+    queue.put(labels(load))
+
+
+@tap.test
+def a_forked_loader_says_so_and_a_spawned_one_works():
+    load = loader()
+    want = labels(loader("t-{0..2}.tar"))
+    for method, child in ("fork", child_of_fork), ("spawn", child_of_spawn):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=child, args=(load, queue))
+        process.start()
+        answer = queue.get(timeout=60)
+        process.join(60)
+        tap.equal(process.exitcode, 0, method)
+        if method == "fork":
+            assert "process" in answer, answer
+        else:
+            tap.equal(answer, want)
+    tap.equal(labels(load), want, "the parent goes on")
+
+
+@tap.test
+def the_interpreter_ends_while_a_loader_reads():
+    shards()
+    code = ("import penstock, torch\n"
+            "load = penstock.Loader('t-{0..2}.tar', 4, [penstock.Image('jpg', 32)], format='torch')\n"
+            "kept = next(iter(load))['jpg']\n"
+            "more = next(iter(load))\n"
+            "print(kept.shape[0])\n")
+    for extra in ("", "import os; os.kill(os.getpid(), 2)\n", "raise SystemExit(0)\n"):
+        r = subprocess.run([sys.executable, "-c", code + extra], capture_output=True, timeout=60, text=True)
+        tap.equal(r.stdout, "4\n", r.stderr)
+        assert r.returncode in (0, -2, 1, 130) and "Fatal" not in r.stderr, (r.returncode, r.stderr)
+
+
+@tap.test
+def ctrl_c_ends_a_wait_and_the_loader_goes_on():
+    os.mkfifo("pipe")
+    load = penstock.Loader("pipe", 4, [penstock.Int("cls")], format="numpy")
+
+    def press():
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=press)
+    thread.start()
+    epoch = iter(load)
+    try:
+        next(epoch)
+        raise AssertionError("a batch of an empty pipe")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, old)
+    tap.make_tar("t.tar", [("%d.cls" % i, b"%d" % i) for i in range(4)])
+    with open("pipe", "wb") as f:
+        f.write(tap.read("t.tar"))
+    tap.equal(sorted(next(epoch)["cls"].tolist()), [0, 1, 2, 3])
+
+
+@tap.test
+def threads_of_one_loader_are_told_apart():
+    os.mkfifo("pipe")
+    load = penstock.Loader("pipe", 1, [penstock.Int("cls")])
+    thread = threading.Thread(target=lambda: list(load))
+    thread.start()
+    time.sleep(0.3)
+    try:
+        load.state_dict()
+        raise AssertionError("two threads in one loader")
+    except RuntimeError as e:
+        assert "another thread" in str(e), e
+    tap.make_tar("t.tar", [("1.cls", b"1")])
+    with open("pipe", "wb") as f:
+        f.write(tap.read("t.tar"))
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+@tap.test
+def closing_waits_for_the_last_tensor():
+    with loader(format="torch") as load:
+        batch = next(iter(load))
+        image = batch["image"]
+        want = image.clone()
+    del batch
+    assert torch.equal(image, want)
+    try:
+        next(iter(load))
+        raise AssertionError("a batch of a closed loader")
+    except ValueError as e:
+        assert "closed" in str(e), e
+
+
+@tap.test
+def a_dataloader_of_torch_takes_whole_batches():
+    import penstock.torch
+
+    load = loader(format="torch", columns=("image", "label"))
+    data = torch.utils.data.DataLoader(penstock.torch.Dataset(load), batch_size=None)
+    tap.equal(sum(len(y) for x, y in data), 30)
+    workers = torch.utils.data.DataLoader(penstock.torch.Dataset(load), batch_size=None, num_workers=1)
+    try:
+        next(iter(workers))
+        raise AssertionError("a loader in a worker")
+    except Exception as e:
+        assert "num_workers=0" in str(e), e
+
+
+@tap.test
+def steady_state_takes_no_memory():
+    load = loader(format="torch")
+    counts = []
+    for _ in range(30):
+        for batch in load:
+            batch["image"], batch["label"], list(batch["text"])
+        gc.collect()
+        counts.append(tap.rss_bytes())
+    assert counts[-1] - counts[5] < 8 << 20, counts
+
+
+if __name__ == "__main__":
+    tap.main()
