@@ -14,14 +14,14 @@ struct ps_handle {
 	struct ps_fill_file *file;
 	uint64_t node, size;
 	atomic_uint refs; /* the caller's, and each read being issued */
-	struct ps_readahead readahead;
+	struct ps_readahead *readahead;
 };
 
 static void handle_put(struct ps_handle *handle)
 {
 	if (atomic_fetch_sub(&handle->refs, 1) != 1)
 		return;
-	ps_readahead_fini(&handle->readahead);
+	ps_readahead_put(handle->readahead);
 	ps_fill_file_put(handle->file);
 	free(handle);
 }
@@ -40,6 +40,8 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 		rc = ps_fill_file_get(ds->cache->fill, object, ds->origin, &handle->file);
 		ps_object_put(object); /* the file keeps it */
 	}
+	if (rc == 0 && (rc = ps_readahead_get(handle->file, &handle->readahead)) < 0)
+		ps_fill_file_put(handle->file);
 	if (rc < 0) {
 		free(handle);
 		return rc;
@@ -49,7 +51,6 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	handle->node = row->node;
 	handle->size = row->remote.size;
 	atomic_init(&handle->refs, 1);
-	ps_readahead_init(&handle->readahead, handle->file);
 	*ret = handle;
 	return 0;
 }
@@ -162,9 +163,9 @@ void ps_handle_read(struct ps_read *read)
 	read->nbytes = nbytes;
 	/* Once answered, the caller may close the handle; the read-ahead below still needs it. */
 	atomic_fetch_add(&handle->refs, 1);
-	read->priv.access = ps_readahead_access(&handle->readahead, offset);
+	unsigned stream = ps_readahead_saw(handle->readahead, offset, nbytes, &read->priv.access);
 	bool waited = ps_fill_read(handle->file, read);
-	ps_readahead_saw(&handle->readahead, offset, nbytes, waited);
+	ps_readahead_go(handle->readahead, stream, waited);
 	handle_put(handle);
 }
 

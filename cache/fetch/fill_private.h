@@ -82,6 +82,7 @@ struct ps_fill_file {
 	pthread_mutex_t lock;    /* protects what follows */
 	struct ps_slot **slots;  /* one pointer a block */
 	struct ps_list waiters;  /* of ps_read.priv.link */
+	struct ps_readahead *readahead; /* of its handles; NULL: none has one */
 	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
 	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */

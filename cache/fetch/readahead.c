@@ -1,47 +1,122 @@
 #include "fetch/readahead.h"
 
+#include <errno.h>
+
 #include "base/size.h"
+#include "fetch/fill_private.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
 #define WINDOW_MAX (512 * PS_MIB)
-/* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order; and a tar
- * reader skips members it does not want. Both are still the same stream. */
+/* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order. */
 #define BEHIND (2 * PS_MIB)
 #define AHEAD_MIN (1 * PS_MIB)
+#define NEAR_RANDOM (128 * PS_KIB) /* of a candidate, in a file that is read at random */
 #define STEP_MIN 2 /* blocks of one request: shorter ones cost the origin and us more than they bring */
 
-void ps_readahead_init(struct ps_readahead *ra, struct ps_fill_file *file)
+/* Strangers (reads near no stream) less reads that belong to one, within bounds: from RANDOM_FROM on the file
+ * counts as read at random. */
+#define STRANGERS_MAX 16
+#define RANDOM_FROM 4
+#define HITS_RANDOM 2 /* reads that must follow a candidate, then */
+
+struct stream {
+	struct ps_want want; /* first block not asked for yet .. */
+	uint64_t next;       /* offset where the next read is expected; UINT64_MAX: unused */
+	uint64_t window;     /* bytes; 0: a candidate */
+	uint64_t wanted;     /* blocks below it have been asked for */
+	uint64_t used;       /* by the clock */
+	unsigned hits;
+};
+
+struct ps_readahead {
+	struct ps_fill_file *file;
+	unsigned refs;        /* the file's lock */
+	pthread_mutex_t lock; /* protects what follows */
+	uint64_t clock;
+	unsigned strangers;
+	struct stream streams[PS_STREAMS];
+};
+
+static struct ps_readahead *readahead_new(struct ps_fill_file *file)
 {
-	*ra = (struct ps_readahead){.file = file};
+	struct ps_readahead *ra = calloc(1, sizeof *ra);
+
+	if (!ra)
+		return NULL;
+	ra->file = file;
 	pthread_mutex_init(&ra->lock, NULL);
 	for (int i = 0; i < PS_STREAMS; i++) {
 		ra->streams[i].next = UINT64_MAX;
 		ps_want_init(&ra->streams[i].want, file, PS_WANT_AHEAD);
 	}
+	return ra;
 }
 
-void ps_readahead_fini(struct ps_readahead *ra)
+int ps_readahead_get(struct ps_fill_file *file, struct ps_readahead **ret)
 {
+	PS_LOCK_SCOPE(&file->lock);
+	if (!file->readahead)
+		file->readahead = readahead_new(file);
+	if (!file->readahead)
+		return -ENOMEM;
+	file->readahead->refs++;
+	*ret = file->readahead;
+	return 0;
+}
+
+void ps_readahead_put(struct ps_readahead *ra)
+{
+	struct ps_fill_file *file = ra->file;
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (--ra->refs > 0)
+			return;
+		file->readahead = NULL;
+	}
 	for (int i = 0; i < PS_STREAMS; i++)
 		ps_want_cancel(&ra->streams[i].want);
 	pthread_mutex_destroy(&ra->lock);
+	free(ra);
 }
 
-static struct ps_stream *find_stream(struct ps_readahead *ra, uint64_t offset)
+/* The functions below need ra->lock held ----------------------------------------------------------- */
+
+static bool is_random(const struct ps_readahead *ra)
 {
+	return ra->strangers >= RANDOM_FROM;
+}
+
+/* How far from where it was expected a read may be to belong to the stream. */
+static bool belongs(const struct ps_readahead *ra, const struct stream *s, uint64_t offset)
+{
+	uint64_t behind = BEHIND, ahead = PS_MAX(s->window / 2, AHEAD_MIN);
+
+	if (!s->window && is_random(ra))
+		behind = ahead = NEAR_RANDOM;
+	return s->next != UINT64_MAX && offset + behind >= s->next && offset <= s->next + ahead;
+}
+
+/* The nearest: streams of several readers may lie close together. */
+static struct stream *find_stream(struct ps_readahead *ra, uint64_t offset)
+{
+	struct stream *best = NULL;
+	uint64_t best_distance = UINT64_MAX;
+
 	for (int i = 0; i < PS_STREAMS; i++) {
-		struct ps_stream *s = &ra->streams[i];
-		uint64_t ahead = s->window / 2 > AHEAD_MIN ? s->window / 2 : AHEAD_MIN;
+		struct stream *s = &ra->streams[i];
+		uint64_t distance = offset > s->next ? offset - s->next : s->next - offset;
 
-		if (s->next != UINT64_MAX && offset + BEHIND >= s->next && offset <= s->next + ahead)
-			return s;
+		if (distance < best_distance && belongs(ra, s, offset)) {
+			best = s;
+			best_distance = distance;
+		}
 	}
-	return NULL;
+	return best;
 }
 
-static struct ps_stream *oldest_stream(struct ps_readahead *ra)
+static struct stream *oldest_stream(struct ps_readahead *ra)
 {
-	struct ps_stream *oldest = &ra->streams[0];
+	struct stream *oldest = &ra->streams[0];
 
 	for (int i = 0; i < PS_STREAMS; i++) {
 		if (ra->streams[i].next == UINT64_MAX)
@@ -53,50 +128,68 @@ static struct ps_stream *oldest_stream(struct ps_readahead *ra)
 	return oldest;
 }
 
-/* Half of the budget a stream: several streams take turns, and demand keeps its reserve anyway. */
+/* Half of the budget for the streams of a file together; demand keeps its reserve anyway. Those that were not
+ * read for as many reads as there are places do not count. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
 	uint64_t share = ps_budget_limit_bytes(ps_fill_budget(ps_fill_file_engine(ra->file))) / 2;
+	unsigned live = 0;
 
-	return share < WINDOW_MAX ? share : WINDOW_MAX;
+	for (int i = 0; i < PS_STREAMS; i++)
+		live += ra->streams[i].window && ra->clock - ra->streams[i].used < 4 * PS_STREAMS;
+	return PS_MAX(PS_MIN(share, WINDOW_MAX) / PS_MAX(live, 1u), WINDOW_FIRST);
 }
 
-/* The stream that the read belongs to, moved on. The lock is held. */
-static struct ps_stream *advance(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
+static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
 {
-	struct ps_stream *s = find_stream(ra, offset);
+	struct stream *s = oldest_stream(ra);
 
-	if (!s) {
-		s = oldest_stream(ra);
-		s->next = offset + nbytes;
-		/* Who opens a file and reads its head mostly goes on; elsewhere one read proves nothing. */
-		s->window = offset == 0 ? WINDOW_FIRST : 0;
-		s->wanted = 0;
-	} else if (offset + nbytes > s->next) {
-		s->next = offset + nbytes;
-		if (!s->window)
-			s->window = WINDOW_FIRST;
-		else if (waited)
-			s->window *= 2;
-	}
-	s->used = ++ra->clock;
-	s->window = PS_MIN(s->window, window_max(ra));
+	s->window = offset == 0 && !is_random(ra) ? WINDOW_FIRST : 0;
+	s->next = offset + nbytes;
+	s->wanted = 0;
+	s->hits = 0;
+	if (offset)
+		ra->strangers = PS_MIN(ra->strangers + 1, STRANGERS_MAX);
 	return s;
 }
 
-enum ps_access ps_readahead_access(struct ps_readahead *ra, uint64_t offset)
+static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t end)
 {
-	PS_LOCK_SCOPE(&ra->lock);
-	return offset == 0 || find_stream(ra, offset) ? PS_ACCESS_STREAM : PS_ACCESS_RANDOM;
+	ra->strangers -= ra->strangers > 0;
+	if (end <= s->next)
+		return;
+	s->next = end;
+	if (!s->window && ++s->hits >= (is_random(ra) ? HITS_RANDOM : 1))
+		s->window = WINDOW_FIRST;
 }
 
-void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
+/* The functions above need ra->lock held ----------------------------------------------------------- */
+
+unsigned ps_readahead_saw(
+        struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access)
+{
+	PS_LOCK_SCOPE(&ra->lock);
+	struct stream *s = find_stream(ra, offset);
+
+	if (s)
+		go_on(ra, s, offset + nbytes);
+	else
+		s = begin_stream(ra, offset, nbytes);
+	s->used = ++ra->clock;
+	*ret_access = s->window ? PS_ACCESS_STREAM : PS_ACCESS_RANDOM;
+	return (unsigned)(s - ra->streams);
+}
+
+void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited)
 {
 	struct ps_fill *fill = ps_fill_file_engine(ra->file);
 	bool queued = false;
 	{
 		PS_LOCK_SCOPE(&ra->lock);
-		struct ps_stream *s = advance(ra, offset, nbytes, waited);
+		struct stream *s = &ra->streams[stream];
+		if (!s->window)
+			return;
+		s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
 		uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 		uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
 		/* So long that the connections there are cover the window. */
@@ -105,7 +198,7 @@ void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes,
 		/* In steps, so that requests are long; but at once when the reader has caught up. With the
 		 * lock held: the stream given to another place meanwhile, the want would reach from there to
 		 * here. */
-		if (s->window && target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
+		if (target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
 			from = PS_MAX(s->wanted, from);
 			s->wanted = target;
 			queued = from < target && ps_want_extend(&s->want, from, target, (unsigned)step);

@@ -1,36 +1,39 @@
-/* Read-ahead of one open file: recognises sequential streams among its reads and keeps a window of wanted
- * blocks before each. Random readers get nothing they did not ask for.
+/* Read-ahead of one open file: recognises the streams among its reads, whoever makes them, and keeps a window of
+ * wanted blocks before each. Random readers get nothing they did not ask for.
+ *
+ * One for all handles of a file: eight workers that each opened the same tar are eight streams here, or one where
+ * they read the same place, and share the memory fairly.
  *
  * A stream's window starts small and doubles each time its reader had to wait, so that it comes to cover
- * bandwidth x delay of the origin and no more; it is bounded by a share of the memory budget.
+ * bandwidth x delay of the origin and no more; it is bounded by the memory budget and the number of streams. A
+ * forward skip of up to half a window keeps the stream (a tar reader passes over members it does not want).
  *
- * Ownership: part of a handle. Threads: any; reads of one handle come from several at once, and a little out
- * of order. Locks: one, a leaf but for the engine's. Blocks: never. */
+ *   read                                        the stream it makes or meets
+ *   at offset 0                                 a stream at once: who reads the head mostly goes on
+ *   elsewhere, near no stream                   a candidate: no window, a random read so far
+ *   just after a candidate                      a stream; while most reads of the file are random, only the third
+ *   within half a window after a stream         goes on; doubles the window if it had to wait
+ *
+ * Ownership: the file's; a reference a handle. Threads: any; reads of one file come from several at once, and a
+ * little out of order. Locks: one, before the engine's. Blocks: never. */
 #ifndef PS_FETCH_READAHEAD_H
 #define PS_FETCH_READAHEAD_H
 
 #include "fetch/fill.h"
 
-#define PS_STREAMS 8 /* of one handle; workers that share a descriptor read at as many places */
+#define PS_STREAMS 32 /* of one file; the least recently used one gives way */
 
-struct ps_readahead {
-	pthread_mutex_t lock;      /* protects what follows */
-	struct ps_fill_file *file; /* the handle's */
-	uint64_t clock;
-	struct ps_stream {
-		struct ps_want want; /* first block not asked for yet .. */
-		uint64_t next;       /* offset where the next read is expected; UINT64_MAX: unused */
-		uint64_t window;     /* bytes; 0: not known to be sequential yet */
-		uint64_t wanted;     /* blocks below it have been asked for */
-		uint64_t used;
-	} streams[PS_STREAMS];
-};
+struct ps_readahead;
 
-void ps_readahead_init(struct ps_readahead *ra, struct ps_fill_file *file);
-void ps_readahead_fini(struct ps_readahead *ra);
-/* What a read at this offset is going to be. */
-enum ps_access ps_readahead_access(struct ps_readahead *ra, uint64_t offset);
-/* A read of [offset, offset + nbytes) was issued, and had to wait or not. */
-void ps_readahead_saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited);
+/* The file's; made by the first get. -ENOMEM. */
+int ps_readahead_get(struct ps_fill_file *file, struct ps_readahead **ret) PS_MUST_USE;
+/* The last put takes back what was wanted and not begun. The file is still referenced. */
+void ps_readahead_put(struct ps_readahead *ra);
+
+/* A read of [offset, offset + nbytes) comes: what it is, and the stream that ps_readahead_go() is told. */
+unsigned ps_readahead_saw(
+        struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access);
+/* The read has been issued, and had to wait or not: wants what its stream's window has come to cover. */
+void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited);
 
 #endif

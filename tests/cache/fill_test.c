@@ -341,17 +341,25 @@ static void a_changed_object_serves_its_old_bytes_or_estale(void **state)
 	assert_int_equal(read_once(f, 9 * PS_MIB, 4096), ESTALE);
 }
 
+/* What a handle does around a read. */
+static void look_ahead(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
+{
+	enum ps_access access;
+
+	ps_readahead_go(ra, ps_readahead_saw(ra, offset, nbytes, &access), waited);
+}
+
 static void streams_what_the_cache_cannot_take(void **state)
 {
 	struct fixture *f = *state;
-	struct ps_readahead ra;
+	struct ps_readahead *ra;
 
-	ps_readahead_init(&ra, f->file);
+	assert_int_equal(ps_readahead_get(f->file, &ra), 0);
 	for (uint64_t at = 0; at < file_nbytes; at += 131072) {
 		assert_int_equal(read_once(f, at, 131072), 0);
-		ps_readahead_saw(&ra, at, 131072, true);
+		look_ahead(ra, at, 131072, true);
 	}
-	ps_readahead_fini(&ra);
+	ps_readahead_put(ra);
 	assert_int_equal(ps_object_cached_nbytes(f->object), 0);
 	/* Held blocks are dropped before their time only under pressure. */
 	assert_true(atomic_load(&f->origin->nbytes) < file_nbytes * 5 / 4);
@@ -360,19 +368,19 @@ static void streams_what_the_cache_cannot_take(void **state)
 static void sequential_reads_become_few_long_requests(void **state)
 {
 	struct fixture *f = *state;
-	struct ps_readahead ra;
+	struct ps_readahead *ra;
 
-	ps_readahead_init(&ra, f->file);
+	assert_int_equal(ps_readahead_get(f->file, &ra), 0);
 	for (uint64_t at = 0; at < file_nbytes; at += 131072) {
 		struct waited w;
 
 		memset(&w, 0, sizeof w);
 		begin(f, &w, at, 131072);
-		ps_readahead_saw(&ra, at, 131072, !w.done);
+		look_ahead(ra, at, 131072, !w.done);
 		assert_int_equal(end(&w), 0);
 		assert_true(w.right);
 	}
-	ps_readahead_fini(&ra);
+	ps_readahead_put(ra);
 	assert_int_equal(atomic_load(&f->origin->nbytes), file_nbytes);
 	assert_true(atomic_load(&f->origin->ngets) < 41);
 }
@@ -381,14 +389,14 @@ static void random_reads_fetch_only_their_blocks(void **state)
 {
 	struct fixture *f = *state;
 	static const uint64_t blocks[] = {30, 7, 21, 2, 38, 14};
-	struct ps_readahead ra;
+	struct ps_readahead *ra;
 
-	ps_readahead_init(&ra, f->file);
+	assert_int_equal(ps_readahead_get(f->file, &ra), 0);
 	for (size_t i = 0; i < PS_ARRAY_LEN(blocks); i++) {
 		assert_int_equal(read_once(f, blocks[i] * PS_MIB + 5000, 4096), 0);
-		ps_readahead_saw(&ra, blocks[i] * PS_MIB + 5000, 4096, true);
+		look_ahead(ra, blocks[i] * PS_MIB + 5000, 4096, true);
 	}
-	ps_readahead_fini(&ra);
+	ps_readahead_put(ra);
 	usleep(100000);
 	assert_int_equal(atomic_load(&f->origin->nbytes), PS_ARRAY_LEN(blocks) * PS_MIB);
 }
