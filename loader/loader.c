@@ -27,7 +27,7 @@ struct penstock_loader {
 	struct ps_load_error why;
 	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
 
-	uint64_t *counts;            /* of samples, by shard, plus one; 0: not known yet; NULL: none is */
+	struct ps_indexes *indexes;
 	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
@@ -138,6 +138,9 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 
 	if (r < 0)
 		return r;
+	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
+	if (!l->indexes)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
 	l->order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
 	                                .nshards = (uint32_t)l->options.shards.n,
 	                                .window = o->shuffle_window,
@@ -185,7 +188,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_order_free(l->order);
 	ps_plan_free(l->plan);
 	ps_options_fini(&l->options);
-	free(l->counts);
+	ps_indexes_free(l->indexes);
 	free(l);
 }
 
@@ -293,40 +296,20 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 
 /* -- Length ------------------------------------------------------------------------------------------- */
 
-/* The samples of a shard, by its index. */
-static int shard_count(
-        struct penstock_loader *l, uint32_t shard, uint64_t *ret_count, struct ps_load_error *err)
-{
-	const char *path = l->options.shards.names[shard];
-	int r;
-
-	if (l->counts[shard] > 0) {
-		*ret_count = l->counts[shard] - 1;
-		return 0;
-	}
-	r = ps_index_count(path, l->options.index_dir, ret_count, err);
-	if (r < 0 && r != -ENOMEM)
-		return ps_load_error_set(err, ENODATA, "the length is not known: %s", err->text);
-	if (r == 0)
-		l->counts[shard] = *ret_count + 1;
-	return r;
-}
-
 static int length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples, struct ps_load_error *err)
 {
 	uint32_t shard = 0;
 	int r = 0;
 
-	if (!l->counts)
-		l->counts = calloc(l->options.shards.n, sizeof(*l->counts));
-	if (!l->counts)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
 	*ret_samples = 0;
 	for (uint32_t lane = 0; lane < ps_order_nlanes(l->order); lane++) {
 		for (uint64_t k = 0; (r = ps_order_shard(l->order, epoch, lane, k, &shard)) == 1; k++) {
 			uint64_t count = 0;
 
-			r = shard_count(l, shard, &count, err);
+			r = ps_indexes_count(l->indexes, shard, &count, err);
+			if (r < 0 && r != -ENOMEM)
+				return ps_load_error_set(
+				        err, ENODATA, "the length is not known: %s", err->text);
 			if (r < 0)
 				return r;
 			*ret_samples += count;

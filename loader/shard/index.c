@@ -2,264 +2,612 @@
 
 #include "shard/index.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
-#include "shard/shard.h"
+#include "shard/index_file.h"
+#include "shard/index_format.h"
 
-#define PS_INDEX_HEAD 56
-#define PS_INDEX_ENTRY 16
-#define PS_INDEX_BAD (UINT64_C(1) << 63)
+#define MAX_FILE (UINT64_C(1) << 32)
 
-static const char magic[8] = "PSINDEX1";
-
-enum {
-	AT_SIZE = 8,
-	AT_MTIME = 16,
-	AT_COUNT = 24,
-	AT_FLAGS = 32,
-	AT_ENTRIES_SUM = 40,
-	AT_HEAD_SUM = 48,
+struct section {
+	uint32_t kind, detail;
+	const uint8_t *p;
+	size_t n;
+	uint64_t sum;
+	_Atomic int state; /* 0: not looked at; 1: sound; -1: damaged. Relaxed: looking twice does no harm */
 };
 
-#define FLAG_GLOBAL 1
+struct shape {
+	uint32_t first, n; /* in members */
+};
 
-static void u64_put(uint8_t *p, uint64_t v)
+struct shape_member {
+	uint64_t lead; /* units */
+	const char *suffix;
+};
+
+struct column {
+	const struct section *section;
+	const char *name;
+	size_t name_len;
+	enum ps_column_type type;
+	unsigned width;
+	const uint8_t *present;
+	const uint8_t *values;
+};
+
+struct ps_index {
+	uint8_t *data;
+	size_t nbytes;
+	bool mapped;
+	char *path;
+	uint64_t count, bad;
+	uint32_t flags;
+	struct section sections[PS_INDEX_MAX_SECTIONS];
+	uint32_t nsections;
+	struct section *samples, *keys;
+	struct shape *shapes;
+	uint32_t nshapes;
+	struct shape_member *members;
+	struct column columns[PS_INDEX_MAX_COLUMNS];
+	uint32_t ncolumns;
+};
+
+#define HINT "make it anew by penstock-loader index"
+
+static int damaged(const struct ps_index *x, struct ps_load_error *err)
 {
-	v = htole64(v);
-	memcpy(p, &v, sizeof(v));
+	return ps_load_error_set(err, EBADMSG, "%s: damaged, or no index; " HINT, x->path);
 }
 
-static uint64_t u64_get(const uint8_t *p)
-{
-	uint64_t v;
+/* -- Opening ------------------------------------------------------------------------------------------- */
 
-	memcpy(&v, p, sizeof(v));
-	return le64toh(v);
+static bool section_sound(struct section *s)
+{
+	int state = atomic_load_explicit(&s->state, memory_order_relaxed);
+
+	if (state == 0) {
+		state = ps_index_sum(0, s->p, s->n) == s->sum ? 1 : -1;
+		atomic_store_explicit(&s->state, state, memory_order_relaxed);
+	}
+	return state > 0;
 }
 
-#define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
-
-static uint64_t hash(uint64_t h, const void *p, size_t n)
+/* Files whose pages come over a network are copied: a mapped page that cannot be read is a signal, not an
+ * error. */
+static bool is_remote(int fd)
 {
-	const uint8_t *s = p;
+	static const uint32_t remote[] = {0x65735546 /* FUSE */, 0x6969 /* NFS */, 0xff534d42 /* CIFS */,
+	        0xfe534d42 /* SMB2 */, 0x0bd00bd0 /* Lustre */, 0x01021997 /* 9p */, 0x00c36400 /* Ceph */,
+	        0x47504653 /* GPFS */, 0x19830326 /* BeeGFS */};
+	struct statfs fs;
 
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ s[i]) * UINT64_C(0x100000001b3);
-	return h;
+	if (fstatfs(fd, &fs) < 0)
+		return true;
+	for (size_t i = 0; i < PS_ARRAY_LEN(remote); i++)
+		if ((uint32_t)fs.f_type == remote[i])
+			return true;
+	return false;
 }
 
-static uint64_t mtime_ns(const struct stat *st)
+static int all_read(int fd, uint8_t *p, size_t n)
 {
-	return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
-}
+	size_t got = 0;
 
-static int shard_stat(const char *shard, struct stat *ret_st, struct ps_load_error *err)
-{
-	if (stat(shard, ret_st) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot open: %s", shard, strerror(errno));
-	if (!S_ISREG(ret_st->st_mode))
-		return ps_load_error_set(err, EINVAL, "%s: only ordinary files can have an index", shard);
+	while (got < n) {
+		ssize_t r = pread(fd, p + got, n - got, (off_t)got);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -errno;
+		if (r == 0)
+			return -EBADMSG;
+		got += (size_t)r;
+	}
 	return 0;
 }
 
-/* The index' path; NULL with err filled. */
-static char *path_make(const char *shard, const char *dir, struct ps_load_error *err)
+static int data_load(struct ps_index *x, struct ps_load_error *err)
 {
-	const char *slash = strrchr(shard, '/');
-	ps_autofree char *real = NULL;
-	char *path = NULL;
-	int n;
-
-	if (!dir) {
-		n = asprintf(&path, "%s" PS_INDEX_SUFFIX, shard);
-	} else {
-		real = realpath(shard, NULL);
-		if (!real) {
-			ps_load_error_set(err, errno, "%s: cannot open: %s", shard, strerror(errno));
-			return NULL;
-		}
-		n = asprintf(&path, "%s/%s-%016jx" PS_INDEX_SUFFIX, dir, slash ? slash + 1 : shard,
-		        (uintmax_t)hash(HASH_BEGIN, real, strlen(real)));
-	}
-	if (n < 0) {
-		ps_load_error_set(err, ENOMEM, "out of memory");
-		return NULL;
-	}
-	return path;
-}
-
-/* -- Reading ------------------------------------------------------------------------------------------- */
-
-static int head_read(const char *path, uint8_t head[static PS_INDEX_HEAD], struct ps_load_error *err)
-{
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	ps_autofd int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
-	ssize_t n;
+	int r = 0;
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(
-		        err, ENOENT, "%s: no such index; make it by penstock-loader index", path);
-	if (fd < 0 || fstat(fd, &st) < 0 || (n = pread(fd, head, PS_INDEX_HEAD, 0)) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
-	if (n < PS_INDEX_HEAD || memcmp(head, magic, sizeof(magic)) != 0 ||
-	        u64_get(head + AT_HEAD_SUM) != hash(HASH_BEGIN, head, AT_HEAD_SUM) ||
-	        (uint64_t)st.st_size < PS_INDEX_HEAD ||
-	        ((uint64_t)st.st_size - PS_INDEX_HEAD) % PS_INDEX_ENTRY != 0 ||
-	        ((uint64_t)st.st_size - PS_INDEX_HEAD) / PS_INDEX_ENTRY != u64_get(head + AT_COUNT))
-		return ps_load_error_set(err, EBADMSG,
-		        "%s: damaged, or no index; make it anew by penstock-loader index", path);
+		        err, ENOENT, "%s: no such index; make it by penstock-loader index", x->path);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
+	if (!S_ISREG(st.st_mode) || st.st_size < PS_INDEX_HEAD || (uint64_t)st.st_size > MAX_FILE)
+		return damaged(x, err);
+	x->nbytes = (size_t)st.st_size;
+	x->mapped = !is_remote(fd);
+	if (x->mapped) {
+		void *p = mmap(NULL, x->nbytes, PROT_READ, MAP_SHARED, fd, 0);
+
+		x->mapped = p != MAP_FAILED;
+		x->data = x->mapped ? p : NULL;
+	}
+	if (!x->mapped) {
+		x->data = malloc(x->nbytes);
+		r = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
+	}
+	if (r == -EBADMSG)
+		return damaged(x, err);
+	if (r < 0)
+		return ps_load_error_set(err, -r, "%s: cannot read: %s", x->path, strerror(-r));
 	return 0;
 }
 
-int ps_index_count(const char *shard, const char *dir, uint64_t *ret_count, struct ps_load_error *err)
+/* The table of sections; they lie behind each other. */
+static bool sections_parse(struct ps_index *x, size_t at)
 {
-	ps_autofree char *path = NULL;
-	uint8_t head[PS_INDEX_HEAD];
-	struct stat st;
-	int r = shard_stat(shard, &st, err);
+	size_t end = at + (size_t)x->nsections * PS_INDEX_SECTION;
 
-	if (r < 0)
-		return r;
-	path = path_make(shard, dir, err);
-	if (!path)
-		return -err->err;
-	r = head_read(path, head, err);
-	if (r < 0)
-		return r;
-	if (u64_get(head + AT_SIZE) != (uint64_t)st.st_size || u64_get(head + AT_MTIME) != mtime_ns(&st))
-		return ps_load_error_set(err, ESTALE,
-		        "%s: the shard was changed since; make it anew by penstock-loader index", path);
-	*ret_count = u64_get(head + AT_COUNT);
+	for (uint32_t i = 0; i < x->nsections; i++) {
+		const uint8_t *entry = x->data + at + (size_t)i * PS_INDEX_SECTION;
+		uint64_t begin = ps_get_u64(entry + 8), n = ps_get_u64(entry + 16);
+		struct section *s = &x->sections[i];
+
+		if (begin != end || n > x->nbytes - end)
+			return false;
+		end = ps_index_pad8(end + (size_t)n);
+		s->kind = ps_get_u32(entry);
+		s->detail = ps_get_u32(entry + 4);
+		s->p = x->data + begin;
+		s->n = (size_t)n;
+		s->sum = ps_get_u64(entry + 24);
+		if (end > x->nbytes)
+			return false;
+	}
+	return end == x->nbytes;
+}
+
+static bool shape_parse(struct ps_index *x, struct ps_index_bytes *b, struct shape *shape, uint32_t *n)
+{
+	uint64_t members, len;
+
+	if (!ps_get_varint(b, &members) || members == 0 || members > PS_INDEX_MAX_MEMBERS)
+		return false;
+	*shape = (struct shape){.first = *n, .n = (uint32_t)members};
+	for (uint64_t i = 0; i < members; i++) {
+		struct shape_member *m = &x->members[(*n)++];
+		const uint8_t *suffix;
+
+		if (!ps_get_varint(b, &m->lead) || m->lead >> 40 || !ps_get_varint(b, &len) ||
+		        len > UINT32_MAX || !ps_get_bytes(b, len + 1, &suffix) || suffix[len] != 0 ||
+		        memchr(suffix, 0, len))
+			return false;
+		m->suffix = (const char *)suffix;
+	}
+	return true;
+}
+
+static int shapes_parse(struct ps_index *x, struct section *s, struct ps_load_error *err)
+{
+	struct ps_index_bytes b = {s->p, s->p + s->n};
+	uint32_t nmembers = 0;
+	uint64_t n;
+
+	/* a member takes three bytes at least */
+	if (x->shapes || !section_sound(s) || !ps_get_varint(&b, &n) || n > PS_INDEX_MAX_SHAPES)
+		return damaged(x, err);
+	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
+	x->members = calloc(s->n / 3 + 1 + PS_INDEX_MAX_MEMBERS, sizeof(*x->members));
+	if (!x->shapes || !x->members)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint64_t i = 0; i < n; i++)
+		if (!shape_parse(x, &b, &x->shapes[i], &nmembers))
+			return damaged(x, err);
+	x->nshapes = (uint32_t)n;
+	return b.p == b.end ? 0 : damaged(x, err);
+}
+
+/* What the head of a column says; its bytes are looked at when they are first used. */
+static bool column_parse(struct ps_index *x, struct section *s)
+{
+	struct ps_index_bytes b = {s->p, s->p + s->n};
+	uint64_t bits = ps_index_pad8((size_t)(x->count / 8 + (x->count % 8 > 0)));
+	struct column *c;
+	const uint8_t *name;
+
+	if (x->ncolumns == PS_INDEX_MAX_COLUMNS)
+		return false;
+	c = &x->columns[x->ncolumns];
+	c->section = s;
+	c->type = (enum ps_column_type)(s->detail & 0xff);
+	c->width = s->detail >> 8;
+	if (s->n == 0 || !ps_get_bytes(&b, ps_index_pad8(1u + s->p[0]), &name) ||
+	        !ps_get_bytes(&b, bits, &c->present))
+		return false;
+	c->name = (const char *)name + 1;
+	c->name_len = name[0];
+	c->values = b.p;
+	switch (c->type) {
+	case PS_COLUMN_INT:
+		if (c->width != 1 && c->width != 2 && c->width != 4 && c->width != 8)
+			return false;
+		break;
+	case PS_COLUMN_FLOAT:
+		if (c->width != 4 && c->width != 8)
+			return false;
+		break;
+	case PS_COLUMN_TEXT:
+		c->width = 0;
+		break;
+	default:
+		return false;
+	}
+	x->ncolumns++;
+	if (c->type == PS_COLUMN_TEXT)
+		return ps_index_nmarks(x->count) <= (uint64_t)(b.end - b.p) / 8;
+	return x->count <= (uint64_t)(b.end - b.p) / c->width;
+}
+
+static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, struct ps_load_error *err)
+{
+	const uint8_t *h = x->data;
+	size_t table, etag_len;
+	uint64_t sum;
+
+	if (x->nbytes >= 8 && memcmp(h, "PSINDEX", 7) == 0 && h[7] != PS_INDEX_MAGIC[7])
+		return ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, x->path);
+	if (x->nbytes < PS_INDEX_HEAD || memcmp(h, PS_INDEX_MAGIC, 8) != 0)
+		return damaged(x, err);
+	x->nsections = ps_get_u16(h + PS_INDEX_AT_NSECTIONS);
+	etag_len = ps_get_u16(h + PS_INDEX_AT_ETAG_LEN);
+	if (x->nsections > PS_INDEX_MAX_SECTIONS || etag_len > PS_INDEX_MAX_ETAG)
+		return damaged(x, err);
+	table = PS_INDEX_HEAD + ps_index_pad8(etag_len);
+	if (x->nbytes < table + (size_t)x->nsections * PS_INDEX_SECTION)
+		return damaged(x, err);
+	sum = ps_index_sum(0, h, PS_INDEX_AT_SUM);
+	sum = ps_index_sum(sum, h + PS_INDEX_HEAD,
+	        ps_index_pad8(etag_len) + (size_t)x->nsections * PS_INDEX_SECTION);
+	if (sum != ps_get_u64(h + PS_INDEX_AT_SUM) || !sections_parse(x, table))
+		return damaged(x, err);
+	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
+	x->bad = ps_get_u64(h + PS_INDEX_AT_BAD);
+	x->flags = ps_get_u32(h + PS_INDEX_AT_FLAGS);
+	/* a sample takes two bytes of the file at least, so counts are within what fits in memory */
+	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_INDEX_FLAGS)
+		return damaged(x, err);
+	ret_version->nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
+	ret_version->mtime_ns = (int64_t)ps_get_u64(h + PS_INDEX_AT_MTIME);
+	ret_version->etag_len = etag_len;
+	memcpy(ret_version->etag, h + PS_INDEX_HEAD, etag_len);
 	return 0;
 }
 
-/* -- Making -------------------------------------------------------------------------------------------- */
+/* Marks of `width` words each stand in front of a stream. */
+static bool has_marks(const struct ps_index *x, const struct section *s, size_t width)
+{
+	return ps_index_nmarks(x->count) <= s->n / (width * 8);
+}
 
-/* An index being written, entry by entry. */
-struct writer {
-	FILE *f;
-	uint64_t sum, count;
-	bool global;
+static int parse(struct ps_index *x, struct ps_index_version *ret_version, struct ps_load_error *err)
+{
+	int r = head_parse(x, ret_version, err);
+
+	for (uint32_t i = 0; i < x->nsections && r == 0; i++) {
+		struct section *s = &x->sections[i];
+
+		switch (s->kind) {
+		case PS_INDEX_SHAPES:
+			r = shapes_parse(x, s, err);
+			break;
+		case PS_INDEX_SAMPLES:
+			x->samples = s;
+			r = has_marks(x, s, 2) ? 0 : damaged(x, err);
+			break;
+		case PS_INDEX_KEYS:
+			x->keys = s;
+			r = has_marks(x, s, 1) ? 0 : damaged(x, err);
+			break;
+		case PS_INDEX_COLUMN:
+			r = column_parse(x, s) ? 0 : damaged(x, err);
+			break;
+		default: /* of a later version */
+			break;
+		}
+	}
+	if (r == 0 && (!x->samples || !x->keys || !x->shapes))
+		r = damaged(x, err);
+	return r;
+}
+
+int ps_index_open(
+        const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct ps_index_version now, then = {0};
+	struct ps_index *x;
+	int r = ps_index_version_read(shard, &now, err);
+
+	if (r < 0)
+		return r;
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	x->path = ps_index_path(shard, dir, PS_INDEX_SUFFIX, err);
+	r = x->path ? data_load(x, err) : -ENOMEM;
+	if (r == 0)
+		r = parse(x, &then, err);
+	if (r == 0 && !ps_index_version_same(&now, &then))
+		r = ps_load_error_set(err, ESTALE, "%s: the shard was changed since; " HINT, x->path);
+	if (r < 0) {
+		ps_index_close(x);
+		return r;
+	}
+	*ret_index = x;
+	return 0;
+}
+
+int ps_index_open_mem(
+        const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct ps_index_version version;
+	struct ps_index *x = calloc(1, sizeof(*x));
+	int r = -ENOMEM;
+
+	if (x) {
+		x->path = strdup("(memory)");
+		x->data = malloc(nbytes + 1);
+		x->nbytes = nbytes;
+	}
+	if (!x || !x->path || !x->data) {
+		ps_load_error_set(err, ENOMEM, "out of memory");
+	} else {
+		memcpy(x->data, data, nbytes);
+		r = parse(x, &version, err);
+	}
+	if (r < 0) {
+		ps_index_close(x);
+		return r;
+	}
+	*ret_index = x;
+	return 0;
+}
+
+void ps_index_close(struct ps_index *x)
+{
+	if (!x)
+		return;
+	if (x->mapped)
+		munmap(x->data, x->nbytes);
+	else
+		free(x->data);
+	free(x->path);
+	free(x->shapes);
+	free(x->members);
+	free(x);
+}
+
+/* -- Samples ------------------------------------------------------------------------------------------- */
+
+uint64_t ps_index_samples(const struct ps_index *x)
+{
+	return x->count;
+}
+
+uint64_t ps_index_bad(const struct ps_index *x)
+{
+	return x->bad;
+}
+
+static int range_check(const struct ps_index *x, uint64_t sample, struct ps_load_error *err)
+{
+	if (sample < x->count)
+		return 0;
+	return ps_load_error_set(err, ERANGE, "%s: has no sample %ju, only %ju", x->path, (uintmax_t)sample,
+	        (uintmax_t)x->count);
+}
+
+/* The samples of a mark, front to back. Offsets beyond 2^62 are damage, so sums cannot overflow. */
+struct walk {
+	struct ps_index_bytes b;
+	uint64_t end;  /* of the last sample */
+	uint64_t unit; /* bytes */
 };
 
-static int entry_write(struct writer *w, const struct ps_sample *s)
-{
-	uint8_t entry[PS_INDEX_ENTRY];
-	uint64_t nbytes = 0;
+#define OFFSET_MAX (UINT64_C(1) << 62)
 
-	for (uint32_t i = 0; i < s->nfields; i++)
-		nbytes += s->fields[i].size;
-	u64_put(entry, s->offset | (s->bad ? PS_INDEX_BAD : 0));
-	u64_put(entry + 8, nbytes);
-	w->sum = hash(w->sum, entry, sizeof(entry));
-	w->count++;
-	w->global = w->global || (!s->bad && s->offset > 0 && s->resume_offset == 0);
-	return fwrite(entry, sizeof(entry), 1, w->f) == 1 ? 0 : -EIO;
+static bool advance(uint64_t *at, uint64_t units, uint64_t unit)
+{
+	if (units > OFFSET_MAX / unit || units * unit > OFFSET_MAX - *at)
+		return false;
+	*at += units * unit;
+	return true;
 }
 
-/* Writes the entries of all samples. */
-static int entries_write(
-        struct writer *w, const char *path, struct ps_index_result *res, struct ps_load_error *err)
+/* One sample; its members go to `ret` if that is not NULL. */
+static bool walk_sample(const struct ps_index *x, struct walk *w, struct ps_index_place *place,
+        struct ps_index_member *ret)
 {
-	struct ps_shard_options options = {
-	        .stream = {.buf_nbytes = 256 << 10, .wake_fd = -1}, .never_hold = true};
-	struct ps_shard *shard = ps_shard_new(path, 0, &options, err);
-	struct ps_sample *s;
-	int r = shard ? 1 : -ENOMEM;
+	uint64_t what, units, at;
 
-	while (r == 1 && (r = ps_shard_next(shard, &s, err)) == 1) {
-		if (s->bad && res->bad++ == 0)
-			ps_sample_error_set(&res->first_bad, s, s->reason);
-		if (entry_write(w, s) < 0)
-			r = ps_load_error_set(err, errno, "%s", strerror(errno));
-		ps_sample_free(s);
+	if (!ps_get_varint(&w->b, &what))
+		return false;
+	if ((what & 1) && (!ps_get_varint(&w->b, &units) || !advance(&w->end, units, w->unit)))
+		return false;
+	*place = (struct ps_index_place){.offset = w->end, .bad = what & 2};
+	what >>= 2;
+	if (what > x->nshapes)
+		return false;
+	if (what == 0)
+		return ps_get_varint(&w->b, &units) && advance(&w->end, units, w->unit);
+	at = w->end;
+	place->nmembers = x->shapes[what - 1].n;
+	for (uint32_t i = 0; i < place->nmembers; i++) {
+		const struct shape_member *m = &x->members[x->shapes[what - 1].first + i];
+		uint64_t size;
+
+		if (!advance(&at, m->lead, w->unit) || !ps_get_varint(&w->b, &size) || size > OFFSET_MAX)
+			return false;
+		if (ret)
+			ret[i] = (struct ps_index_member){.suffix = m->suffix, .offset = at, .size = size};
+		if (!advance(&at, size / w->unit + (size % w->unit > 0), w->unit))
+			return false;
 	}
-	ps_shard_free(shard);
-	res->samples = w->count;
-	return r;
+	w->end = at + (w->unit == 1); /* a line's end */
+	return true;
 }
 
-static int head_write(struct writer *w, const struct stat *st)
+static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
+        struct ps_index_member *ret_members, struct ps_load_error *err)
 {
-	uint8_t head[PS_INDEX_HEAD];
+	const uint8_t *mark;
+	struct ps_index_place place = {0};
+	struct walk w = {.unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
+	uint64_t at;
+	int r = range_check(x, sample, err);
 
-	memcpy(head, magic, sizeof(magic));
-	u64_put(head + AT_SIZE, (uint64_t)st->st_size);
-	u64_put(head + AT_MTIME, mtime_ns(st));
-	u64_put(head + AT_COUNT, w->count);
-	u64_put(head + AT_FLAGS, w->global ? FLAG_GLOBAL : 0);
-	u64_put(head + AT_ENTRIES_SUM, w->sum);
-	u64_put(head + AT_HEAD_SUM, hash(HASH_BEGIN, head, AT_HEAD_SUM));
-	rewind(w->f);
-	return fwrite(head, sizeof(head), 1, w->f) == 1 && fflush(w->f) == 0 && fsync(fileno(w->f)) == 0
-	               ? 0
-	               : -EIO;
-}
-
-/* Writes all of the index to w->f. */
-static int all_write(struct writer *w, const char *shard, const struct stat *before,
-        struct ps_index_result *res, struct ps_load_error *err)
-{
-	static const uint8_t zeros[PS_INDEX_HEAD];
-	struct stat after;
-	int r;
-
-	if (fwrite(zeros, sizeof(zeros), 1, w->f) != 1)
-		return ps_load_error_set(err, errno, "cannot write: %s", strerror(errno));
-	r = entries_write(w, shard, res, err);
-	if (r == 0)
-		r = shard_stat(shard, &after, err);
 	if (r < 0)
 		return r;
-	if (after.st_size != before->st_size || mtime_ns(&after) != mtime_ns(before))
-		return ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
-	if (head_write(w, before) < 0)
-		return ps_load_error_set(err, errno, "cannot write: %s", strerror(errno));
+	if (!section_sound(x->samples))
+		return damaged(x, err);
+	mark = x->samples->p + sample / PS_INDEX_MARK * 16;
+	w.end = ps_get_u64(mark);
+	at = ps_get_u64(mark + 8);
+	w.b.p = x->samples->p + ps_index_nmarks(x->count) * 16;
+	w.b.end = x->samples->p + x->samples->n;
+	if (w.end > OFFSET_MAX || at > (uint64_t)(w.b.end - w.b.p))
+		return damaged(x, err);
+	w.b.p += at;
+	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
+		if (!walk_sample(x, &w, &place, i == sample % PS_INDEX_MARK ? ret_members : NULL))
+			return damaged(x, err);
+	if (!place.bad && !(x->flags & PS_INDEX_FLAG_GLOBAL))
+		place.resume_offset = place.offset;
+	*ret_place = place;
 	return 0;
 }
 
-int ps_index_make(
-        const char *shard, const char *dir, struct ps_index_result *ret_result, struct ps_load_error *err)
+int ps_index_place(
+        struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place, struct ps_load_error *err)
 {
-	ps_autofree char *path = NULL, *part = NULL;
-	struct writer w = {.sum = HASH_BEGIN};
-	struct stat st;
-	int fd, r = shard_stat(shard, &st, err);
+	return sample_find(x, sample, ret_place, NULL, err);
+}
 
-	*ret_result = (struct ps_index_result){0};
+int ps_index_members(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
+        struct ps_index_member ret_members[static PS_INDEX_MAX_MEMBERS], struct ps_load_error *err)
+{
+	return sample_find(x, sample, ret_place, ret_members, err);
+}
+
+/* Text number `sample` of marks and a stream of texts. */
+static bool text_find(const struct ps_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
+        const char **ret_text, size_t *ret_len)
+{
+	uint64_t at = ps_get_u64(p + sample / PS_INDEX_MARK * 8), len = 0;
+	struct ps_index_bytes b = {p + ps_index_nmarks(x->count) * 8, end};
+	const uint8_t *text = NULL;
+
+	if (at > (uint64_t)(b.end - b.p))
+		return false;
+	b.p += at;
+	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
+		if (!ps_get_varint(&b, &len) || !ps_get_bytes(&b, len, &text))
+			return false;
+	*ret_text = (const char *)text;
+	*ret_len = (size_t)len;
+	return true;
+}
+
+int ps_index_key(struct ps_index *x, uint64_t sample, const char **ret_key, size_t *ret_len,
+        struct ps_load_error *err)
+{
+	int r = range_check(x, sample, err);
+
 	if (r < 0)
 		return r;
-	path = path_make(shard, dir, err);
-	if (!path)
-		return -err->err;
-	if (asprintf(&part, "%s.XXXXXX", path) < 0) {
-		part = NULL;
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (!section_sound(x->keys) ||
+	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
+		return damaged(x, err);
+	return 0;
+}
+
+/* -- Columns ------------------------------------------------------------------------------------------- */
+
+int ps_index_ncolumns(const struct ps_index *x)
+{
+	return (int)x->ncolumns;
+}
+
+int ps_index_column(const struct ps_index *x, const char *name)
+{
+	for (uint32_t i = 0; i < x->ncolumns; i++)
+		if (x->columns[i].name_len == strlen(name) &&
+		        memcmp(x->columns[i].name, name, x->columns[i].name_len) == 0)
+			return (int)i;
+	return -1;
+}
+
+enum ps_column_type ps_index_column_type(const struct ps_index *x, int column)
+{
+	return x->columns[column].type;
+}
+
+static int64_t integer_get(const uint8_t *p, unsigned width)
+{
+	switch (width) {
+	case 1:
+		return (int8_t)p[0];
+	case 2:
+		return (int16_t)ps_get_u16(p);
+	case 4:
+		return (int32_t)ps_get_u32(p);
+	default:
+		return (int64_t)ps_get_u64(p);
 	}
-	fd = mkostemp(part, O_CLOEXEC);
-	if (fd < 0)
-		return ps_load_error_set(err, errno, "%s: cannot write: %s%s", path, strerror(errno),
-		        dir ? "" : "; --dir puts indexes into a folder of your own");
-	(void)fchmod(fd, st.st_mode & 0666); /* who may read the shard may read its index */
-	w.f = fdopen(fd, "w");
-	if (!w.f) {
-		close(fd);
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	} else {
-		r = all_write(&w, shard, &st, ret_result, err);
-		if (fclose(w.f) != 0 && r == 0)
-			r = ps_load_error_set(err, errno, "cannot write: %s", strerror(errno));
+}
+
+static double float_get(const uint8_t *p, unsigned width)
+{
+	uint32_t u32 = width == 4 ? ps_get_u32(p) : 0;
+	uint64_t u64 = width == 8 ? ps_get_u64(p) : 0;
+	float f;
+	double d;
+
+	memcpy(&f, &u32, sizeof(f));
+	memcpy(&d, &u64, sizeof(d));
+	return width == 4 ? (double)f : d;
+}
+
+int ps_index_value(struct ps_index *x, int column, uint64_t sample, struct ps_column_value *v,
+        struct ps_load_error *err)
+{
+	const struct column *c = &x->columns[column];
+	struct section *s = &x->sections[c->section - x->sections];
+	int r = range_check(x, sample, err);
+
+	if (r < 0)
+		return r;
+	if (!section_sound(s))
+		return damaged(x, err);
+	*v = (struct ps_column_value){
+	        .type = c->type, .missing = !(c->present[sample / 8] >> (sample % 8) & 1)};
+	if (v->missing)
+		return 0;
+	switch (c->type) {
+	case PS_COLUMN_INT:
+		v->integer = integer_get(c->values + sample * c->width, c->width);
+		v->number = (double)v->integer;
+		break;
+	case PS_COLUMN_FLOAT:
+		v->number = float_get(c->values + sample * c->width, c->width);
+		break;
+	case PS_COLUMN_TEXT:
+		if (!text_find(x, c->values, s->p + s->n, sample, &v->text, &v->text_len))
+			return damaged(x, err);
+		break;
 	}
-	if (r == 0 && rename(part, path) < 0)
-		r = ps_load_error_set(err, errno, "cannot write: %s", strerror(errno));
-	if (r < 0) {
-		(void)unlink(part);
-		ps_load_error_prefix(err, "%s", path);
-	}
-	return r;
+	return 0;
 }

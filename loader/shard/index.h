@@ -33,6 +33,7 @@
 #include "base/error.h"
 
 #define PS_INDEX_SUFFIX ".psx"
+#define PS_INDEX_MAX_COLUMNS 64
 #define PS_INDEXES_MAX_OPEN 256 /* maps of a set that nobody holds; more: the oldest is closed */
 
 struct ps_index;
@@ -95,6 +96,8 @@ struct ps_column_value {
 	size_t text_len;
 };
 
+int ps_index_ncolumns(const struct ps_index *index);
+
 /* The column's number, or -1 if the index has none of that name. */
 int ps_index_column(const struct ps_index *index, const char *name);
 enum ps_column_type ps_index_column_type(const struct ps_index *index, int column);
@@ -104,6 +107,8 @@ int ps_index_value(struct ps_index *index, int column, uint64_t sample, struct p
 
 /* -- Making ------------------------------------------------------------------------------------------- */
 
+struct ps_column_spec; /* shard/index_column.h */
+
 struct ps_index_result {
 	uint64_t samples, bad;
 	struct ps_load_error first_bad; /* the line that names it, if bad > 0 */
@@ -111,12 +116,8 @@ struct ps_index_result {
 
 /* Reads the shard and writes its index: complete or not at all, to another name first. Damage is no error: what
  * is bad is counted. */
-int ps_index_make(const char *shard, const char *dir, struct ps_index_result *ret_result,
-        struct ps_load_error *err) PS_MUST_USE;
-
-/* How many samples the index of a shard says that it holds. */
-int ps_index_count(
-        const char *shard, const char *dir, uint64_t *ret_count, struct ps_load_error *err) PS_MUST_USE;
+int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
+        struct ps_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- The indexes of a list of shards ------------------------------------------------------------------- */
 
@@ -126,8 +127,7 @@ struct ps_indexes;
 struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir);
 void ps_indexes_free(struct ps_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
 
-/* How many samples a shard has. What was found once (also that there is no index) stays, so that all of an
- * epoch is decided by the same counts. */
+/* How many samples a shard has. A count that was found stays, so that all of an epoch is decided by the same. */
 int ps_indexes_count(struct ps_indexes *indexes, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err) PS_MUST_USE;
 

@@ -105,6 +105,11 @@ void ps_shard_free(struct ps_shard *s)
 	free(s);
 }
 
+uint64_t ps_shard_offset(const struct ps_shard *s)
+{
+	return s->stream ? ps_stream_offset(s->stream) : 0;
+}
+
 /* Marks the open sample bad; the first reason stays. */
 static int mark_bad(struct builder *b, int errnum, const char *reason)
 {
@@ -272,6 +277,23 @@ static void fields_move(struct builder *b, struct ps_sample *sample, char *names
 	}
 }
 
+/* Tells the index of the builder's sample. What cannot be indexed costs the index, not the sample: the writer
+ * stays failed. */
+static void index_tell(struct ps_shard *s)
+{
+	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	const struct builder *b = &s->b;
+	uint32_t n = b->bad || b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
+
+	for (uint32_t i = 0; i < n; i++)
+		members[i] = (struct ps_index_member){.suffix = b->names + b->fields[i].suffix_at,
+		        .offset = b->fields[i].offset,
+		        .size = b->fields[i].size};
+	if (s->tar && ps_tar_has_global(s->tar))
+		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
+	(void)!ps_index_writer_add(s->options.index_writer, b->offset, b->bad, b->names, b->key_len, members, n);
+}
+
 /* Makes a sample of the builder and empties it. */
 static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
@@ -288,6 +310,8 @@ static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample, str
 	sample = malloc(head + names_nbytes);
 	if (!sample)
 		return -ENOMEM;
+	if (s->options.index_writer)
+		index_tell(s);
 	names = (char *)sample + head;
 	if (b->key_len > 0)
 		memcpy(names, b->names, b->key_len);

@@ -8,6 +8,7 @@
 #ifndef PS_SHARD_SHARD_H
 #define PS_SHARD_SHARD_H
 
+#include "shard/index_writer.h"
 #include "shard/sample.h"
 #include "shard/stream.h"
 
@@ -21,6 +22,7 @@ struct ps_shard_options {
 	struct ps_budget *budget;
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	bool never_hold;            /* for listing: no bytes at all */
+	struct ps_index_writer *index_writer; /* is told of every sample before it is given; NULL: nobody is */
 };
 
 struct ps_shard;
@@ -39,6 +41,9 @@ void ps_shard_start_at(struct ps_shard *shard, uint64_t ordinal, uint64_t offset
 /* 1 and the next sample, 0 at the end of the shard. */
 int ps_shard_next(
         struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
+
+/* Bytes that were read or skipped by now, decompressed. */
+uint64_t ps_shard_offset(const struct ps_shard *shard);
 
 void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <getopt.h>
 
-#include "shard/index.h"
+#include "shard/index_column.h"
 #include "shard/list.h"
 #include "tools/tools.h"
 
 static const struct ps_option_help options_help[] = {
         {"--dir DIR", "put the indexes into that folder; else beside the shards"},
+        {"--column NAME=SUFFIX[:PATH]",
+                "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
         {"--force", "make them anew, also those that are up to date"},
         {"--json", "a JSON object a line: shard, samples, bad, written"},
 };
@@ -17,6 +19,8 @@ static const struct ps_option_help options_help[] = {
 struct index_options {
 	const char *dir;
 	bool force, json;
+	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
+	size_t ncolumns;
 };
 
 static void line_print(
@@ -33,19 +37,36 @@ static void line_print(
 	printf("\t%ju samples%s\n", (uintmax_t)samples, made ? "" : ", up to date");
 }
 
+/* True if there is a good index that has all that was asked for. */
+static bool is_up_to_date(
+        const struct index_options *o, const char *shard, uint64_t *ret_samples, uint64_t *ret_bad)
+{
+	struct ps_index *index;
+	bool all = true;
+
+	if (o->force || ps_index_open(shard, o->dir, &index, NULL) < 0)
+		return false;
+	*ret_samples = ps_index_samples(index);
+	*ret_bad = ps_index_bad(index);
+	for (size_t i = 0; i < o->ncolumns; i++)
+		all = all && ps_index_column(index, o->columns[i].name) >= 0;
+	ps_index_close(index);
+	return all;
+}
+
 /* False if the shard has bad samples, or no index. */
 static bool shard_index(const struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};
 	struct ps_index_result res;
-	uint64_t count;
 
-	if (!o->force && ps_index_count(shard, o->dir, &count, &err) == 0) {
-		line_print(o, shard, count, 0, false);
+	if (is_up_to_date(o, shard, &res.samples, &res.bad)) {
+		line_print(o, shard, res.samples, res.bad, false);
 		return true;
 	}
-	if (ps_index_make(shard, o->dir, &res, &err) < 0) {
-		ps_complain("%s", err.text);
+	if (ps_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err) < 0) {
+		ps_complain("%s%s", err.text,
+		        o->dir ? "" : "; --dir puts indexes into a folder of your own");
 		return false;
 	}
 	line_print(o, shard, res.samples, res.bad, true);
@@ -55,13 +76,21 @@ static bool shard_index(const struct index_options *o, const char *shard)
 	return res.bad == 0;
 }
 
+static void options_fini(struct index_options *o)
+{
+	for (size_t i = 0; i < o->ncolumns; i++)
+		ps_column_spec_fini(&o->columns[i]);
+}
+
 int ps_cmd_index(int argc, char **argv)
 {
 	static const struct option longs[] = {{"dir", required_argument, NULL, 'd'},
+	        {"column", required_argument, NULL, 'c'},
 	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
 	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
-	struct index_options o = {0};
+	__attribute__((cleanup(options_fini))) struct index_options o = {0};
+	struct ps_load_error err = {0};
 	bool sound = true;
 	int c, r;
 
@@ -70,6 +99,17 @@ int ps_cmd_index(int argc, char **argv)
 		switch (c) {
 		case 'd':
 			o.dir = optarg;
+			break;
+		case 'c':
+			if (o.ncolumns == PS_INDEX_MAX_COLUMNS) {
+				ps_complain("index: more than %d columns", PS_INDEX_MAX_COLUMNS);
+				return PS_EXIT_USAGE;
+			}
+			if (ps_column_spec_parse(optarg, &o.columns[o.ncolumns], &err) < 0) {
+				ps_complain("index: %s", err.text);
+				return PS_EXIT_USAGE;
+			}
+			o.ncolumns++;
 			break;
 		case 'f':
 			o.force = true;
@@ -81,11 +121,12 @@ int ps_cmd_index(int argc, char **argv)
 			ps_help_print(
 			        "Usage: penstock-loader index [OPTION...] SHARDS...\n\n"
 			        "Writes an index for each shard: how many samples it holds, and where they "
-			        "begin.\n",
+			        "begin.\nWith --column also values of samples: for weights, filters, statistics.\n",
 			        options_help, PS_ARRAY_LEN(options_help),
 			        "Examples:\n"
 			        "  penstock-loader index 'train-{000..127}.tar'\n"
-			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n");
+			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
+			        "  penstock-loader index --column label=cls --column h=json:height train-*.tar\n");
 			return PS_EXIT_OK;
 		case ':':
 			ps_complain("index: %s: needs a value", argv[optind - 1]);

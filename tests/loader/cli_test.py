@@ -4,7 +4,6 @@ import glob
 import json
 import os
 import re
-import struct
 import subprocess
 
 import tap
@@ -123,73 +122,6 @@ def help_names_the_options_of_the_page():
             assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
 
 
-def index_read(path):
-    """An index by its format's text: head, and (offset, bytes, bad) of each sample."""
-    data = tap.read(path)
-    magic, size, mtime, n, flags = struct.unpack_from("<8sQqQQ", data)
-    tap.equal((magic, len(data)), (b"PSINDEX1", 56 + 16 * n))
-    entries = [struct.unpack_from("<QQ", data, 56 + 16 * i) for i in range(n)]
-    return {"size": size, "mtime": mtime, "flags": flags}, [(o & ~(1 << 63), b, o >> 63) for o, b in entries]
-
-
-@tap.test
-def index_says_how_many_samples_and_where():
-    shards(2, 5)
-    for args in ([], ["--dir", "indexes"]):
-        if args:
-            os.mkdir("indexes")
-        r = tap.run("index", "--json", *args, "t-{0..1}.tar")
-        tap.equal((r.returncode, r.stderr), (0, b""))
-        tap.equal([json.loads(line) for line in r.stdout.splitlines()],
-                  [{"shard": "t-%d.tar" % s, "samples": 5, "bad": 0, "written": True} for s in range(2)])
-        path = glob.glob("indexes/t-1.tar-*.psx")[0] if args else "t-1.tar.psx"
-        head, entries = index_read(path)
-        st = os.stat("t-1.tar")
-        tap.equal(head, {"size": st.st_size, "mtime": st.st_mtime_ns, "flags": 0})
-        samples, _, _ = tap.ls("t-1.tar")
-        tap.equal(entries, [(s["fields"]["jpg"]["offset"] - 512, sum(f["size"] for f in s["fields"].values()), 0)
-                            for s in samples])
-        r = tap.run("index", *args, "t-{0..1}.tar")
-        tap.equal(r.stdout, b"t-0.tar\t5 samples, up to date\nt-1.tar\t5 samples, up to date\n")
-    assert not glob.glob("*.psx.*") and not glob.glob("indexes/*.psx.*"), "nothing is left over"
-    os.remove("t-0.tar.psx")
-    os.remove("t-1.tar.psx")
-
-
-@tap.test
-def an_index_is_made_anew_when_it_is_not_the_shards():
-    shards(1, 3)
-    run = lambda *a: json.loads(tap.run("index", "--json", *a, "t-0.tar").stdout)
-    tap.equal(run()["written"], True)
-    tap.equal(run()["written"], False)
-    tap.equal(run("--force")["written"], True)
-    os.utime("t-0.tar", ns=(1, 1))
-    tap.equal(run()["written"], True)
-    shards(1, 4)
-    os.utime("t-0.tar", ns=(1, 1))
-    tap.equal(run(), {"shard": "t-0.tar", "samples": 4, "bad": 0, "written": True})
-    good = tap.read("t-0.tar.psx")
-    for damaged in (b"", good[:40], good[:-1], b"x" + good[1:], good[:24] + b"\x09" + good[25:]):
-        tap.write("t-0.tar.psx", damaged)
-        tap.equal(run()["written"], True)
-    tap.equal(tap.read("t-0.tar.psx"), good)
-    os.remove("t-0.tar.psx")
-
-
-@tap.test
-def index_counts_bad_samples_as_a_loader_does():
-    shards(1, 4)
-    tap.write("cut.tar", tap.read("t-0.tar")[:-1500 - 10240])
-    r = tap.run("index", "--json", "cut.tar")
-    tap.equal(r.returncode, 1)
-    result = json.loads(r.stdout)
-    tap.equal((result["bad"], result["written"]), (1, True))
-    assert b"truncated" in r.stderr and r.stderr.count(b"\n") == 1, r.stderr
-    _, entries = index_read("cut.tar.psx")
-    tap.equal([e[2] for e in entries], [0] * (result["samples"] - 1) + [1])
-    tap.equal(bench("--epochs", "1", "--on-error", "skip", "cut.tar")["samples"], result["samples"])
-
-
 BAD = [  # arguments, exit code, what the line on stderr says
     ([], 2, "no command"),
     (["frobnicate"], 2, "no such command"),
@@ -199,6 +131,8 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["index", "--frob", "t-0.tar"], 2, "--frob: no such option"),
     (["index", "t-0.tar", "--dir"], 2, "needs a value"),
     (["index", "--dir", "nosuch", "t-0.tar"], 1, "nosuch"),
+    (["index", "--column", "=cls", "t-0.tar"], 2, "must be NAME=SUFFIX"),
+    (["index", "--column", "h=json:", "t-0.tar"], 2, "must be NAME=SUFFIX"),
     (["index", "nosuch.tar"], 1, "nosuch.tar: "),
     (["index", "."], 1, "only ordinary files"),
     (["index", "@nolist"], 1, "nolist"),

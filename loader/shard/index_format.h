@@ -1,0 +1,186 @@
+/* The bytes of an index file; between its writer and its reader alone.
+ *
+ * Little endian. A head, a table of sections, the sections, each at a multiple of 8:
+ *
+ *   0   "PSINDEX2"
+ *   8   u64  bytes of the shard as it is stored
+ *   16  i64  its modification time, nanoseconds since 1970
+ *   24  u64  samples
+ *   32  u64  of them bad
+ *   40  u32  flags, PS_INDEX_FLAG_...
+ *   44  u16  sections       46  u16  bytes of the ETag, which follows the head (0: none was told)
+ *   48  u64  bytes of the shard decompressed, as far as it could be read
+ *   56  u64  sum of bytes 0 to 55, the ETag and the table
+ *   64  ETag, zeros to a multiple of 8;  then a section each: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
+ *
+ * SHAPES: what samples look like. varint shapes, then each: varint members, and a member each: varint units
+ *   between the end of what precedes (the sample's begin, or the last member's padded end) and its data,
+ *   varint length and bytes of its suffix, a zero. Shape 0 is not in the table: nothing known of the members.
+ * SAMPLES: marks of 64 samples each (u64 offset in the shard that the next sample is counted from, u64 place
+ *   in the stream), then the stream, a sample each: varint shape * 4 + bad * 2 + has_gap, [varint units of gap
+ *   between the last sample's end and this one's begin], then shape 0: varint units of it that are known;
+ *   else the bytes of each member, varints. A unit is 512 bytes; in shards of lines 1, and
+ *   each sample has a byte behind it, its end.
+ *   So a sample of image and class takes 6 bytes with all its members. Where samples would take more than 15.5
+ *   on average, the longest ones get shape 0.
+ * KEYS: marks (u64 place in the stream), then a key each: varint length, bytes.
+ * COLUMN: u8 length of the name, name, zeros to 8; a bit a sample that is there, zeros to 8; then values of
+ *   `width` bytes (integers signed, floats IEEE), or texts as in KEYS. detail: type, width << 8. */
+#ifndef PS_SHARD_INDEX_FORMAT_H
+#define PS_SHARD_INDEX_FORMAT_H
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define PS_INDEX_MAGIC "PSINDEX2"
+#define PS_INDEX_HEAD 64
+#define PS_INDEX_SECTION 32   /* an entry of the table */
+#define PS_INDEX_MARK 64      /* samples from mark to mark */
+#define PS_INDEX_MAX_ETAG 256 /* a longer one counts as none */
+#define PS_INDEX_MAX_SECTIONS 67 /* three, and the columns */
+#define PS_INDEX_MAX_SHAPES 1024 /* further ones are not told apart: shape 0 */
+#define PS_INDEX_MAX_TEXT 255    /* of a column's value, and of its name */
+
+enum {
+	PS_INDEX_AT_SIZE = 8,
+	PS_INDEX_AT_MTIME = 16,
+	PS_INDEX_AT_COUNT = 24,
+	PS_INDEX_AT_BAD = 32,
+	PS_INDEX_AT_FLAGS = 40,
+	PS_INDEX_AT_NSECTIONS = 44,
+	PS_INDEX_AT_ETAG_LEN = 46,
+	PS_INDEX_AT_PLAIN = 48,
+	PS_INDEX_AT_SUM = 56,
+};
+
+enum {
+	PS_INDEX_FLAG_GLOBAL = 1,     /* a global pax header: a walk has to begin at the beginning */
+	PS_INDEX_FLAG_LINES = 2,      /* units of 1 byte */
+	PS_INDEX_FLAG_COMPRESSED = 4, /* offsets are of the decompressed bytes */
+	PS_INDEX_FLAGS = 7,
+};
+
+enum {
+	PS_INDEX_SHAPES = 1,
+	PS_INDEX_SAMPLES = 2,
+	PS_INDEX_KEYS = 3,
+	PS_INDEX_COLUMN = 4,
+};
+
+static inline void ps_put_u16(uint8_t *p, uint16_t v)
+{
+	v = htole16(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline void ps_put_u32(uint8_t *p, uint32_t v)
+{
+	v = htole32(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline void ps_put_u64(uint8_t *p, uint64_t v)
+{
+	v = htole64(v);
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline uint16_t ps_get_u16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le16toh(v);
+}
+
+static inline uint32_t ps_get_u32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le32toh(v);
+}
+
+static inline uint64_t ps_get_u64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le64toh(v);
+}
+
+/* Finds accidents, not malice. Continues from `sum`; 0 begins. */
+static inline uint64_t ps_index_sum(uint64_t sum, const void *p, size_t n)
+{
+	const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
+	const uint8_t *s = p;
+	uint8_t rest[8] = {0};
+
+	sum = (sum ^ n) * prime;
+	for (; n >= 8; n -= 8, s += 8) {
+		sum = (sum ^ ps_get_u64(s)) * prime;
+		sum ^= sum >> 29;
+	}
+	if (n > 0)
+		memcpy(rest, s, n);
+	sum = (sum ^ ps_get_u64(rest)) * prime;
+	return sum ^ sum >> 32;
+}
+
+static inline size_t ps_index_pad8(size_t n)
+{
+	return (n + 7) & ~(size_t)7;
+}
+
+static inline uint64_t ps_index_nmarks(uint64_t samples)
+{
+	return samples / PS_INDEX_MARK + (samples % PS_INDEX_MARK > 0);
+}
+
+/* Seven bits a byte, the lowest first, the highest bit set in all but the last. At most 10 bytes. */
+static inline size_t ps_put_varint(uint8_t *p, uint64_t v)
+{
+	size_t n = 0;
+
+	for (; v >= 0x80; v >>= 7)
+		p[n++] = (uint8_t)(v | 0x80);
+	p[n++] = (uint8_t)v;
+	return n;
+}
+
+/* A piece of an index that is read from its front. */
+struct ps_index_bytes {
+	const uint8_t *p, *end;
+};
+
+static inline bool ps_get_varint(struct ps_index_bytes *b, uint64_t *ret_value)
+{
+	uint64_t v = 0;
+
+	for (unsigned shift = 0; shift < 64 && b->p < b->end; shift += 7) {
+		uint8_t c = *b->p++;
+
+		if (shift == 63 && c > 1)
+			return false;
+		v |= (uint64_t)(c & 0x7f) << shift;
+		if (!(c & 0x80)) {
+			*ret_value = v;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Bytes of a given length. */
+static inline bool ps_get_bytes(struct ps_index_bytes *b, uint64_t n, const uint8_t **ret_p)
+{
+	if (n > (uint64_t)(b->end - b->p))
+		return false;
+	*ret_p = b->p;
+	b->p += n;
+	return true;
+}
+
+#endif

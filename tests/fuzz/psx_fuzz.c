@@ -1,0 +1,86 @@
+/* Any bytes as an index: it is refused, or every question has an answer or an error.
+ *
+ * The first byte says if the sums are made to fit, or hardly any input would come past them. */
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard/index.h"
+#include "shard/index_format.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void sums_mend(uint8_t *p, size_t n)
+{
+	size_t etag, table, nsections;
+	uint64_t sum;
+
+	if (n < PS_INDEX_HEAD)
+		return;
+	etag = ps_index_pad8(ps_get_u16(p + PS_INDEX_AT_ETAG_LEN));
+	nsections = ps_get_u16(p + PS_INDEX_AT_NSECTIONS);
+	table = PS_INDEX_HEAD + etag;
+	if (n < table + nsections * PS_INDEX_SECTION)
+		return;
+	for (size_t i = 0; i < nsections; i++) {
+		uint8_t *entry = p + table + i * PS_INDEX_SECTION;
+		uint64_t at = ps_get_u64(entry + 8), len = ps_get_u64(entry + 16);
+
+		if (at <= n && len <= n - at)
+			ps_put_u64(entry + 24, ps_index_sum(0, p + at, (size_t)len));
+	}
+	memcpy(p, PS_INDEX_MAGIC, 8);
+	sum = ps_index_sum(0, p, PS_INDEX_AT_SUM);
+	ps_put_u64(p + PS_INDEX_AT_SUM,
+	        ps_index_sum(sum, p + PS_INDEX_HEAD, etag + nsections * PS_INDEX_SECTION));
+}
+
+static void sample_ask(struct ps_index *x, uint64_t i)
+{
+	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_index_place place;
+	struct ps_column_value v;
+	const char *text;
+	size_t len, all = 0;
+
+	if (ps_index_members(x, i, &place, members, NULL) == 0) {
+		assert(place.nmembers <= PS_INDEX_MAX_MEMBERS);
+		for (uint32_t m = 0; m < place.nmembers; m++)
+			all += strlen(members[m].suffix) + (members[m].offset >= place.offset);
+	}
+	if (ps_index_key(x, i, &text, &len, NULL) == 0)
+		for (size_t k = 0; k < len; k++)
+			all += (uint8_t)text[k];
+	for (int c = 0; c < PS_INDEX_MAX_COLUMNS && c < ps_index_ncolumns(x); c++)
+		if (ps_index_value(x, c, i, &v, NULL) == 0 && !v.missing && v.type == PS_COLUMN_TEXT)
+			for (size_t k = 0; k < v.text_len; k++)
+				all += (uint8_t)v.text[k];
+	(void)all;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct ps_index *x;
+	uint8_t *copy;
+
+	if (size == 0 || !(copy = malloc(size)))
+		return 0;
+	memcpy(copy, data + 1, size - 1);
+	if (data[0] & 1)
+		sums_mend(copy, size - 1);
+	if (ps_index_open_mem(copy, size - 1, &x, NULL) == 0) {
+		uint64_t n = ps_index_samples(x);
+
+		assert(ps_index_bad(x) <= n);
+		for (uint64_t i = 0; i < n && i < 200; i++)
+			sample_ask(x, i);
+		if (n > 0)
+			sample_ask(x, n - 1);
+		ps_index_close(x);
+	}
+	free(copy);
+	return 0;
+}

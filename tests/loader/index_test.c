@@ -1,0 +1,298 @@
+/* Indexes: what was written is read, by number, in any order; sets of them; nothing of a damaged one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "make_tar.h"
+#include "shard/index_writer.h"
+#include "shard/shard.h"
+
+#define SAMPLES 300
+
+/* Sample i has i % 3 + 1 members, of sizes that tell. */
+static uint64_t size_of(uint64_t i, uint32_t m)
+{
+	return (i * 7919 + m * 104729) % 100000;
+}
+
+static const char *const suffixes[] = {"jpg", "cls", "json"};
+
+static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
+{
+	struct ps_index_writer *w = ps_index_writer_new();
+	uint64_t at = 0, unit = flags & PS_INDEX_FLAG_LINES ? 1 : 512;
+	int number, text;
+
+	assert_non_null(w);
+	ps_index_writer_flag(w, flags);
+	number = ps_index_writer_column(w, "number");
+	text = ps_index_writer_column(w, "text");
+	assert_true(number >= 0 && text >= 0);
+	for (uint64_t i = 0; i < SAMPLES; i++) {
+		struct ps_index_member m[3];
+		uint32_t n = unit == 1 ? 1 : (uint32_t)(i % 3) + 1;
+		uint64_t begin;
+		char key[32];
+
+		at += i % 10 == 9 ? 3 * unit : 0; /* something that belongs to no sample */
+		begin = at;
+		for (uint32_t j = 0; j < n; j++) {
+			at += unit == 1 ? 0 : 512 + 1024 * (i % 2);
+			m[j] = (struct ps_index_member){.suffix = suffixes[j], .offset = at, .size = size_of(i, j)};
+			at += (m[j].size + unit - 1) / unit * unit;
+		}
+		at += unit == 1;
+		snprintf(key, sizeof(key), "key-%ju", (uintmax_t)i);
+		assert_int_equal(ps_index_writer_add(w, begin, i == 77, key, strlen(key), m, i == 77 ? 0 : n), 0);
+		if (i % 4 > 0)
+			assert_int_equal(ps_index_writer_value(w, number, &(struct ps_column_value){
+			                        .type = PS_COLUMN_INT, .integer = (int64_t)i * -1000}), 0);
+		assert_int_equal(ps_index_writer_value(w, text, &(struct ps_column_value){
+		                        .type = PS_COLUMN_TEXT, .text = key, .text_len = strlen(key) - 1}), 0);
+	}
+	assert_int_equal(ps_index_writer_finish(w, &(struct ps_index_version){.etag_len = 3, .etag = "abc"}, at,
+	                         ret_data, ret_nbytes, NULL), 0);
+	ps_index_writer_free(w);
+}
+
+static void sample_check(struct ps_index *x, uint64_t i)
+{
+	struct ps_index_member m[PS_INDEX_MAX_MEMBERS];
+	struct ps_index_place place, again;
+	struct ps_column_value v;
+	const char *key;
+	char want[32];
+	size_t len;
+
+	assert_int_equal(ps_index_members(x, i, &place, m, NULL), 0);
+	assert_int_equal(ps_index_place(x, i, &again, NULL), 0);
+	assert_memory_equal(&place, &again, sizeof(place));
+	assert_int_equal(place.bad, i == 77);
+	for (uint32_t j = 0; j < place.nmembers; j++) {
+		assert_string_equal(m[j].suffix, suffixes[j]);
+		assert_int_equal(m[j].size, size_of(i, j));
+	}
+	snprintf(want, sizeof(want), "key-%ju", (uintmax_t)i);
+	assert_int_equal(ps_index_key(x, i, &key, &len, NULL), 0);
+	assert_int_equal(len, strlen(want));
+	assert_memory_equal(key, want, len);
+	assert_int_equal(ps_index_value(x, ps_index_column(x, "number"), i, &v, NULL), 0);
+	assert_int_equal(v.missing, i % 4 == 0);
+	if (!v.missing)
+		assert_true(v.integer == (int64_t)i * -1000 && v.number == (double)v.integer);
+	assert_int_equal(ps_index_value(x, ps_index_column(x, "text"), i, &v, NULL), 0);
+	assert_int_equal(v.text_len, strlen(want) - 1);
+	assert_memory_equal(v.text, want, v.text_len);
+}
+
+static void samples_are_found_by_number(void **state)
+{
+	(void)state;
+	for (uint32_t flags = 0; flags < 4; flags++) {
+		struct ps_index_place place;
+		struct ps_index *x;
+		uint8_t *data;
+		size_t n;
+
+		file_make(flags, &data, &n);
+		assert_int_equal(ps_index_open_mem(data, n, &x, NULL), 0);
+		assert_int_equal(ps_index_samples(x), SAMPLES);
+		assert_int_equal(ps_index_bad(x), 1);
+		for (uint64_t i = 0; i < SAMPLES; i++)
+			sample_check(x, i * 37 % SAMPLES);
+		assert_int_equal(ps_index_place(x, SAMPLES, &place, NULL), -ERANGE);
+		assert_int_equal(ps_index_column(x, "nosuch"), -1);
+		ps_index_close(x);
+		free(data);
+	}
+}
+
+/* Any one byte changed: the file is refused, or what it gives is refused, or (padding) it is as it was. */
+static void nothing_of_a_damaged_index_is_given(void **state)
+{
+	struct ps_index_member m[PS_INDEX_MAX_MEMBERS];
+	uint8_t *data;
+	size_t n;
+
+	(void)state;
+	file_make(0, &data, &n);
+	for (size_t at = 0; at < n; at++) {
+		struct ps_index *x;
+
+		data[at] ^= 0x41;
+		if (ps_index_open_mem(data, n, &x, NULL) == 0) {
+			for (uint64_t i = 0; i < SAMPLES; i += 50) {
+				struct ps_index_place place;
+				struct ps_column_value v;
+				const char *key;
+				size_t len;
+
+				if (ps_index_members(x, i, &place, m, NULL) == 0 &&
+				        ps_index_key(x, i, &key, &len, NULL) == 0 &&
+				        ps_index_value(x, 0, i, &v, NULL) == 0 &&
+				        ps_index_value(x, 1, i, &v, NULL) == 0)
+					sample_check(x, i);
+			}
+			ps_index_close(x);
+		}
+		data[at] ^= 0x41;
+	}
+	for (size_t len = 0; len < n; len++) {
+		struct ps_index *x;
+
+		assert_true(ps_index_open_mem(data, len, &x, NULL) < 0);
+	}
+	free(data);
+}
+
+static void shard_make(int i, int samples)
+{
+	struct tar t = {0};
+	char name[32];
+
+	for (int k = 0; k < samples; k++) {
+		snprintf(name, sizeof(name), "%d.cls", k);
+		tar_add_text(&t, name, "1");
+	}
+	tar_end(&t);
+	snprintf(name, sizeof(name), "s%d.tar", i);
+	tar_save(&t, name);
+}
+
+/* A walk can begin where the index says. */
+static void a_place_is_where_a_walk_begins(void **state)
+{
+	struct ps_index_result result;
+	struct ps_index *x;
+
+	(void)state;
+	shard_make(0, 100);
+	assert_int_equal(ps_index_make("s0.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_index_open("s0.tar", NULL, &x, NULL), 0);
+	for (uint64_t i = 0; i < 100; i += 9) {
+		struct ps_shard_options options = {.stream = {.wake_fd = -1}};
+		struct ps_shard *shard = ps_shard_new("s0.tar", 0, &options, NULL);
+		struct ps_index_place place;
+		struct ps_sample *s;
+		const char *key;
+		size_t len;
+
+		assert_int_equal(ps_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_index_key(x, i, &key, &len, NULL), 0);
+		ps_shard_start_at(shard, i, place.resume_offset);
+		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
+		assert_int_equal(s->ordinal, i);
+		assert_int_equal(s->offset, place.offset);
+		assert_memory_equal(s->key, key, len);
+		ps_sample_free(s);
+		ps_shard_free(shard);
+	}
+	ps_index_close(x);
+}
+
+#define SHARDS (PS_INDEXES_MAX_OPEN + 40)
+
+static int fds_open(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static int maps_open(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[1024];
+	int n = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		n += strstr(line, ".psx") != NULL;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static void a_set_keeps_few_open(void **state)
+{
+	static char names[SHARDS][32];
+	char *shards[SHARDS];
+	struct ps_index *held[8];
+	struct ps_indexes *xs;
+	struct ps_index_result result;
+	int before = fds_open();
+	uint64_t count;
+
+	(void)state;
+	for (int i = 0; i < SHARDS; i++) {
+		shard_make(i, i % 5);
+		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
+		shards[i] = names[i];
+		if (i != 7)
+			assert_int_equal(ps_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
+	}
+	xs = ps_indexes_new(shards, SHARDS, NULL);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(ps_indexes_get(xs, (uint32_t)(i % 4), &held[i], NULL), 0);
+	assert_ptr_equal(held[0], held[4]);
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < SHARDS; i++) {
+			int r = ps_indexes_count(xs, i, &count, NULL);
+
+			assert_int_equal(r, i == 7 ? -ENOENT : 0);
+			if (r == 0)
+				assert_int_equal(count, i % 5);
+		}
+	}
+	assert_true(maps_open() <= PS_INDEXES_MAX_OPEN + 4);
+	assert_int_equal(fds_open(), before);
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(ps_index_samples(held[i]), i % 4 % 5);
+		ps_indexes_put(xs, held[i]);
+	}
+	shard_make(3, 9); /* another shard now: what was counted stays, a new set sees it */
+	assert_int_equal(ps_indexes_count(xs, 3, &count, NULL), 0);
+	assert_int_equal(count, 3);
+	ps_indexes_free(xs);
+	xs = ps_indexes_new(shards, SHARDS, NULL);
+	assert_int_equal(ps_indexes_count(xs, 3, &count, NULL), -ESTALE);
+	ps_indexes_free(xs);
+}
+
+static char folder[64];
+
+static int enter(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	return 0;
+}
+
+static int leave(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(samples_are_found_by_number),
+	        cmocka_unit_test(nothing_of_a_damaged_index_is_given),
+	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_set_keeps_few_open, enter, leave),
+	};
+
+	return cmocka_run_group_tests_name("loader-index", tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+#!/usr/bin/python3
+"""penstock-loader index, its files read by what the format's text says (loader/shard/index_format.h)."""
+import glob
+import json
+import os
+import random
+import struct
+
+import tap
+
+
+def shards(n=3, per=10):
+    for s in range(n):
+        files = []
+        for i in range(per):
+            photo = tap.read(tap.PHOTOS[(s * per + i) % len(tap.PHOTOS)])
+            files += [("s%d/%d.jpg" % (s, i), photo), ("s%d/%d.cls" % (s, i), b"%d" % (i % 3))]
+        tap.make_tar("t-%d.tar" % s, files)
+    return "t-{0..%d}.tar" % (n - 1)
+
+
+class Bytes:
+    def __init__(self, data, at=0):
+        self.data, self.at = data, at
+
+    def varint(self):
+        v = shift = 0
+        while True:
+            c = self.data[self.at]
+            self.at += 1
+            v |= (c & 127) << shift
+            shift += 7
+            if c < 128:
+                return v
+
+    def take(self, n):
+        self.at += n
+        return self.data[self.at - n : self.at]
+
+
+def texts(data, at, n):
+    b = Bytes(data, at + (n + 63) // 64 * 8)
+    return [b.take(b.varint()) for _ in range(n)]
+
+
+def column(data, n, detail):
+    name = data[1 : 1 + data[0]].decode()
+    at = (1 + data[0] + 7) // 8 * 8
+    there = [data[at + i // 8] >> i % 8 & 1 for i in range(n)]
+    at += ((n + 7) // 8 + 7) // 8 * 8
+    kind, width = detail & 255, detail >> 8
+    if kind == 3:
+        values = [t.decode() for t in texts(data, at, n)]
+    else:
+        code = {(1, 1): "b", (1, 2): "h", (1, 4): "i", (1, 8): "q", (2, 4): "f", (2, 8): "d"}[kind, width]
+        values = struct.unpack_from("<%d%s" % (n, code), data, at)
+    return name, [v if t else None for v, t in zip(values, there)]
+
+
+def index_read(path):
+    """Head; of each sample key, offset, bad, {suffix: (offset, size)} (None: not told); columns; bytes of offsets."""
+    data = tap.read(path)
+    magic, size, mtime, n, bad, flags, nsections, etag, _plain, _sum = struct.unpack_from("<8sQqQQIHHQQ", data)
+    tap.equal(magic, b"PSINDEX2")
+    head = {"size": size, "mtime": mtime, "samples": n, "bad": bad, "flags": flags, "etag": data[64 : 64 + etag]}
+    table, sections, columns = 64 + (etag + 7) // 8 * 8, {}, {}
+    for i in range(nsections):
+        kind, detail, at, nbytes, _ = struct.unpack_from("<IIQQQ", data, table + 32 * i)
+        if kind == 4:
+            name, values = column(data[at : at + nbytes], n, detail)
+            columns[name] = values
+        else:
+            sections[kind] = data[at : at + nbytes]
+    b = Bytes(sections[1])
+    shapes = []
+    for _ in range(b.varint()):
+        shapes.append([])
+        for _ in range(b.varint()):
+            lead = b.varint()
+            shapes[-1].append((lead, b.take(b.varint()).decode()))
+            tap.equal(b.take(1), b"\0")
+    unit = 1 if flags & 2 else 512
+    b = Bytes(sections[2], (n + 63) // 64 * 16)
+    samples, end = [], 0
+    for i, key in enumerate(texts(sections[3], 0, n)):
+        if i % 64 == 0:
+            tap.equal(struct.unpack_from("<QQ", sections[2], i // 64 * 16), (end, b.at - (n + 63) // 64 * 16), "a mark")
+        what = b.varint()
+        end += b.varint() * unit if what & 1 else 0
+        begin, members = end, None
+        if what >> 2:
+            members = {}
+            for lead, suffix in shapes[(what >> 2) - 1]:
+                end += lead * unit
+                members[suffix] = (end, b.varint())
+                end += (members[suffix][1] + unit - 1) // unit * unit
+            end += unit == 1
+        else:
+            end += b.varint() * unit
+        samples.append((key.decode(), begin, bool(what & 2), members))
+    return head, samples, columns, len(sections[2])
+
+
+def members_by_ls(*paths):
+    listed, rc, _ = tap.ls(*paths)
+    tap.equal(rc, 0)
+    return [(s["key"], {k: (f["offset"], f["size"]) for k, f in s["fields"].items()}) for s in listed]
+
+
+@tap.test
+def index_says_where_every_member_is():
+    shards(2, 5)
+    for args in ([], ["--dir", "indexes"]):
+        if args:
+            os.mkdir("indexes")
+        r = tap.run("index", "--json", *args, "t-{0..1}.tar")
+        tap.equal((r.returncode, r.stderr), (0, b""))
+        tap.equal([json.loads(line) for line in r.stdout.splitlines()],
+                  [{"shard": "t-%d.tar" % s, "samples": 5, "bad": 0, "written": True} for s in range(2)])
+        path = glob.glob("indexes/t-1.tar-*.psx")[0] if args else "t-1.tar.psx"
+        head, samples, _, _ = index_read(path)
+        st = os.stat("t-1.tar")
+        tap.equal(head, {"size": st.st_size, "mtime": st.st_mtime_ns, "samples": 5, "bad": 0, "flags": 0, "etag": b""})
+        tap.equal([(key, members) for key, _, _, members in samples], members_by_ls("t-1.tar"))
+        tap.equal([s[1] for s in samples], [min(o for o, _ in s[3].values()) - 512 for s in samples])
+        r = tap.run("index", *args, "t-{0..1}.tar")
+        tap.equal(r.stdout, b"t-0.tar\t5 samples, up to date\nt-1.tar\t5 samples, up to date\n")
+    assert not glob.glob("*.psx.*") and not glob.glob("indexes/*.psx.*"), "nothing is left over"
+
+
+@tap.test
+def offsets_take_at_most_16_bytes_a_sample():
+    rng = random.Random(5)
+    for members in (1, 2, 3, 5, 12):
+        files, per = [], 1000
+        for i in range(per):
+            if rng.random() < 0.1:
+                files.append(("README", b"belongs to no sample"))
+            files += [("%06d.%d" % (i, j), bytes(rng.randrange(2000))) for j in range(members)]
+        tap.make_tar("m.tar", files)
+        tap.equal(tap.run("index", "--force", "m.tar").returncode, 0)
+        _, samples, _, nbytes = index_read("m.tar.psx")
+        assert nbytes <= 16 * per, (members, nbytes / per)
+        for (key, _, _, have), (want_key, want) in zip(samples, members_by_ls("m.tar")):
+            tap.equal((key, have or want), (want_key, want))
+        tap.equal(all(s[3] for s in samples), members <= 5, "members are told while they fit")
+
+
+@tap.test
+def declared_columns_are_kept():
+    rows = [("0", {"h": 1, "s": "a", "f": 0.5, "m": {"x": -70000}}), ("7", {"h": 2.5, "s": "\u00e9", "f": 2}),
+            ("-3", None), ("x", {"h": 4, "s": 5, "f": 1e300, "m": {"x": True}}), (None, {"m": 3, "s": "z" * 300})]
+    files = []
+    for i, (cls, data) in enumerate(rows):
+        files.append(("%d.txt" % i, b"t"))
+        files += [("%d.cls" % i, b" " + cls.encode() + b"\n")] if cls is not None else []
+        files += [("%d.json" % i, json.dumps(data).encode())] if data is not None else [("%d.json" % i, b"{no json")]
+    tap.make_tar("c.tar", files)
+    args = ["--column", "label=cls", "--column", "h=json:h", "--column", "s=JSON:s", "--column", "json:m.x",
+            "--column", "f=json:f", "--column", "none=nosuch"]
+    tap.equal(tap.run("index", "c.tar").returncode, 0)
+    r = tap.run("index", *args, "c.tar")
+    tap.equal((r.returncode, r.stderr, r.stdout), (0, b"", b"c.tar\t5 samples\n"), "an index without them is not enough")
+    _, _, columns, _ = index_read("c.tar.psx")
+    tap.equal(columns, {"label": ["0", "7", "-3", "x", None], "h": [1.0, 2.5, None, 4.0, None],
+                        "s": ["a", "\u00e9", None, "5", None], "json:m.x": [-70000, None, None, 1, None],
+                        "f": [0.5, 2.0, None, 1e300, None], "none": [None] * 5})
+    assert b"up to date" in tap.run("index", *args, "c.tar").stdout
+
+
+@tap.test
+def an_index_is_made_anew_when_it_is_not_the_shards():
+    shards(1, 3)
+    run = lambda *a: json.loads(tap.run("index", "--json", *a, "t-0.tar").stdout)
+    tap.equal(run()["written"], True)
+    tap.equal(run()["written"], False)
+    tap.equal(run("--force")["written"], True)
+    os.utime("t-0.tar", ns=(1, 1))
+    tap.equal(run()["written"], True)
+    shards(1, 4)
+    os.utime("t-0.tar", ns=(1, 1))
+    tap.equal(run(), {"shard": "t-0.tar", "samples": 4, "bad": 0, "written": True})
+    good = tap.read("t-0.tar.psx")
+    head = [good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :] for i in range(160)]
+    for damaged in (b"", good[:40], good[:-1], good + b"x", b"PSINDEX1" + good[8:], *head):
+        tap.write("t-0.tar.psx", damaged)
+        tap.equal(run()["written"], True)
+    tap.equal(tap.read("t-0.tar.psx"), good)
+
+
+@tap.test
+def an_etag_counts_more_than_a_time():
+    shards(1, 3)
+    try:
+        os.setxattr("t-0.tar", "user.penstock.etag", b'"abc"')
+    except OSError:
+        return  # no such attributes here
+    run = lambda *a: json.loads(tap.run("index", "--json", *a, "t-0.tar").stdout)
+    tap.equal(run()["written"], True)
+    tap.equal(index_read("t-0.tar.psx")[0]["etag"], b'"abc"')
+    os.utime("t-0.tar", ns=(1, 1))
+    tap.equal(run()["written"], False, "the same ETag on another node, at another time")
+    os.setxattr("t-0.tar", "user.penstock.etag", b'"abd"')
+    tap.equal(run()["written"], True)
+
+
+@tap.test
+def index_counts_bad_samples_as_a_loader_does():
+    shards(1, 4)
+    tap.write("cut.tar", tap.read("t-0.tar")[:-1500 - 10240])
+    r = tap.run("index", "--json", "cut.tar")
+    tap.equal(r.returncode, 1)
+    result = json.loads(r.stdout)
+    tap.equal((result["bad"], result["written"]), (1, True))
+    assert b"truncated" in r.stderr and r.stderr.count(b"\n") == 1, r.stderr
+    head, samples, _, _ = index_read("cut.tar.psx")
+    tap.equal((head["bad"], [s[2] for s in samples]), (1, [False] * (result["samples"] - 1) + [True]))
+    r = tap.run("bench", "--json", "--image", "32", "--epochs", "1", "--on-error", "skip", "cut.tar")
+    tap.equal(json.loads(r.stdout)["samples"], result["samples"])
+
+
+if __name__ == "__main__":
+    tap.main()
