@@ -11,6 +11,7 @@
 #include "options.h"
 #include "order/order.h"
 #include "pipeline/pipeline.h"
+#include "public.h"
 #include "shard/index.h"
 #include "state.h"
 
@@ -36,19 +37,6 @@ struct penstock_loader {
 const char *penstock_version(void)
 {
 	return PACKAGE_VERSION;
-}
-
-/* Hands an error to the caller, control characters of outside names made visible. */
-static int give_error(struct penstock_error *error, int r, const struct ps_load_error *err)
-{
-	if (!error)
-		return r;
-	error->code = -r;
-	snprintf(error->text, sizeof(error->text), "%s", err->text[0] ? err->text : strerror(-r));
-	for (char *p = error->text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
-	return r;
 }
 
 static int pid_check(const struct penstock_loader *l, struct ps_load_error *err)
@@ -163,13 +151,13 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 	int r;
 
 	if (!l)
-		return give_error(error, -ENOMEM, &err);
+		return ps_give_error(error, -ENOMEM, &err);
 	l->pid = getpid();
 	l->open_ns = ps_mono_ns();
 	r = loader_make(l, options, shards, nshards, &err);
 	if (r < 0) {
 		penstock_loader_close(l);
-		return give_error(error, r, &err);
+		return ps_give_error(error, r, &err);
 	}
 	*ret_loader = l;
 	return 0;
@@ -204,7 +192,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 {
 	const struct penstock_options *o = &l->options.o;
 
-	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && b->failed != -ENOMEM) {
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
 		bad_sample(b, b->bad_rows[0], err);
 		return ps_load_error_set(err, EBADMSG,
 		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
@@ -261,7 +249,7 @@ int penstock_loader_next(
 	struct ps_load_error err = {0};
 	int r = next(l, ret_batch, &err);
 
-	return r < 0 ? give_error(error, r, &err) : r;
+	return r < 0 ? ps_give_error(error, r, &err) : r;
 }
 
 int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
@@ -270,7 +258,7 @@ int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct 
 	int r = pid_check(l, &err);
 
 	if (r < 0)
-		return give_error(error, r, &err);
+		return ps_give_error(error, r, &err);
 	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
 }
 
@@ -291,7 +279,7 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 		l->why = err;
 		l->bad_run = 0;
 	}
-	return r < 0 ? give_error(error, r, &err) : 0;
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
 /* -- Length ------------------------------------------------------------------------------------------- */
@@ -331,7 +319,7 @@ int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *
 	if (r == 0)
 		r = length(l, epoch, &samples, &err);
 	if (r < 0)
-		return give_error(error, r, &err);
+		return ps_give_error(error, r, &err);
 	*ret_samples = samples;
 	*ret_batches = samples / o->batch;
 	if (o->end != PENSTOCK_END_DROP_LAST && samples % o->batch > 0)
@@ -350,7 +338,7 @@ int penstock_loader_state_save(
 	int r = pid_check(l, &err);
 
 	if (r < 0)
-		return give_error(error, r, &err);
+		return ps_give_error(error, r, &err);
 	at = ps_pipeline_position(l->pipeline);
 	need = ps_state_nbytes(at->nlanes);
 	if (!buf)
@@ -358,7 +346,7 @@ int penstock_loader_state_save(
 	if (size < need) {
 		r = ps_load_error_set(
 		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);
-		return give_error(error, r, &err);
+		return ps_give_error(error, r, &err);
 	}
 	ps_state_print_make(&l->print, &l->options);
 	ps_state_write(&l->print, at, l->bad_run, buf);
@@ -392,111 +380,7 @@ int penstock_loader_state_load(
 
 	if (r == 0)
 		r = state_load(l, state, size, &err);
-	return r < 0 ? give_error(error, r, &err) : 0;
-}
-
-/* -- Batches ------------------------------------------------------------------------------------------ */
-
-void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_info *ret_info)
-{
-	*ret_info = (struct penstock_batch_info){
-	        .epoch = b->epoch, .index = b->index, .rows = b->out_rows, .bad = b->nbad};
-}
-
-static struct penstock_tensor column(const void *data, uint32_t dtype, uint64_t rows, size_t item)
-{
-	return (struct penstock_tensor){
-	        .data = data, .dtype = dtype, .ndim = 1, .shape = {rows}, .nbytes = rows * item};
-}
-
-static struct penstock_tensor ragged(const struct penstock_batch *b, uint32_t f)
-{
-	const struct ps_ragged *g = &b->ragged[f];
-	struct penstock_tensor t = column(g->values, PENSTOCK_U8, g->offsets[b->out_rows], 1);
-
-	t.offsets = g->offsets;
-	return t;
-}
-
-static struct penstock_tensor image(const struct penstock_batch *b, uint32_t f)
-{
-	const struct ps_plan_field *field = &b->plan->fields[f];
-	const struct ps_image_spec *spec = &field->image;
-	struct penstock_tensor t = {.data = b->fixed[f],
-	        .dtype = (uint32_t)spec->dtype,
-	        .ndim = 4,
-	        .shape = {b->out_rows, 3, spec->out_height, spec->out_width},
-	        .nbytes = b->out_rows * field->row_nbytes};
-
-	if (spec->layout == PS_NHWC) {
-		t.shape[1] = spec->out_height;
-		t.shape[2] = spec->out_width;
-		t.shape[3] = 3;
-	}
-	return t;
-}
-
-static bool own_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
-{
-	if (strcmp(name, "__key__") == 0)
-		*ret_tensor = ragged(b, PS_BATCH_KEYS);
-	else if (strcmp(name, "__valid__") == 0)
-		*ret_tensor = column(b->valid, PENSTOCK_U8, b->out_rows, 1);
-	else if (strcmp(name, "__shard__") == 0)
-		*ret_tensor = column(b->shard_ids, PENSTOCK_I64, b->out_rows, sizeof(int64_t));
-	else if (strcmp(name, "__sample__") == 0)
-		*ret_tensor = column(b->sample_ids, PENSTOCK_I64, b->out_rows, sizeof(int64_t));
-	else
-		return false;
-	return true;
-}
-
-int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
-        struct penstock_error *error)
-{
-	struct ps_load_error err = {0};
-	int f;
-
-	if (own_field(b, name, ret_tensor))
-		return 0;
-	f = ps_plan_lookup(b->plan, name);
-	if (f < 0) {
-		ps_load_error_set(&err, ENOENT, "the batch has no field \"%.100s\"", name);
-		return give_error(error, -ENOENT, &err);
-	}
-	switch (b->plan->fields[f].kind) {
-	case PENSTOCK_IMAGE:
-		*ret_tensor = image(b, (uint32_t)f);
-		break;
-	case PENSTOCK_INT64:
-		*ret_tensor = column(b->fixed[f], PENSTOCK_I64, b->out_rows, sizeof(int64_t));
-		break;
-	case PENSTOCK_BYTES:
-		*ret_tensor = ragged(b, (uint32_t)f);
-		break;
-	}
-	return 0;
-}
-
-int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct penstock_bad *ret_bad)
-{
-	const struct ps_sample *s;
-
-	if (n >= b->nbad)
-		return -ENOENT;
-	s = b->rows[b->bad_rows[n]].sample;
-	*ret_bad = (struct penstock_bad){.row = b->bad_rows[n],
-	        .shard = s->file->path,
-	        .key = s->key,
-	        .offset = s->offset,
-	        .reason = ps_batch_reason(b, b->bad_rows[n])};
-	return 0;
-}
-
-void penstock_batch_release(struct penstock_batch *b)
-{
-	if (b && b->pid == getpid())
-		ps_pipeline_release(b);
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
 /* -- Statistics --------------------------------------------------------------------------------------- */
@@ -511,7 +395,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	int r = pid_check(l, &err);
 
 	if (r < 0)
-		return give_error(error, r, &err);
+		return ps_give_error(error, r, &err);
 	ps_pipeline_stats(l->pipeline, &p);
 	s.samples = atomic_load_explicit(&l->samples, memory_order_relaxed);
 	s.batches = atomic_load_explicit(&l->batches, memory_order_relaxed);

@@ -30,13 +30,22 @@ void penstock_options_init(struct penstock_options *options, size_t size)
 
 void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind)
 {
+	static const uint8_t dtypes[] = {[PENSTOCK_IMAGE] = PENSTOCK_F32,
+	        [PENSTOCK_INT64] = PENSTOCK_I64,
+	        [PENSTOCK_BYTES] = PENSTOCK_U8,
+	        [PENSTOCK_NPY] = PENSTOCK_F32,
+	        [PENSTOCK_JSON] = PENSTOCK_U8,
+	        [PENSTOCK_TEXT] = PENSTOCK_U8,
+	        [PENSTOCK_TOKENS] = PENSTOCK_I64,
+	        [PENSTOCK_FLOAT] = PENSTOCK_F32,
+	        [PENSTOCK_OUTPUT] = PENSTOCK_F32};
 	struct ps_image_spec spec = ps_image_spec_imagenet(224);
 	struct penstock_field f = {.size = size,
 	        .name = name,
 	        .kind = kind,
 	        .image_width = spec.out_width,
 	        .image_height = spec.out_height,
-	        .dtype = (uint32_t)spec.dtype,
+	        .dtype = kind < PS_ARRAY_LEN(dtypes) ? (uint32_t)dtypes[kind] : PENSTOCK_F32,
 	        .layout = (uint32_t)spec.layout,
 	        .crop = (uint32_t)spec.crop,
 	        .interpolation = (uint32_t)spec.interpolation,
@@ -45,7 +54,8 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 	        .ratio_min = spec.ratio_min,
 	        .ratio_max = spec.ratio_max,
 	        .hflip = spec.hflip_probability,
-	        .missing_value = -1};
+	        .missing_value = -1,
+	        .source_dtype = PENSTOCK_U16};
 
 	memcpy(f.mean, spec.mean, sizeof(f.mean));
 	memcpy(f.std, spec.std, sizeof(f.std));
@@ -55,19 +65,25 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 
 #define FIELD_LEAST offsetof(struct penstock_field, image_width)
 
-/* The caller's texts end with the call. Names that were not copied are NULL afterwards. */
-static int names_copy(struct ps_options *p, struct ps_load_error *err)
+/* Replaces a text of the caller by a copy; NULL where there is no memory. */
+static bool text_copy(const char **text)
 {
-	int r = 0;
+	const char *theirs = *text;
+
+	*text = theirs ? strdup(theirs) : NULL;
+	return !theirs || *text;
+}
+
+/* The caller's texts end with the call. */
+static int texts_copy(struct ps_options *p, struct ps_load_error *err)
+{
+	bool ok = true;
 
 	for (uint32_t i = 0; i < p->o.nfields; i++) {
-		const char *name = p->fields[i].name;
-
-		p->fields[i].name = name ? strdup(name) : NULL;
-		if (name && !p->fields[i].name)
-			r = ps_load_error_set(err, ENOMEM, "out of memory");
+		ok = text_copy(&p->fields[i].name) && ok;
+		ok = text_copy(&p->fields[i].add_offset_of) && ok;
 	}
-	return r;
+	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
 /* Copies the caller's fields into whole structs, or makes the default ones. */
@@ -96,11 +112,11 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 			return ps_load_error_set(
 			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
 		}
-		penstock_field_init(&p->fields[i], sizeof(*f), NULL, PENSTOCK_IMAGE);
+		penstock_field_init(&p->fields[i], sizeof(*f), NULL, f->kind);
 		memcpy(&p->fields[i], f, PS_MIN(size, sizeof(*f)));
 		p->fields[i].size = sizeof(*f);
 	}
-	return names_copy(p, err);
+	return texts_copy(p, err);
 }
 
 static int range_check(
@@ -170,8 +186,10 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 
 void ps_options_fini(struct ps_options *p)
 {
-	for (uint32_t i = 0; i < p->o.nfields && p->fields; i++)
+	for (uint32_t i = 0; i < p->o.nfields && p->fields; i++) {
 		free((char *)(uintptr_t)p->fields[i].name);
+		free((char *)(uintptr_t)p->fields[i].add_offset_of);
+	}
 	free(p->fields);
 	free(p->index_dir);
 	ps_list_fini(&p->shards);

@@ -67,6 +67,16 @@ enum penstock_kind {
 	PENSTOCK_IMAGE = 0, /* a JPEG, cropped and resized: rows of image_height x image_width x 3 */
 	PENSTOCK_INT64 = 1, /* an integer in decimal digits, as in .cls files: one int64 a row */
 	PENSTOCK_BYTES = 2, /* as they are (txt, json, anything): values and offsets */
+	PENSTOCK_NPY = 3,   /* an array of a .npy file */
+	/* Checked JSON: its text as bytes; or with a path in the name ("json:meta.height") the value there:
+	 * dtype U8 (default): a string's characters, or the text of another value; else a number or an array
+	 * of them */
+	PENSTOCK_JSON = 4,
+	PENSTOCK_TEXT = 5, /* bytes, checked to be UTF-8 */
+	/* 6 and 7: label images and boxes that follow an image */
+	PENSTOCK_TOKENS = 8,  /* n + 1 tokens, raw or as a .npy: x, the first n, and NAME:y, the last n */
+	PENSTOCK_FLOAT = 9,   /* a number as text: one element a row, rounded to dtype */
+	PENSTOCK_OUTPUT = 10, /* what options.transform writes; no member of the shard */
 };
 
 enum penstock_dtype {
@@ -104,19 +114,35 @@ enum penstock_interpolation {
 	PENSTOCK_BICUBIC = 1,
 };
 
+/* What becomes of a value with more than max_bytes, or than pad_to items. */
+enum penstock_overflow {
+	PENSTOCK_OVERFLOW_ERROR = 0,    /* penstock_loader_next() fails, whatever on_error is (default) */
+	PENSTOCK_OVERFLOW_BAD = 1,      /* the sample is bad */
+	PENSTOCK_OVERFLOW_TRUNCATE = 2, /* it is cut to whole items; a text between two characters */
+};
+
+#define PENSTOCK_PAD_LONGEST UINT32_MAX
+
+#define PENSTOCK_MAX_DIMS 8
+
 /* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
  * members below `kind` are for images where nothing else is said. */
 struct penstock_field {
 	size_t size; /* set by init: lets a newer library read an older struct */
-	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". */
+	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". Behind a
+	 * ':' the path of a value in a JSON member: "json:meta.height", "json:boxes.0" (kinds INT64, FLOAT,
+	 * TEXT, JSON, TOKENS and NPY; a dot within a name as "\\."). */
 	const char *name;
 	uint32_t kind; /* enum penstock_kind */
 
 	uint32_t image_width, image_height; /* pixels, 1 to 16384; 224 */
-	uint32_t dtype;                     /* PENSTOCK_U8 or PENSTOCK_F32 (default) */
-	uint32_t layout;                    /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
-	uint32_t crop;                      /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
-	uint32_t interpolation;             /* enum penstock_interpolation; PENSTOCK_BILINEAR */
+	/* Of the elements. Images: U8 or F32 (default). INT64: any (I64). FLOAT: a float (F32). NPY: any
+	 * (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any (F32). Numbers are
+	 * converted exactly or the sample is bad; only FLOAT rounds. */
+	uint32_t dtype;
+	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
+	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
+	uint32_t interpolation; /* enum penstock_interpolation; PENSTOCK_BILINEAR */
 	/* CROP_CENTER: pixels; 0 (default): 8/7 of the longer side of the result, so 256 for 224. */
 	uint32_t resize_shorter;
 	double scale_min, scale_max; /* CROP_RANDOM: share of the image's area; 0.08, 1 */
@@ -125,10 +151,39 @@ struct penstock_field {
 	float mean[3], std[3];       /* F32: (value / 255 - mean) / std; ImageNet's */
 	uint64_t max_pixels;         /* a larger image is a bad sample; 0 (default): 2^27 */
 
-	/* INT64 and BYTES: 1: a sample without the field is sound; 0 (default): it is bad. */
+	/* All but images: 1: a sample without the field (or without the value at its path) is sound; 0
+	 * (default): it is bad. */
 	uint32_t optional;
-	/* INT64, optional: what such a row holds; -1. A BYTES row is empty then. */
+	/* Optional fields of a fixed shape: what all elements of such a row are; -1 (FLOAT: not a number).
+	 * Rows of other fields are empty then. */
 	int64_t missing_value;
+
+	/* -- From here on: since 0.2. -- */
+
+	/* NPY, JSON with a path, TOKENS, OUTPUT: the shape of a row, `ndim` dimensions of `shape`, at most 7;
+	 * what a sample has must be of that shape. shape[0] = 0: as many items as the sample has: the field
+	 * is ragged, and an item has the shape of the rest. 0 dimensions: one element (a JSON number); for
+	 * NPY, TOKENS, and OUTPUT with pad_to or max_bytes, {0}. A scalar NPY counts as {1}. */
+	uint32_t ndim;
+	/* Ragged fields (BYTES, TEXT, JSON texts; the above with shape[0] = 0). 0 (default): values and
+	 * offsets, one row behind the other. N: each row padded to N items. PENSTOCK_PAD_LONGEST: to the
+	 * longest row of the batch. Padded fields come with NAME:lengths (int64, a row's items) and NAME:mask
+	 * (bool, rows x items, 1 where an item is). */
+	uint32_t pad_to;
+	uint64_t shape[PENSTOCK_MAX_DIMS - 1];
+	uint32_t pad_multiple; /* PAD_LONGEST: rounded up to a multiple of this; 0 (default), 1: as it is */
+	uint32_t overflow;     /* enum penstock_overflow */
+	int64_t pad_value;     /* of the elements of padding; 0 */
+	uint64_t max_bytes;    /* ragged fields: of a row's values in the batch; 0 (default): no limit */
+	/* Ragged fields of integers: the name of another ragged field. To each number of a row is added how
+	 * many items of that field the rows before it have, so that it counts in the whole batch: edges of
+	 * graphs that name nodes. A number that names none of its own row's items makes the sample bad. NULL:
+	 * as they are. */
+	const char *add_offset_of;
+	/* TOKENS: of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
+	 * little-endian. */
+	uint32_t source_dtype;
+	uint32_t reserved0;
 };
 
 enum penstock_order {
@@ -155,6 +210,15 @@ enum penstock_on_error {
 	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. */
 	PENSTOCK_SKIP = 1,
 };
+
+/* A sample in the hands of a transform; see below. */
+struct penstock_sample;
+
+/* Returns 0, or a negative errno: the sample is bad then (-ENOMEM: next() fails), for the reason that
+ * penstock_sample_fail() was given. Runs on the decoding threads, on several at once; must not call the
+ * loader, and must be a pure function of the sample if batches are to be the same for any number of threads.
+ */
+typedef int (*penstock_transform)(void *ctx, struct penstock_sample *sample);
 
 /* Fill by penstock_options_init(), then change. */
 struct penstock_options {
@@ -211,6 +275,15 @@ struct penstock_options {
 	 * until open. */
 	const void *state;
 	size_t state_nbytes;
+
+	/* -- From here on: since 0.2. -- */
+
+	/* Called for each sound sample with its decoded fields, to fill fields of kind OUTPUT. NULL: none. */
+	penstock_transform transform;
+	void *transform_ctx; /* the first argument */
+	/* A state is refused by a loader whose transform has another version: raise it when the transform
+	 * comes to write other values. */
+	uint64_t transform_version;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
@@ -277,8 +350,6 @@ void penstock_loader_close(struct penstock_loader *loader);
 
 /* -- Batches ------------------------------------------------------------------------------------------ */
 
-#define PENSTOCK_MAX_DIMS 8
-
 struct penstock_tensor {
 	const void *data; /* borrowed from the batch */
 	uint32_t dtype;   /* enum penstock_dtype */
@@ -295,12 +366,17 @@ struct penstock_batch_info {
 	uint64_t index; /* of the batch in its epoch, on this rank */
 	uint32_t rows;
 	uint32_t bad; /* rows whose sample was bad; padding is not counted */
-	uint64_t reserved[4];
+	/* All tensors of a batch lie in one piece of memory, each at a multiple of 256 bytes from its
+	 * beginning: one copy of it takes the whole batch elsewhere. Since 0.2. */
+	const void *slot;
+	uint64_t slot_nbytes;
+	uint64_t reserved[2];
 };
 
 void penstock_batch_info(const struct penstock_batch *batch, struct penstock_batch_info *ret_info);
 
-/* A field by the name given in the options, or by one of its alternatives. Besides them every batch has:
+/* A field by the name given in the options, or by one of its alternatives. Padded fields and tokens have more
+ * (NAME:lengths, NAME:mask, NAME:y). Besides them every batch has:
  *   "__key__"     ragged bytes: the samples' keys
  *   "__valid__"   u8: 1, or 0 for a row that repeats another (a bad sample, padding)
  *   "__shard__"   int64: the shard's place in the list
@@ -308,6 +384,10 @@ void penstock_batch_info(const struct penstock_batch *batch, struct penstock_bat
  * -ENOENT: no such field. */
 int penstock_batch_field(const struct penstock_batch *batch, const char *name,
         struct penstock_tensor *ret_tensor, struct penstock_error *error);
+
+/* The name of the nth tensor of a batch (from 0; the same for all batches of a loader): each field with what
+ * belongs to it, then the four above; NULL: there are not so many. Valid as long as the loader. Since 0.2. */
+const char *penstock_batch_name(const struct penstock_batch *batch, uint32_t n);
 
 struct penstock_bad {
 	uint32_t row;
@@ -323,6 +403,37 @@ int penstock_batch_bad(const struct penstock_batch *batch, uint32_t n, struct pe
 
 /* Gives the batch back to its loader. NULL is allowed. */
 void penstock_batch_release(struct penstock_batch *batch);
+
+/* -- Transforms: what options.transform may call (since 0.2) ----------------------------------------- */
+
+struct penstock_sample_info {
+	const char *key;   /* borrowed until the transform returns, as all that these functions give */
+	const char *shard; /* its path */
+	uint64_t epoch;
+	uint64_t shard_index;  /* the shard's place in the list */
+	uint64_t sample_index; /* the sample's place in its shard */
+	uint64_t random; /* of (seed, epoch, shard, sample) alone: for choices that are to be repeatable */
+	uint64_t reserved[4];
+};
+
+void penstock_sample_info(const struct penstock_sample *sample, struct penstock_sample_info *ret_info);
+
+/* A field of the sample as it will be in the batch, without the dimension of rows: of shape [] for a number,
+ * [3, height, width] for an image, [items, ...] for ragged and padded fields (no padding, no added offsets).
+ * -ENOENT: no such field, or an output; -ENOMEM. */
+int penstock_sample_field(
+        struct penstock_sample *sample, const char *name, struct penstock_tensor *ret_tensor);
+
+/* Where to write an output's row; room for *ret_items items (NULL: not asked). A fixed shape is zeroed
+ * before. NULL: no field of kind OUTPUT goes by that name. */
+void *penstock_sample_output(struct penstock_sample *sample, const char *name, uint64_t *ret_items);
+
+/* How many items of a ragged or padded output were written; 0 until it is said. -ENOENT; -EINVAL: more than
+ * there is room for. */
+int penstock_sample_set_items(struct penstock_sample *sample, const char *name, uint64_t items);
+
+/* Says why the sample is bad, in 255 bytes at most; returns -EBADMSG, for `return`. */
+int penstock_sample_fail(struct penstock_sample *sample, const char *text);
 
 /* -- Statistics --------------------------------------------------------------------------------------- */
 

@@ -78,12 +78,25 @@ static uint64_t hash_double(uint64_t h, double v)
 	return hash_u64(h, bits);
 }
 
+/* What is no image. */
+static uint64_t column_hash(uint64_t h, const struct penstock_field *f)
+{
+	const uint64_t words[] = {f->optional, (uint64_t)f->missing_value, f->dtype, f->ndim, f->pad_to,
+	        f->pad_multiple, f->overflow, (uint64_t)f->pad_value, f->max_bytes, f->source_dtype};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+		h = hash_u64(h, words[i]);
+	for (uint32_t i = 0; i < f->ndim; i++)
+		h = hash_u64(h, f->shape[i]);
+	return f->add_offset_of ? hash(h, f->add_offset_of, strlen(f->add_offset_of) + 1) : h;
+}
+
 static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 {
 	h = hash(h, f->name, strlen(f->name) + 1);
 	h = hash_u64(h, f->kind);
 	if (f->kind != PENSTOCK_IMAGE)
-		return hash_u64(hash_u64(h, f->optional), (uint64_t)f->missing_value);
+		return column_hash(h, f);
 	const uint64_t words[] = {f->image_width, f->image_height, f->dtype, f->layout, f->crop,
 	        f->interpolation, f->resize_shorter, f->max_pixels};
 	const double reals[] = {f->scale_min, f->scale_max, f->ratio_min, f->ratio_max, f->hflip};
@@ -110,6 +123,7 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 		        hash(w[P_SHARDS], options->shards.names[i], strlen(options->shards.names[i]) + 1);
 	for (uint32_t i = 0; i < o->nfields; i++)
 		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
+	w[P_FIELDS] = hash_u64(w[P_FIELDS], o->transform_version);
 	w[P_VERSIONS] = (uint64_t)ORDER_VERSION << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
 	w[P_NSHARDS] = options->shards.n;
 	w[P_SEED] = o->seed;

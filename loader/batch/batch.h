@@ -3,7 +3,7 @@
  *   free ──claim──▶ filling ──all rows decoded──▶ finished ──next()──▶ held ──release()──▶ free
  *
  * Who may do what when is the pipeline's business (its lock guards `state` and the counts of rows); here is
- * what happens to the memory.
+ * what happens to the memory. See slot.h for how it is laid out.
  *
  * Ownership: a batch owns its memory and the samples of its rows, which it keeps (without their bytes) for
  * keys and error texts until ps_batch_clear(). Threads: ps_batch_decode() on different rows at once; else one
@@ -15,11 +15,10 @@
 
 #include <sys/types.h>
 
-#include "batch/plan.h"
+#include "batch/field.h"
+#include "batch/slot.h"
 #include "device/device.h"
 #include "pipeline/position.h"
-
-#define PS_BATCH_KEYS PS_PLAN_MAX_FIELDS /* the ragged field of the keys */
 
 enum ps_batch_state {
 	PS_BATCH_FREE,
@@ -27,6 +26,9 @@ enum ps_batch_state {
 	PS_BATCH_FINISHED,
 	PS_BATCH_HELD,
 };
+
+/* What `bad` of a row says of the whole batch: it fails, whatever on_error is. */
+#define PS_ROW_OVERFLOWS EOVERFLOW
 
 struct ps_row {
 	struct ps_sample *sample;
@@ -36,10 +38,10 @@ struct ps_row {
 	struct ps_lane_position where; /* ... and where it stands once the row is delivered */
 };
 
-struct ps_ragged {
-	uint64_t *offsets;
-	uint8_t *values;
-	size_t cap;
+/* A late field of a batch that is whole. */
+struct ps_late {
+	size_t data[2], mask; /* in the slot */
+	uint64_t items;       /* of all rows (RAGGED), or of each (LONGEST) */
 };
 
 struct penstock_batch {
@@ -47,18 +49,19 @@ struct penstock_batch {
 	pid_t pid;                    /* ... and in which process */
 	const struct ps_plan *plan;
 	const struct ps_device_ops *device;
-	void *mem;
+	uint8_t *mem; /* the slot; only ps_batch_finish() moves it */
 	size_t mem_nbytes;
+	struct ps_slot_layout at;
 	uint32_t cap;               /* rows */
-	uint64_t max_ragged_nbytes; /* of all ragged fields; 0: no limit */
-	struct ps_budget *budget;   /* that ragged values count against; NULL: not counted */
+	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
+	struct ps_budget *budget;   /* that late fields count against; NULL: not counted */
+	uint64_t grown_nbytes;      /* of mem, for late fields: what was counted */
 
-	void *fixed[PS_PLAN_MAX_FIELDS]; /* NULL for ragged fields */
-	struct ps_ragged ragged[PS_PLAN_MAX_FIELDS + 1];
-	uint8_t *valid;
-	int64_t *shard_ids, *sample_ids;
 	struct ps_row *rows;
+	struct ps_piece *pieces[PS_PLAN_MAX_FIELDS]; /* by row; late fields */
+	uint8_t *outputs[PS_PLAN_MAX_FIELDS];        /* by row, max_items each; late fields of kind OUTPUT */
 	uint32_t *bad_rows;
+	uint32_t *sources; /* by row: the good row that stands for it */
 
 	/* Set by the pipeline. */
 	enum ps_batch_state state;
@@ -73,10 +76,12 @@ struct penstock_batch {
 	/* Set by ps_batch_finish(). */
 	uint32_t out_rows;
 	uint32_t nbad;
+	struct ps_late late[PS_PLAN_MAX_FIELDS + 1];
+	size_t used; /* bytes of the slot */
 	int failed;
 	struct ps_load_error why; /* of failed */
 
-	/* Bytes of decoded rows that ragged fields will copy; past the limit no more are read, and the batch
+	/* Bytes of decoded rows that late fields will copy; past the limit no more are read, and the batch
 	 * fails. Relaxed: a count, it guards nothing else. */
 	_Atomic uint64_t ragged_nbytes;
 };
@@ -86,9 +91,13 @@ struct ps_batch_worker {
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
 	uint64_t seed;
 	uint64_t reread; /* samples whose bytes were read again */
+	struct ps_scratch {
+		uint8_t *p;
+		size_t nbytes;
+	} scratch[PS_PLAN_MAX_FIELDS]; /* by field: its elements before their place is known */
 };
 
-/* Bytes of one batch, ragged values apart. False: more than memory can have. */
+/* Bytes of one batch, late fields apart. False: more than memory can have. */
 bool ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes);
 
 int ps_batch_init(struct penstock_batch *batch, const struct ps_plan *plan,
@@ -102,7 +111,7 @@ void ps_batch_worker_fini(struct ps_batch_worker *worker);
 /* Writes row `row` from rows[row].sample, or marks it bad. */
 void ps_batch_decode(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker);
 
-/* Fills bad and padded rows, ragged fields and ids. On failure batch->failed and why are set, and out_rows is
+/* Fills bad and padded rows, late fields and ids. On failure batch->failed and why are set, and out_rows is
  * 0. */
 void ps_batch_finish(struct penstock_batch *batch);
 
@@ -111,5 +120,24 @@ void ps_batch_clear(struct penstock_batch *batch);
 
 /* Why row `row` is bad: a text for a person; never NULL. */
 const char *ps_batch_reason(const struct penstock_batch *batch, uint32_t row);
+
+/* Lets go of a sample's bytes but those of the members in `keep`, one a field of the plan; NULL: of all. */
+void ps_batch_bytes_drop(
+        const struct ps_plan *plan, struct ps_sample *sample, struct ps_sample_field *const *keep);
+
+/* A late field's elements of a row in memory of the worker, until it decodes the row's next; NULL: no memory.
+ */
+const void *ps_batch_late_peek(const struct penstock_batch *batch, uint32_t field, uint32_t row,
+        struct ps_batch_worker *worker) PS_MUST_USE;
+
+/* The items of row `row`. */
+uint64_t ps_batch_items(const struct penstock_batch *batch, uint32_t field, uint32_t row);
+
+/* Row `row` of a field in place. */
+static inline uint8_t *ps_batch_row(
+        const struct penstock_batch *b, uint32_t field, uint32_t plane, uint32_t row)
+{
+	return b->mem + b->at.fields[field].data[plane] + row * b->plan->fields[field].row_nbytes;
+}
 
 #endif

@@ -3,17 +3,32 @@
 #include "batch/plan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-/* "jpg;JPEG" to "jpg\0jpeg\0". */
+#include "batch/field.h"
+#include "batch/json.h"
+
+/* "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
 static int names_parse(struct ps_plan_field *f, struct ps_load_error *err)
 {
-	char *p;
+	char *p, *colon;
 
 	f->names = strdup(f->name);
 	if (!f->names)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	p = f->names;
+	colon = strchr(p, ':');
+	if (colon) {
+		f->path = f->name + (colon - p) + 1;
+		*colon = 0;
+		if (!ps_json_path_ok(f->path))
+			return ps_load_error_set(err, EINVAL,
+			        "field \"%.100s\": behind the ':' must be names and places with dots "
+			        "between, "
+			        "as json:meta.size.0, of fewer than %d bytes",
+			        f->name, PS_JSON_MAX_PATH);
+	}
 	for (;;) {
 		size_t len = strcspn(p, ";");
 		bool more = p[len] == ';';
@@ -37,43 +52,31 @@ static int names_parse(struct ps_plan_field *f, struct ps_load_error *err)
 	}
 }
 
-static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int companion_add(struct ps_plan_field *f, const char *what, struct ps_load_error *err)
 {
-	struct ps_image_spec *spec = &f->image;
-	uint32_t longer = PS_MAX(in->image_width, in->image_height);
-
-	if (in->crop > PENSTOCK_CROP_NONE || in->interpolation > PENSTOCK_BICUBIC ||
-	        in->layout > PENSTOCK_NHWC || (in->dtype != PENSTOCK_U8 && in->dtype != PENSTOCK_F32))
-		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: unknown crop, interpolation, layout or dtype (images are u8 or f32)",
-		        f->name);
-	if (in->optional)
-		return ps_load_error_set(err, EINVAL, "field %.100s: an image cannot be optional", f->name);
-	*spec = ps_image_spec_imagenet(224);
-	spec->out_width = in->image_width;
-	spec->out_height = in->image_height;
-	spec->crop = (enum ps_crop)in->crop;
-	spec->resize_shorter = in->resize_shorter ? in->resize_shorter : longer + longer / 7;
-	if (!in->resize_shorter && spec->resize_shorter > PS_IMAGE_SIDE_MAX)
-		spec->resize_shorter = PS_IMAGE_SIDE_MAX;
-	spec->scale_min = in->scale_min;
-	spec->scale_max = in->scale_max;
-	spec->ratio_min = in->ratio_min;
-	spec->ratio_max = in->ratio_max;
-	spec->hflip_probability = in->hflip;
-	spec->interpolation = (enum ps_interpolation)in->interpolation;
-	spec->dtype = (enum ps_dtype)in->dtype;
-	spec->layout = (enum ps_layout)in->layout;
-	memcpy(spec->mean, in->mean, sizeof(spec->mean));
-	memcpy(spec->std, in->std, sizeof(spec->std));
-	spec->max_pixels = in->max_pixels;
-	if (ps_image_spec_check(spec, err) < 0)
-		return ps_load_error_prefix(err, "field %.100s", f->name);
-	f->row_nbytes = ps_image_nbytes(spec);
+	if (asprintf(&f->companions[f->n_tensors - 1], "%s:%s", f->name, what) < 0) {
+		f->companions[f->n_tensors - 1] = NULL;
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	f->n_tensors++;
 	return 0;
 }
 
-static int field_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int companions_make(struct ps_plan_field *f, struct ps_load_error *err)
+{
+	int r = 0;
+
+	f->n_tensors = 1;
+	if (f->planes > 1)
+		r = companion_add(f, "y", err);
+	if (r == 0 && ps_field_is_padded(f))
+		r = companion_add(f, "lengths", err);
+	if (r == 0 && ps_field_is_padded(f))
+		r = companion_add(f, "mask", err);
+	return r;
+}
+
+static int field_make(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	int r;
 
@@ -81,21 +84,33 @@ static int field_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 		return ps_load_error_set(err, EINVAL, "a field without a name");
 	*f = (struct ps_plan_field){.name = strdup(in->name),
 	        .kind = (enum penstock_kind)in->kind,
-	        .optional = in->optional != 0,
-	        .missing_value = in->missing_value};
+	        .optional = in->optional != 0};
 	r = f->name ? names_parse(f, err) : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0)
-		return r;
-	switch (in->kind) {
-	case PENSTOCK_IMAGE:
-		return image_plan(f, in, err);
-	case PENSTOCK_INT64:
-		f->row_nbytes = sizeof(int64_t);
+	if (r == 0)
+		r = ps_plan_field_make(f, in, err);
+	return r == 0 ? companions_make(f, err) : r;
+}
+
+/* Finds the field that add_offset_of names. */
+static int offset_plan(struct ps_plan *plan, struct ps_plan_field *f, struct ps_load_error *err)
+{
+	const struct ps_plan_field *of;
+
+	if (!f->offset_name)
 		return 0;
-	case PENSTOCK_BYTES:
-		return 0;
-	}
-	return ps_load_error_set(err, EINVAL, "field %.100s: unknown kind %u", f->name, in->kind);
+	f->offset_of = ps_plan_lookup(plan, f->offset_name, strlen(f->offset_name));
+	of = f->offset_of < 0 ? NULL : &plan->fields[f->offset_of];
+	if (!of || of->form != PS_FORM_RAGGED)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: add_offset_of %.100s: must name a ragged field", f->name,
+		        f->offset_name);
+	if (f->form != PS_FORM_RAGGED || ps_dtype_is_float(f->dtype) || f->dtype == PS_BOOL ||
+	        ps_dtype_nbytes(f->dtype) < 4 || f->planes > 1)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: add_offset_of: must be a ragged field of integers of 4 or 8 bytes",
+		        f->name);
+	f->offset_name = NULL;
+	return 0;
 }
 
 int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, struct ps_load_error *err)
@@ -108,14 +123,28 @@ int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, str
 	plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
+	plan->transform = o->transform;
+	plan->transform_ctx = o->transform_ctx;
 	for (uint32_t i = 0; i < o->nfields; i++) {
-		int r = field_plan(&plan->fields[i], &o->fields[i], err);
+		int r = field_make(&plan->fields[i], &o->fields[i], err);
 
 		plan->nfields++;
+		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform)
+			r = ps_load_error_set(err, EINVAL,
+			        "field %.100s: an output needs options.transform, which writes it",
+			        plan->fields[i].name);
 		for (uint32_t j = 0; j < i && r == 0; j++)
 			if (strcmp(plan->fields[i].name, plan->fields[j].name) == 0)
 				r = ps_load_error_set(
 				        err, EINVAL, "field %.100s twice", plan->fields[i].name);
+		if (r < 0) {
+			ps_plan_free(plan);
+			return r;
+		}
+	}
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		int r = offset_plan(plan, &plan->fields[i], err);
+
 		if (r < 0) {
 			ps_plan_free(plan);
 			return r;
@@ -130,6 +159,8 @@ void ps_plan_free(struct ps_plan *plan)
 	if (!plan)
 		return;
 	for (uint32_t i = 0; i < plan->nfields; i++) {
+		for (size_t k = 0; k < PS_ARRAY_LEN(plan->fields[i].companions); k++)
+			free(plan->fields[i].companions[k]);
 		free(plan->fields[i].names);
 		free(plan->fields[i].name);
 	}
@@ -151,7 +182,7 @@ bool ps_plan_wants(void *ctx, const char *suffix, size_t len)
 	const struct ps_plan *plan = ctx;
 
 	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (has_name(&plan->fields[i], suffix, len))
+		if (plan->fields[i].kind != PENSTOCK_OUTPUT && has_name(&plan->fields[i], suffix, len))
 			return true;
 	return false;
 }
@@ -169,13 +200,13 @@ struct ps_sample_field *ps_plan_find(const struct ps_plan_field *f, struct ps_sa
 	return NULL;
 }
 
-int ps_plan_lookup(const struct ps_plan *plan, const char *name)
+int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len)
 {
 	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (strcmp(plan->fields[i].name, name) == 0)
+		if (strlen(plan->fields[i].name) == len && memcmp(plan->fields[i].name, name, len) == 0)
 			return (int)i;
 	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (has_name(&plan->fields[i], name, strlen(name)))
+		if (!plan->fields[i].path && has_name(&plan->fields[i], name, len))
 			return (int)i;
 	return -1;
 }

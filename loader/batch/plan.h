@@ -18,19 +18,59 @@
 #define PS_PLAN_MAX_FIELDS 64
 #define PS_PLAN_MAX_ALTERNATIVES 16
 
-struct ps_plan_field {
-	char *name;  /* as given */
-	char *names; /* the alternatives in lower case, each with a zero behind it */
-	uint32_t n_names;
-	uint32_t name_len[PS_PLAN_MAX_ALTERNATIVES];
-	enum penstock_kind kind;
-	bool optional;
-	int64_t missing_value;
-	struct ps_image_spec image; /* PENSTOCK_IMAGE */
-	size_t row_nbytes;          /* of a row in place; 0 for ragged fields */
+/* How the rows of a field lie in a batch. An item is one step of a row's first dimension; a scalar is one. */
+enum ps_form {
+	PS_FORM_FIXED,   /* each row has the same items, in place */
+	PS_FORM_PADDED,  /* each row has room for pad_to items, in place */
+	PS_FORM_RAGGED,  /* rows behind each other, with offsets; sized when the batch is whole */
+	PS_FORM_LONGEST, /* rows padded to the longest; sized when the batch is whole */
 };
 
+struct ps_plan_field {
+	char *name;          /* as given */
+	char *names;         /* the alternatives in lower case, each with a zero behind it */
+	uint32_t n_tensors;  /* that the field has in a batch: itself and ... */
+	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, where it has them */
+	uint32_t n_names;
+	uint32_t name_len[PS_PLAN_MAX_ALTERNATIVES];
+	const char *path; /* of a value in a JSON member, in `name`; NULL: the member itself */
+	enum penstock_kind kind;
+	bool optional;
+	bool rounds;                    /* floats are rounded, not exact */
+	const struct ps_field_ops *ops; /* NULL: images and outputs */
+	struct ps_image_spec image;     /* PENSTOCK_IMAGE */
+	enum ps_dtype dtype;            /* of the elements ... */
+	enum ps_dtype source_dtype;     /* ... and in raw members of tokens */
+	enum ps_form form;
+	uint32_t planes;                       /* tensors of the same form: 2 for tokens (x and y), else 1 */
+	uint32_t ndim;                         /* of a row; 0: a scalar */
+	uint64_t shape[PENSTOCK_MAX_DIMS - 1]; /* shape[0] is 0 where rows differ */
+	size_t item_elements;                  /* of an item ... */
+	size_t item_nbytes;                    /* ... and its bytes */
+	uint64_t row_items;                    /* of a row in place, FIXED and PADDED */
+	size_t row_nbytes;                     /* of a row in place, one plane of it; 0: RAGGED and LONGEST */
+	uint64_t max_items;                    /* of a row; UINT64_MAX: any */
+	uint32_t pad_multiple;                 /* LONGEST; at least 1 */
+	enum penstock_overflow overflow;
+	uint8_t missing[8], pad[8]; /* an element of each */
+	const char *offset_name;    /* add_offset_of, until its field is found; borrowed */
+	int offset_of;              /* the field whose items are counted; -1: none */
+};
+
+/* Sized only when all rows of a batch are known. */
+static inline bool ps_field_is_late(const struct ps_plan_field *f)
+{
+	return f->form == PS_FORM_RAGGED || f->form == PS_FORM_LONGEST;
+}
+
+static inline bool ps_field_is_padded(const struct ps_plan_field *f)
+{
+	return f->form == PS_FORM_PADDED || f->form == PS_FORM_LONGEST;
+}
+
 struct ps_plan {
+	penstock_transform transform; /* NULL: none */
+	void *transform_ctx;
 	uint32_t nfields;
 	struct ps_plan_field fields[PS_PLAN_MAX_FIELDS];
 };
@@ -40,6 +80,10 @@ int ps_plan_new(const struct penstock_options *options, struct ps_plan **ret_pla
         struct ps_load_error *err) PS_MUST_USE;
 void ps_plan_free(struct ps_plan *plan); /* NULL is allowed */
 
+/* The part of it that makes one field, whose names and kind are set. */
+int ps_plan_field_make(
+        struct ps_plan_field *field, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+
 /* True if some field is read from members of that suffix; `plan` is a struct ps_plan. */
 bool ps_plan_wants(void *plan, const char *suffix, size_t len);
 
@@ -47,6 +91,6 @@ bool ps_plan_wants(void *plan, const char *suffix, size_t len);
 struct ps_sample_field *ps_plan_find(const struct ps_plan_field *field, struct ps_sample *sample);
 
 /* The field that goes by `name` or has it as an alternative: its place, or -1. */
-int ps_plan_lookup(const struct ps_plan *plan, const char *name);
+int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len);
 
 #endif

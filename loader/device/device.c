@@ -22,8 +22,14 @@ static void cpu_free(void *p, size_t nbytes)
 	munmap(p, nbytes);
 }
 
+static void *cpu_resize(void *p, size_t old_nbytes, size_t new_nbytes)
+{
+	p = mremap(p, old_nbytes, new_nbytes, MREMAP_MAYMOVE);
+	return p == MAP_FAILED ? NULL : p;
+}
+
 static const struct ps_device_ops devices[] = {
-        {"cpu", cpu_alloc, cpu_free},
+        {"cpu", cpu_alloc, cpu_resize, cpu_free},
 };
 
 const struct ps_device_ops *ps_device_find(const char *name, struct ps_load_error *err)

@@ -15,6 +15,8 @@
 struct ps_device_ops {
 	const char *name;
 	void *(*alloc)(size_t nbytes); /* zeroed, aligned to PS_DEVICE_PAGE */
+	/* Makes it longer, keeping what it holds; it may move. NULL: no memory, and it is as it was. */
+	void *(*resize)(void *p, size_t old_nbytes, size_t new_nbytes);
 	void (*free)(void *p, size_t nbytes);
 };
 

@@ -36,6 +36,7 @@ enum ps_rng_op {
 	PS_RNG_SAMPLE_DRAW = 3,  /* weighted sampling and mixing */
 	PS_RNG_CROP = 16,        /* index: see image/augment.h */
 	PS_RNG_HFLIP = 17,
+	PS_RNG_TRANSFORM = 64, /* what the caller's transform is given */
 };
 
 /* 64 uniform bits. */

@@ -109,6 +109,7 @@ static uint64_t event(struct penstock_loader *l)
 	if (r == 0)
 		return 0;
 	penstock_batch_info(b, &info);
+	info.slot = NULL; /* an address */
 	h = hash(h, &info, sizeof(info));
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		struct penstock_tensor t;

@@ -1,0 +1,252 @@
+/* One row: a sample's members into their places. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "batch/batch.h"
+#include "batch/convert.h"
+#include "batch/transform.h"
+
+int ps_batch_worker_init(
+        struct ps_batch_worker *w, const struct ps_plan *plan, uint64_t seed, struct ps_load_error *err)
+{
+	*w = (struct ps_batch_worker){.seed = seed};
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		if (plan->fields[i].kind != PENSTOCK_IMAGE)
+			continue;
+		w->decoders[i] = ps_image_decoder_new(&plan->fields[i].image, err);
+		if (!w->decoders[i]) {
+			ps_batch_worker_fini(w);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+void ps_batch_worker_fini(struct ps_batch_worker *w)
+{
+	for (uint32_t i = 0; i < PS_ARRAY_LEN(w->decoders); i++) {
+		ps_image_decoder_free(w->decoders[i]);
+		free(w->scratch[i].p);
+	}
+	*w = (struct ps_batch_worker){0};
+}
+
+static uint8_t *scratch(struct ps_batch_worker *w, uint32_t field, size_t nbytes)
+{
+	struct ps_scratch *s = &w->scratch[field];
+
+	if (nbytes > s->nbytes || !s->p) {
+		size_t size = nbytes + nbytes / 2 + 64;
+		uint8_t *p = realloc(s->p, size);
+
+		if (!p)
+			return NULL;
+		*s = (struct ps_scratch){p, size};
+	}
+	return s->p;
+}
+
+const void *ps_batch_late_peek(
+        const struct penstock_batch *b, uint32_t i, uint32_t row, struct ps_batch_worker *w)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_piece *piece = &b->pieces[i][row];
+	uint8_t *dst = scratch(w, i, (size_t)piece->items * f->item_nbytes);
+
+	if (dst && piece->data)
+		f->ops->write(f, piece, 0, dst);
+	return dst;
+}
+
+uint64_t ps_batch_items(const struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	int64_t n;
+
+	if (ps_field_is_late(f))
+		return b->pieces[i][row].items;
+	if (f->form == PS_FORM_FIXED)
+		return f->row_items;
+	memcpy(&n, b->mem + b->at.fields[i].lengths + row * sizeof(n), sizeof(n));
+	return (uint64_t)n;
+}
+
+/* Counts what a late field will copy. False: the batch holds too much, and will fail. */
+static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
+{
+	uint64_t before = atomic_fetch_add_explicit(&b->ragged_nbytes, nbytes, memory_order_relaxed);
+
+	return !b->max_ragged_nbytes ||
+	       (before <= b->max_ragged_nbytes && nbytes <= b->max_ragged_nbytes - before);
+}
+
+/* Sees to it that the piece has no more items than it may. */
+static int overflow_apply(const struct ps_plan_field *f, struct ps_piece *piece, struct ps_load_error *err)
+{
+	if (piece->items <= f->max_items)
+		return 0;
+	if (f->overflow == PENSTOCK_OVERFLOW_TRUNCATE) {
+		piece->items = f->ops->cut ? f->ops->cut(piece, f->max_items) : f->max_items;
+		return 0;
+	}
+	ps_load_error_set(err, f->overflow == PENSTOCK_OVERFLOW_BAD ? EBADMSG : PS_ROW_OVERFLOWS,
+	        "%ju items where at most %ju may be (pad_to or max_bytes)%s", (uintmax_t)piece->items,
+	        (uintmax_t)f->max_items,
+	        f->overflow == PENSTOCK_OVERFLOW_BAD ? "" : "; raise it, or set overflow to bad or truncate");
+	return -err->err;
+}
+
+/* Writes a measured piece to its place, or keeps it until that is known. */
+static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_piece *piece)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	size_t rest = (size_t)(f->row_items - piece->items);
+	int64_t n = (int64_t)piece->items;
+
+	if (ps_field_is_late(f)) {
+		b->pieces[i][row] = *piece;
+		return;
+	}
+	for (uint32_t plane = 0; plane < f->planes; plane++) {
+		uint8_t *dst = ps_batch_row(b, i, plane, row);
+
+		if (piece->data)
+			f->ops->write(f, piece, plane, dst);
+		if (f->form == PS_FORM_PADDED)
+			ps_fill(f->dtype, f->pad, dst + piece->items * f->item_nbytes,
+			        rest * f->item_elements);
+		else if (!piece->data)
+			ps_fill(f->dtype, f->missing, dst, (size_t)f->row_items * f->item_elements);
+	}
+	if (f->form != PS_FORM_PADDED)
+		return;
+	memcpy(b->mem + b->at.fields[i].lengths + row * sizeof(n), &n, sizeof(n));
+	memset(b->mem + b->at.fields[i].mask + row * f->row_items, 1, (size_t)piece->items);
+	memset(b->mem + b->at.fields[i].mask + row * f->row_items + piece->items, 0, rest);
+}
+
+/* A field that the sample does not have. */
+static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_piece none = {0};
+
+	if (!f->optional)
+		return ps_load_error_set(
+		        err, EBADMSG, "has no %s .%.100s", f->path ? "value" : "field", f->name);
+	piece_put(b, row, i, &none);
+	return 0;
+}
+
+/* One field of one row, of a member that is there. */
+static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	struct ps_sample *s = b->rows[row].sample;
+	struct ps_piece piece;
+	int r;
+
+	if (ps_field_is_late(f)) {
+		b->pieces[i][row] = (struct ps_piece){0};
+		if (!ragged_count(b, in->size))
+			return 0;
+	}
+	w->reread += !in->data && in->size > 0;
+	r = ps_sample_load(s, in, err);
+	if (r < 0)
+		return r;
+	if (f->kind == PENSTOCK_IMAGE) {
+		const struct ps_rng_key key = {
+		        .seed = w->seed, .epoch = b->epoch, .shard = s->file->shard, .sample = s->ordinal};
+
+		return ps_image_decode(
+		        w->decoders[i], in->data, (size_t)in->size, &key, ps_batch_row(b, i, 0, row), err);
+	}
+	/* an empty member has no bytes to point at, but it is not missing */
+	r = f->ops->measure(f, in->data ? in->data : (const uint8_t *)"", (size_t)in->size, &piece, err);
+	if (r == -ENOENT)
+		return missing_put(b, row, i, err);
+	if (r == 0)
+		r = overflow_apply(f, &piece, err);
+	if (r == 0)
+		piece_put(b, row, i, &piece);
+	return r;
+}
+
+/* Each number of the row must name an item of the row's field that it counts. */
+static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w,
+        struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	uint64_t items = ps_batch_items(b, (uint32_t)f->offset_of, row);
+	size_t n = (size_t)b->pieces[i][row].items * f->item_elements, size = ps_dtype_nbytes(f->dtype);
+	const uint8_t *p = ps_batch_late_peek(b, i, row, w);
+
+	if (!p)
+		return ps_load_error_set(err, ENOMEM, "no memory for %zu numbers", n);
+	for (size_t k = 0; k < n; k++) {
+		struct ps_number v = ps_number_load(f->dtype, false, p + k * size);
+
+		if (v.negative || v.magnitude >= items)
+			return ps_load_error_set(err, EBADMSG, "%s%ju names none of the %ju items of %.100s",
+			        v.negative ? "-" : "", (uintmax_t)v.magnitude, (uintmax_t)items,
+			        b->plan->fields[f->offset_of].name);
+	}
+	return 0;
+}
+
+/* All fields of a row; `used` gets the member of each. */
+static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w,
+        struct ps_sample_field **used, struct ps_load_error *err)
+{
+	struct ps_sample *s = b->rows[row].sample;
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
+		const struct ps_plan_field *f = &b->plan->fields[i];
+
+		used[i] = NULL;
+		if (f->kind == PENSTOCK_OUTPUT)
+			continue;
+		used[i] = ps_plan_find(f, s);
+		r = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
+		if (r < 0 && used[i])
+			ps_load_error_prefix(err, "field .%.100s", used[i]->suffix);
+	}
+	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
+		if (b->plan->fields[i].offset_of < 0)
+			continue;
+		r = indexes_check(b, row, i, w, err);
+		if (r < 0)
+			ps_load_error_prefix(err, "field .%.100s", b->plan->fields[i].name);
+	}
+	if (r == 0 && b->plan->transform)
+		r = ps_transform_run(b, row, w, err);
+	return r;
+}
+
+void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w)
+{
+	struct ps_sample_field *used[PS_PLAN_MAX_FIELDS];
+	struct ps_row *r = &b->rows[row];
+	struct ps_load_error err;
+
+	err.err = 0;
+	err.text[0] = 0;
+	r->bad = r->sample->bad;
+	if (!r->bad) {
+		int e = row_decode(b, row, w, used, &err);
+
+		if (e < 0) {
+			r->bad = -e;
+			r->reason = strdup(err.text);
+		}
+	}
+	for (uint32_t i = 0; i < b->plan->nfields && !r->bad; i++)
+		if (!ps_field_is_late(&b->plan->fields[i]))
+			used[i] = NULL; /* its elements are written */
+	ps_batch_bytes_drop(b->plan, r->sample, r->bad ? NULL : used);
+}

@@ -1,0 +1,156 @@
+/* The public face of a batch: its fields as tensors. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "batch/batch.h"
+#include "pipeline/pipeline.h"
+#include "public.h"
+
+void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_info *ret_info)
+{
+	*ret_info = (struct penstock_batch_info){.epoch = b->epoch,
+	        .index = b->index,
+	        .rows = b->out_rows,
+	        .bad = b->nbad,
+	        .slot = b->mem,
+	        .slot_nbytes = b->used};
+}
+
+static struct penstock_tensor column(const void *data, uint32_t dtype, uint64_t rows)
+{
+	return (struct penstock_tensor){.data = data,
+	        .dtype = dtype,
+	        .ndim = 1,
+	        .shape = {rows},
+	        .nbytes = rows * ps_dtype_nbytes((enum ps_dtype)dtype)};
+}
+
+static const uint64_t *offsets(const struct penstock_batch *b, uint32_t i)
+{
+	return (const uint64_t *)(const void *)(b->mem + b->at.fields[i].offsets);
+}
+
+/* The elements of a field: x, or y (plane 1). */
+static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t i, uint32_t plane)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_late *late = &b->late[i];
+	struct penstock_tensor t = {.dtype = (uint32_t)f->dtype};
+
+	t.data = b->mem + (ps_field_is_late(f) ? late->data[plane] : b->at.fields[i].data[plane]);
+	if (f->form != PS_FORM_RAGGED)
+		t.shape[t.ndim++] = b->out_rows;
+	for (uint32_t d = 0; d < f->ndim; d++)
+		t.shape[t.ndim++] = d > 0 || f->form == PS_FORM_FIXED ? f->shape[d]
+		                    : f->form == PS_FORM_PADDED       ? f->row_items
+		                                                      : late->items;
+	t.nbytes = ps_dtype_nbytes(f->dtype);
+	for (uint32_t d = 0; d < t.ndim; d++)
+		t.nbytes *= t.shape[d];
+	if (f->form == PS_FORM_RAGGED)
+		t.offsets = offsets(b, i);
+	return t;
+}
+
+static struct penstock_tensor mask(const struct penstock_batch *b, uint32_t i)
+{
+	bool late = b->plan->fields[i].form == PS_FORM_LONGEST;
+	uint64_t items = late ? b->late[i].items : b->plan->fields[i].row_items;
+
+	return (struct penstock_tensor){.data = b->mem + (late ? b->late[i].mask : b->at.fields[i].mask),
+	        .dtype = PENSTOCK_BOOL,
+	        .ndim = 2,
+	        .shape = {b->out_rows, items},
+	        .nbytes = b->out_rows * items};
+}
+
+static bool own_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
+{
+	if (strcmp(name, "__key__") == 0) {
+		*ret_tensor = column(
+		        b->mem + b->late[PS_SLOT_KEYS].data[0], PENSTOCK_U8, b->late[PS_SLOT_KEYS].items);
+		ret_tensor->offsets = offsets(b, PS_SLOT_KEYS);
+	} else if (strcmp(name, "__valid__") == 0) {
+		*ret_tensor = column(b->mem + b->at.valid, PENSTOCK_U8, b->out_rows);
+	} else if (strcmp(name, "__shard__") == 0) {
+		*ret_tensor = column(b->mem + b->at.shards, PENSTOCK_I64, b->out_rows);
+	} else if (strcmp(name, "__sample__") == 0) {
+		*ret_tensor = column(b->mem + b->at.samples, PENSTOCK_I64, b->out_rows);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* NAME:y, NAME:lengths, NAME:mask. */
+static bool companion(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
+{
+	const char *colon = strrchr(name, ':');
+	int i = colon ? ps_plan_lookup(b->plan, name, (size_t)(colon - name)) : -1;
+	const struct ps_plan_field *f = i < 0 ? NULL : &b->plan->fields[i];
+
+	if (!f)
+		return false;
+	if (strcmp(colon, ":y") == 0 && f->planes > 1)
+		*ret_tensor = elements(b, (uint32_t)i, 1);
+	else if (strcmp(colon, ":lengths") == 0 && ps_field_is_padded(f))
+		*ret_tensor = column(b->mem + b->at.fields[i].lengths, PENSTOCK_I64, b->out_rows);
+	else if (strcmp(colon, ":mask") == 0 && ps_field_is_padded(f))
+		*ret_tensor = mask(b, (uint32_t)i);
+	else
+		return false;
+	return true;
+}
+
+int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
+        struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int i = ps_plan_lookup(b->plan, name, strlen(name));
+
+	if (i >= 0) {
+		*ret_tensor = elements(b, (uint32_t)i, 0);
+		return 0;
+	}
+	if (own_field(b, name, ret_tensor) || companion(b, name, ret_tensor))
+		return 0;
+	ps_load_error_set(&err, ENOENT, "the batch has no field \"%.100s\"", name);
+	return ps_give_error(error, -ENOENT, &err);
+}
+
+const char *penstock_batch_name(const struct penstock_batch *b, uint32_t n)
+{
+	static const char *const own[] = {"__key__", "__valid__", "__shard__", "__sample__"};
+
+	for (uint32_t i = 0; i < b->plan->nfields; i++) {
+		const struct ps_plan_field *f = &b->plan->fields[i];
+
+		if (n < f->n_tensors)
+			return n == 0 ? f->name : f->companions[n - 1];
+		n -= f->n_tensors;
+	}
+	return n < PS_ARRAY_LEN(own) ? own[n] : NULL;
+}
+
+int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct penstock_bad *ret_bad)
+{
+	const struct ps_sample *s;
+
+	if (n >= b->nbad)
+		return -ENOENT;
+	s = b->rows[b->bad_rows[n]].sample;
+	*ret_bad = (struct penstock_bad){.row = b->bad_rows[n],
+	        .shard = s->file->path,
+	        .key = s->key,
+	        .offset = s->offset,
+	        .reason = ps_batch_reason(b, b->bad_rows[n])};
+	return 0;
+}
+
+void penstock_batch_release(struct penstock_batch *b)
+{
+	if (b && b->pid == getpid())
+		ps_pipeline_release(b);
+}

@@ -1,0 +1,24 @@
+/* What the files of the public face share. */
+#ifndef PS_PUBLIC_H
+#define PS_PUBLIC_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "penstock.h"
+
+/* Hands an error to the caller, control characters of outside names made visible. Returns r. */
+static inline int ps_give_error(struct penstock_error *error, int r, const struct ps_load_error *err)
+{
+	if (!error)
+		return r;
+	error->code = -r;
+	snprintf(error->text, sizeof(error->text), "%s", err->text[0] ? err->text : strerror(-r));
+	for (char *p = error->text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	return r;
+}
+
+#endif
