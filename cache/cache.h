@@ -120,7 +120,7 @@ struct ps_segment {
 	size_t nbytes;
 };
 #define PS_READ_MAX_NBYTES (UINT64_C(1) << 20)
-#define PS_READ_MAX_SEGMENTS 3
+#define PS_READ_MAX_SEGMENTS 17 /* each chunk that it touches may be in memory or in the file */
 
 /* What the reads around a read look like; decides how much more than its own bytes is worth fetching. */
 enum ps_access {

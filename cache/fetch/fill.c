@@ -5,9 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
-#define TIMER_IDLE_NS PS_NS_PER_S
-#define TRIM_AFTER_NS (30 * PS_NS_PER_S)
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
 
@@ -85,7 +82,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 	}
 	for (uint64_t b = 0; b < nblocks; b++)
 		if (file->slots[b])
-			ps_slot_free(file->slots[b]); /* only FAILED ones are left */
+			ps_slot_free(file->slots[b]); /* of these, only failed ones are left */
 	pthread_mutex_destroy(&file->lock);
 	free(file->slots);
 	free(file);
@@ -147,55 +144,6 @@ void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, 
 	}
 }
 
-/* The timer -------------------------------------------------------------------------------------- */
-
-static void *timer_main(void *arg)
-{
-	struct ps_fill *fill = arg;
-	uint64_t busy_ns = ps_clock_mono_ns();
-
-	pthread_setname_np(pthread_self(), "fill-timer");
-	for (;;) {
-		uint64_t now = ps_clock_mono_ns();
-		bool busy = atomic_load(&fill->nwaiting) > 0;
-
-		if (busy)
-			ps_fill_expire(fill, now);
-		ps_run_adapt(fill, now);
-		uint64_t due = ps_run_retry_due(fill, now);
-		{
-			PS_LOCK_SCOPE(&fill->lock);
-			if (fill->stopping)
-				return NULL;
-			busy = busy || fill->active || fill->ndisk_busy || !ps_list_empty(&fill->disk_queue);
-			uint64_t wake = now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS);
-
-			wake = PS_MIN(wake, due);
-			if (fill->paced)
-				wake = PS_MIN(wake, fill->next_start_ns);
-			fill->paced = false;
-			if (wake > now) {
-				struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
-				        .tv_nsec = (long)(wake % PS_NS_PER_S)};
-				pthread_cond_timedwait(&fill->timer_cond, &fill->lock, &ts);
-			}
-		}
-		ps_fill_pump(fill); /* max_bytes_per_s opens with time */
-		if (busy) {
-			busy_ns = now;
-		} else if (now - busy_ns > TRIM_AFTER_NS) {
-			/* Also what the disk did not take: whoever comes back after so long asks anew. */
-			ps_writeback_drop_held(fill, NULL);
-			{
-				PS_LOCK_SCOPE(&fill->lock);
-				ps_writeback_drop_kept(fill, NULL);
-			}
-			ps_budget_trim(fill->budget);
-			busy_ns = now;
-		}
-	}
-}
-
 /* The engine ------------------------------------------------------------------------------------- */
 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
@@ -225,10 +173,8 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	pthread_condattr_destroy(&attr);
 
 	int rc = fill->budget ? ps_writeback_start(fill) : -ENOMEM;
-	if (rc == 0) {
-		rc = -pthread_create(&fill->timer_thread, NULL, timer_main, fill);
-		fill->timer_started = rc == 0;
-	}
+	if (rc == 0)
+		rc = ps_timer_start(fill);
 	if (rc < 0) {
 		ps_fill_free(fill);
 		return rc;
@@ -242,13 +188,7 @@ void ps_fill_free(struct ps_fill *fill)
 	if (!fill)
 		return;
 	ps_writeback_stop(fill);
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		fill->stopping = true;
-		pthread_cond_broadcast(&fill->timer_cond);
-	}
-	if (fill->timer_started)
-		pthread_join(fill->timer_thread, NULL);
+	ps_timer_stop(fill);
 	pthread_cond_destroy(&fill->disk_cond);
 	pthread_cond_destroy(&fill->timer_cond);
 	pthread_cond_destroy(&fill->files_cond);
@@ -309,7 +249,7 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 				continue;
 			file->draining = true;
 			PS_LOCK_SCOPE(&file->lock);
-			ps_fill_expire_file(file, 0, true, &ready);
+			(void)ps_fill_expire_file(file, 0, true, &ready, NULL);
 		}
 	}
 	ps_fill_answer(fill, &ready);

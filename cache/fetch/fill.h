@@ -1,9 +1,9 @@
 /* The fill engine: wanted ranges of objects become transfers, transfers become answers and cached blocks.
  *
- * Single flight: each block of a file is fetched by at most one request at a time, whoever wants it. A reader
- * is answered from memory as soon as its own bytes have arrived, not when the request ends or the disk has
- * them. Retries, deadlines, memory and the number of connections are bounded here. HACKING.md pictures the
- * states of a block.
+ * Single flight: each chunk of a file is fetched by at most one request at a time, whoever wants it. A stream
+ * fetches whole blocks, a random reader the chunks that it reads. A reader is answered from memory as soon as
+ * its own bytes have arrived, not when the request ends or the disk has them. Retries, deadlines, memory and
+ * the number of connections are bounded here. HACKING.md pictures the states of a block.
  *
  * Ownership: files are reference-counted; a file is the engine's view of one object through one origin.
  * Threads: everything from any thread, but new and free. The engine has a timer and a few disk threads of its
@@ -64,14 +64,15 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
 /* A range that is wanted though nobody waits for it. Initialise once; the engine keeps a reference of the
- * file while the want is queued. extend() moves the end forward (never back) and queues what is new: true if
- * ps_fill_pump() has to start it; cancel() takes it off the queue, and afterwards its memory may go. */
+ * file while the want is queued. extend() takes blocks, moves the end forward (never back) and queues what is
+ * new: true if ps_fill_pump() has to start it; cancel() takes it off the queue, and afterwards its memory may
+ * go. */
 enum ps_want_class { PS_WANT_DEMAND, PS_WANT_AHEAD, PS_WANT_WARM };
 struct ps_want {
 	struct ps_list link; /* all under the engine's lock */
 	struct ps_fill_file *file;
-	uint64_t next, end;  /* blocks */
-	unsigned run_blocks; /* length of one request */
+	uint64_t next, end;  /* chunks */
+	unsigned run_blocks; /* length of one request, at most */
 	enum ps_want_class cls;
 	bool queued, on_heap;
 };

@@ -1,21 +1,26 @@
-/* What the files of the fill engine share: fill.c (files, the timer), read.c (readers), want.c (queues),
- * schedule.c (what is fetched next), run.c and run_end.c (requests), writeback.c (disk).
+/* What the files of the fill engine share: fill.c (files), timer.c, read.c (readers), want.c (queues), slot.c
+ * (what is in memory), schedule.c (what is fetched next), run.c and run_end.c (requests), writeback.c (disk).
  *
- * A block of a file, as its slot tells. No slot: ask the object (absent, unverified, present on disk).
+ * A chunk (64 KiB) of a block, as the block's slot tells:
  *
- *                      claimed by a run             whole            written          read, or memory is needed
- *   (absent, no slot) ───────────────▶ FETCHING ───────────▶ WRITING ───────▶ KEPT ──▶ (no slot, present)
- *          ▲   ▲                          │                     │ the disk does not take it
- *          │   │ nobody waits             │ attempts used up    ▼
- *          │   └──────────────────────────┤                   HELD ──▶ (absent) when memory is needed
- *          │  after PS_FILL_FAILED_MS     ▼ somebody waits
- *          └──────────────────────────  FAILED
+ *                      claimed by a run              arrived                  written
+ *   missing (no bit) ───────────────▶ in `flight` ───────────▶ in `whole` ───────────▶ in `stored`, or no
+ * slot: ▲   ▲                          │                        │ the disk does not    the store has it │   │
+ * nobody waits             │ attempts used up       ▼ take it │   └──────────────────────────┤ slot HELD ──▶
+ * missing when memory is needed │  after PS_FILL_FAILED_MS     ▼ somebody waits └─────────────────────── in
+ * `failed`
  *
- *   (unverified, no slot) ──▶ VERIFYING ──▶ (no slot, present) or (absent), by its checksum
+ * A slot as a whole is in one place:
  *
- * FETCHING, WRITING, KEPT and HELD have a buffer, and readers are served from it as far as it is filled. A block
- * that somebody has read to its end while it was written is not kept.
- * References of the file: each handle, queued want, run, and slot in WRITING, HELD or VERIFYING holds one. */
+ *   NONE ──nothing in flight, chunks not stored──▶ DISK (queued, or being written) ──▶ NONE, or no slot
+ *     │                                             ▲  │ more came meanwhile     ├──▶ HELD ──▶ no slot
+ *     │                                             └──┘                         └──▶ KEPT ──▶ no slot
+ *     └──(a block that is unverified has no chunks)──▶ VERIFY ──▶ no slot
+ *
+ * A whole block that was written is KEPT for readers who are behind, until one has read it to its end or
+ * memory is needed. Readers are served from the buffer as far as it is filled, also in the middle of a chunk
+ * (`have`). References of the file: each handle, queued want, run, and slot in DISK, HELD or VERIFY holds
+ * one. */
 #ifndef PS_FETCH_FILL_PRIVATE_H
 #define PS_FETCH_FILL_PRIVATE_H
 
@@ -29,40 +34,43 @@
 #define PS_RUN_MAX_BLOCKS 16
 #define PS_DISK_THREADS 2
 
-enum ps_slot_state {
-	PS_SLOT_FETCHING,
-	PS_SLOT_WRITING,
-	PS_SLOT_KEPT,
-	PS_SLOT_HELD,
-	PS_SLOT_VERIFYING,
-	PS_SLOT_FAILED
-};
+#define PS_RUN_MAX_CHUNKS (PS_RUN_MAX_BLOCKS * PS_BLOCK_CHUNKS)
+/* Chunks between two wanted ones that are fetched with them, though nobody wants them or they are there: they
+ * cost less than another request. */
+#define PS_RUN_BRIDGE_CHUNKS 1
+
+enum ps_slot_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_KEPT, PS_PLACE_HELD, PS_PLACE_VERIFY };
 
 struct ps_slot {
 	struct ps_list link; /* fill->disk_queue, kept or held; the engine's lock */
 	struct ps_fill_file *file;
 	uint64_t block;
 	/* the file's lock: */
-	enum ps_slot_state state;
-	struct ps_buf *buf;
-	size_t filled;
-	bool read; /* to its end */
-	uint64_t failed_until_ns; /* FAILED, or FETCHING after a reader's timeout */
+	enum ps_slot_place place;
+	struct ps_buf *buf; /* NULL: VERIFY, or only failed */
+	uint16_t flight;    /* chunks that runs have claimed and that are not whole yet */
+	uint16_t whole;     /* all of the chunk is in buf */
+	uint16_t stored;    /* of these, and the store has it */
+	uint16_t failed;    /* answer with errnum until then; may be in flight after a reader's timeout */
+	uint32_t have[PS_BLOCK_CHUNKS]; /* bytes from each chunk's beginning that are in buf */
+	uint64_t failed_until_ns;
 	int errnum;
+	bool read; /* to its end */
 };
 
 struct ps_run {
 	struct ps_get get;         /* first: done() gets back to the run from it */
 	struct ps_list link;       /* fill->running or fill->retries; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
-	uint64_t first;            /* block */
-	unsigned nblocks;
+	uint64_t first;            /* chunk */
+	unsigned nchunks;
 	size_t nbytes;     /* of the whole run */
 	size_t base;       /* bytes that earlier attempts have brought */
 	size_t filled;     /* bytes in place, base included */
 	unsigned attempts; /* since the last progress */
 	uint64_t started_ns, retry_ns;
 	bool checked, other_version; /* of this attempt's response */
+	unsigned nbufs;              /* a block each */
 	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
 	struct iovec iov[PS_RUN_MAX_BLOCKS];
 };
@@ -79,11 +87,11 @@ struct ps_fill_file {
 	struct ps_want warm; /* all of it; queued by ps_fill_warm() */
 	bool draining;
 
-	pthread_mutex_t lock;    /* protects what follows */
-	struct ps_slot **slots;  /* one pointer a block */
-	struct ps_list waiters;  /* of ps_read.priv.link */
+	pthread_mutex_t lock;           /* protects what follows */
+	struct ps_slot **slots;         /* one pointer a block */
+	struct ps_list waiters;         /* of ps_read.priv.link */
 	struct ps_readahead *readahead; /* of its handles; NULL: none has one */
-	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
+	struct ps_remote remote;        /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
 	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */
 	uint64_t told_ns;          /* of the last warning in the log */
@@ -99,8 +107,8 @@ struct ps_fill {
 
 	pthread_mutex_t lock; /* protects what follows */
 	struct ps_list files;
-	struct ps_list wants[3];         /* by class */
-	struct ps_list running, retries; /* of ps_run */
+	struct ps_list wants[3];               /* by class */
+	struct ps_list running, retries;       /* of ps_run */
 	struct ps_list disk_queue, kept, held; /* of ps_slot */
 	size_t nkept, nheld, ndisk_busy;
 	unsigned nending; /* transfers whose done has not returned */
@@ -126,8 +134,34 @@ struct ps_fill {
 	_Atomic uint64_t read_bytes, stalled_ns, nwaiting;
 };
 
+static inline uint64_t ps_run_offset(const struct ps_run *run)
+{
+	return run->first * PS_CHUNK_SIZE;
+}
+
+/* The chunks of a block that [from, end) of the file touches. */
+static inline uint16_t ps_chunks_touched(uint64_t block, uint64_t from, uint64_t end)
+{
+	uint64_t base = block * PS_BLOCK_SIZE;
+	uint64_t first = from > base ? (from - base) / PS_CHUNK_SIZE : 0;
+	uint64_t last = (PS_MIN(end, base + PS_BLOCK_SIZE) - base - 1) / PS_CHUNK_SIZE;
+
+	return (uint16_t)((2u << last) - (1u << first));
+}
+
+/* All chunks that the block has. */
+static inline uint16_t ps_chunks_of_block(const struct ps_fill_file *file, uint64_t block)
+{
+	return ps_chunks_touched(
+	        block, 0, block * PS_BLOCK_SIZE + ps_object_block_nbytes(file->object, block));
+}
+
 /* fill.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
+
+/* timer.c */
+int ps_timer_start(struct ps_fill *fill);
+void ps_timer_stop(struct ps_fill *fill);
 
 /* read.c */
 /* Answers readers whose time is up, and finds those that wait for what nobody fetches. No lock held. */
@@ -135,33 +169,52 @@ void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns);
 /* Answers reads chained by priv.link, each with priv.errnum or priv.segs. No lock held. */
 void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads);
 /* Below: the file's lock is held. ----------------------------------------------------------------- */
-/* Moves readers that touch blocks [first, end) and can be answered (or failed) to `ready`. */
-void ps_fill_collect(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_list *ready);
-/* Moves readers whose time is up (ETIMEDOUT), or all of them (ECANCELED), to `ready`. */
-void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready);
-bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block);
-struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state);
-void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
-
-/* May a failure of this file go to the log? One a while does; the file's lock is held. */
+/* Moves readers that touch bytes [from, end) and can be answered (or failed) to `ready`. */
+void ps_fill_collect(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_list *ready);
+/* Moves readers whose time is up (ETIMEDOUT), or all of them (ECANCELED), to `ready`. True: that a time was
+ * up is to be logged, *ret_offset tells of which. */
+bool ps_fill_expire_file(
+        struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready, uint64_t *ret_offset);
+/* Does somebody wait for any of bytes [from, end)? */
+bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
+/* May a failure of this file go to the log? One a while does. */
 bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns);
 
+/* slot.c: the file's lock is held in all */
+struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block);
+void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
+/* The block's slot, without failures whose time is over; NULL: none. */
+struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
+/* The chunks that a run may claim: neither there, nor in flight, nor failed just now. */
+uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
+/* To be called when chunks are no longer in flight, or the disk is through with the slot, which may be gone
+ * afterwards. True: the caller gives it to ps_writeback_queue(), without the lock. */
+bool ps_slot_settle(struct ps_slot *slot) PS_MUST_USE;
+/* A claim is given up. */
+void ps_slot_release(struct ps_slot *slot, unsigned chunk);
+void ps_slot_fail(struct ps_slot *slot, uint16_t chunks, int errnum, uint64_t until_ns);
+
 /* want.c */
-int ps_fill_demand(struct ps_fill_file *file, uint64_t block); /* no lock held */
+/* Somebody waits for chunks [from, end), at most PS_RUN_MAX_CHUNKS; joined with what is queued beside them.
+ * No lock held. */
+int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end);
 /* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
  * it was on the heap. The engine's lock is held. */
 void ps_want_unqueue(struct ps_want *want);
 
 /* run.c: no lock held unless it says so */
 
-/* A run over blocks [first, first + n), which nobody else has claimed; takes the buffers. The file's lock is
- * held. */
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, unsigned n, struct ps_buf **bufs);
+/* A run over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
+ * Takes *nused of the buffers, one for each block that has none. NULL: out of memory, or of buffers. The
+ * file's lock is held. */
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
+        size_t nbufs, size_t *nused);
 /* Runs of the file more or less. The engine's lock is held. */
 void ps_run_count(struct ps_fill_file *file, int more);
 void ps_run_submit(struct ps_run *run);
 void ps_run_free(struct ps_run *run);
-/* Bytes [0, filled) of the run are in place: readers are answered, whole blocks go to disk. */
+/* Bytes [0, filled) of the run are in place: readers are answered, blocks of which nothing more comes go to
+ * the disk. */
 void ps_run_advance(struct ps_run *run, size_t filled);
 void ps_run_check_version(struct ps_run *run);
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far);
@@ -180,11 +233,12 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
 /* writeback.c */
 int ps_writeback_start(struct ps_fill *fill);
 void ps_writeback_stop(struct ps_fill *fill);
-void ps_writeback_queue(
-        struct ps_fill *fill, struct ps_slot *slot); /* takes the engine's lock; slot holds a file ref */
+/* Takes a reference of the file for the slot. No lock held. */
+void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot);
 /* Drops kept blocks: of this file, or (NULL) of all. The engine's lock is held. */
 void ps_writeback_drop_kept(struct ps_fill *fill, struct ps_fill_file *file);
-/* Drops the longest kept block, or the longest held one; the engine's lock is held. False if there is none. */
+/* Drops the longest kept block, or the longest held one; the engine's lock is held. False if there is none.
+ */
 bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
 /* Drops held blocks of this origin, or (NULL) of all. No lock held. */
 void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin);

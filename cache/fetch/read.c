@@ -6,38 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ORPHANS_PER_TICK 64
+#define FOUND_PER_TICK 64
+#define READ_MAX_BLOCKS 2 /* that PS_READ_MAX_NBYTES touch */
 
-/* Slots; the file's lock is held ------------------------------------------------------------------ */
-
-struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block, enum ps_slot_state state)
-{
-	struct ps_slot *slot = calloc(1, sizeof *slot);
-
-	if (!slot)
-		return NULL;
-	slot->file = file;
-	slot->block = block;
-	slot->state = state;
-	ps_list_init(&slot->link);
-	file->slots[block] = slot;
-	return slot;
-}
-
-void ps_slot_free(struct ps_slot *slot)
-{
-	slot->file->slots[slot->block] = NULL;
-	ps_buf_unref(slot->buf);
-	free(slot);
-}
-
-bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block)
+bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
 	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
 		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
 
-		if (read->offset / PS_BLOCK_SIZE <= block &&
-		        block <= (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE)
+		if (read->offset < end && from < read->offset + read->nbytes)
 			return true;
 	}
 	return false;
@@ -47,18 +24,24 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t block)
 
 enum piece { PIECE_READY, PIECE_WAIT, PIECE_ABSENT, PIECE_UNVERIFIED, PIECE_FAILED };
 
+/* Memory of buf, or (NULL) the data file at pos. */
 static void add_segment(
-        struct ps_read *read, struct ps_buf *buf, const void *data, int fd, uint64_t pos, size_t nbytes)
+        struct ps_fill_file *file, struct ps_read *read, struct ps_buf *buf, uint64_t pos, size_t nbytes)
 {
-	struct ps_segment *last = read->priv.nsegs ? &read->priv.segs[read->priv.nsegs - 1] : NULL;
+	size_t n = read->priv.nsegs;
+	struct ps_segment *last = n ? &read->priv.segs[n - 1] : NULL;
+	const uint8_t *data = buf ? buf->data + pos % PS_BLOCK_SIZE : NULL;
 
-	if (last && !data && !last->data && last->fd == fd && last->pos + last->nbytes == pos) {
+	/* What lies behind the last one lies behind it in the same memory, or the same file, too. */
+	if (last && read->priv.bufs[n - 1] == buf) {
 		last->nbytes += nbytes;
 		return;
 	}
-	read->priv.bufs[read->priv.nsegs] = buf ? ps_buf_ref(buf) : NULL;
-	read->priv.segs[read->priv.nsegs++] =
-	        (struct ps_segment){.data = data, .fd = fd, .pos = pos, .nbytes = nbytes};
+	read->priv.bufs[n] = buf ? ps_buf_ref(buf) : NULL;
+	read->priv.segs[read->priv.nsegs++] = (struct ps_segment){.data = data,
+	        .fd = buf ? -1 : ps_object_fd(file->object),
+	        .pos = buf ? 0 : pos,
+	        .nbytes = nbytes};
 }
 
 static void drop_segments(struct ps_read *read)
@@ -68,48 +51,51 @@ static void drop_segments(struct ps_read *read)
 	read->priv.nsegs = 0;
 }
 
-/* The part of `read` that lies in `block`. */
-static enum piece gather_block(
-        struct ps_fill_file *file, struct ps_read *read, uint64_t block, uint64_t now_ns)
+/* Why a chunk that a read needs is not there. */
+static enum piece why_not(struct ps_fill_file *file, struct ps_read *read, uint64_t block, uint16_t bit)
 {
-	uint64_t start = PS_MAX(read->offset, block * PS_BLOCK_SIZE);
-	uint64_t end = PS_MIN(read->offset + read->nbytes, (block + 1) * PS_BLOCK_SIZE);
-	struct ps_slot *slot = file->slots[block];
+	const struct ps_slot *slot = file->slots[block];
 
-	if (slot && slot->state == PS_SLOT_FAILED && slot->failed_until_ns <= now_ns) {
-		ps_slot_free(slot);
-		slot = NULL;
-	}
-	if (!slot) {
-		switch (ps_object_block(file->object, block)) {
-		case PS_BLOCK_PRESENT:
-			add_segment(read, NULL, NULL, ps_object_fd(file->object), start, end - start);
-			return PIECE_READY;
-		case PS_BLOCK_UNVERIFIED:
-			return PIECE_UNVERIFIED;
-		case PS_BLOCK_ABSENT:
-		case PS_BLOCK_PARTIAL:
-			break;
-		}
-		if (!file->changed)
-			return PIECE_ABSENT;
-		read->priv.errnum = ESTALE;
-		return PIECE_FAILED;
-	}
-	if (slot->buf && slot->filled >= end - block * PS_BLOCK_SIZE) {
-		add_segment(read, slot->buf, slot->buf->data + start % PS_BLOCK_SIZE, -1, 0, end - start);
-		return PIECE_READY;
-	}
-	if (slot->failed_until_ns > now_ns) {
+	if (slot && slot->failed & bit) {
 		read->priv.errnum = slot->errnum;
 		return PIECE_FAILED;
 	}
-	return PIECE_WAIT;
+	if (slot && (slot->flight & bit || slot->place == PS_PLACE_VERIFY))
+		return PIECE_WAIT;
+	if (ps_object_block(file->object, block) == PS_BLOCK_UNVERIFIED)
+		return PIECE_UNVERIFIED;
+	if (!file->changed)
+		return PIECE_ABSENT;
+	read->priv.errnum = ESTALE;
+	return PIECE_FAILED;
 }
 
-/* All segments of the read, or the first reason why not; *ret_block tells where. */
-static enum piece gather(
-        struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns, uint64_t *ret_block)
+/* The part of `read` that lies in `block`: from memory as far as it is there, else from disk. */
+static enum piece gather_block(
+        struct ps_fill_file *file, struct ps_read *read, uint64_t block, uint64_t now_ns)
+{
+	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(read->offset, base);
+	uint64_t end = PS_MIN(read->offset + read->nbytes, base + PS_BLOCK_SIZE);
+	struct ps_slot *slot = ps_slot_find(file, block, now_ns);
+	uint16_t stored = ps_object_chunks(file->object, block);
+
+	while (at < end) {
+		unsigned c = (unsigned)((at - base) / PS_CHUNK_SIZE);
+		uint64_t start = base + c * PS_CHUNK_SIZE, stop = PS_MIN(end, start + PS_CHUNK_SIZE);
+
+		if (slot && slot->have[c] >= stop - start)
+			add_segment(file, read, slot->buf, at, stop - at);
+		else if (stored >> c & 1)
+			add_segment(file, read, NULL, at, stop - at);
+		else
+			return why_not(file, read, block, (uint16_t)(1u << c));
+		at = stop;
+	}
+	return PIECE_READY;
+}
+
+/* All segments of the read, or the first reason why not. */
+static enum piece gather(struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns)
 {
 	uint64_t last = (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE;
 
@@ -120,7 +106,6 @@ static enum piece gather(
 
 		if (piece != PIECE_READY) {
 			drop_segments(read);
-			*ret_block = b;
 			return piece;
 		}
 	}
@@ -138,21 +123,20 @@ static void note_read(struct ps_fill_file *file, const struct ps_read *read)
 			file->slots[b]->read = true;
 }
 
-void ps_fill_collect(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_list *ready)
+void ps_fill_collect(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_list *ready)
 {
-	uint64_t now = ps_clock_mono_ns(), block;
+	uint64_t now = ps_clock_mono_ns();
 
 	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
 		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
 
 		next = l->next;
-		if (read->offset >= end * PS_BLOCK_SIZE ||
-		        read->offset + read->nbytes <= first * PS_BLOCK_SIZE)
+		if (read->offset >= end || read->offset + read->nbytes <= from)
 			continue;
-		enum piece piece = gather(file, read, now, &block);
+		enum piece piece = gather(file, read, now);
+		if (piece == PIECE_READY)
+			note_read(file, read);
 		if (piece == PIECE_READY || piece == PIECE_FAILED) {
-			if (piece == PIECE_READY)
-				note_read(file, read);
 			read->priv.waiting = false;
 			ps_list_remove(l);
 			ps_list_append(ready, l);
@@ -174,81 +158,87 @@ void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads)
 		atomic_fetch_sub(&fill->nwaiting, 1);
 		if (!errnum)
 			atomic_fetch_add(&fill->read_bytes, read->nbytes);
-		memcpy(segs, read->priv.segs, sizeof segs);
-		memcpy(bufs, read->priv.bufs, sizeof bufs);
+		memcpy(segs, read->priv.segs, nsegs * sizeof *segs);
+		memcpy(bufs, read->priv.bufs, nsegs * sizeof *bufs);
 		read->done(read, errnum, segs, nsegs); /* the read may be gone now */
 		for (size_t i = 0; i < nsegs; i++)
 			ps_buf_unref(bufs[i]);
 	}
 }
 
-/* Makes an unverified block wait for the disk threads; the file's lock is held. */
-static struct ps_slot *begin_verify(struct ps_fill_file *file, uint64_t block)
+/* What has to be done for a read that is not there; chunks [from, end) are missing. */
+struct needs {
+	uint64_t from, end;
+	struct ps_slot *verify[READ_MAX_BLOCKS];
+	size_t nverify;
+};
+
+/* The file's lock is held. */
+static void find_needs(struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns, struct needs *ret)
 {
-	return ps_slot_new(file, block, PS_SLOT_VERIFYING);
+	uint64_t last = (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE;
+
+	*ret = (struct needs){.from = UINT64_MAX};
+	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b <= last; b++) {
+		uint16_t missing = ps_slot_missing(file, b, now_ns) &
+		                   ps_chunks_touched(b, read->offset, read->offset + read->nbytes);
+
+		if (missing) {
+			ret->from = PS_MIN(ret->from, b * PS_BLOCK_CHUNKS + (unsigned)__builtin_ctz(missing));
+			ret->end = b * PS_BLOCK_CHUNKS + 32 - (unsigned)__builtin_clz(missing);
+		}
+		if (!file->slots[b] && ps_object_block(file->object, b) == PS_BLOCK_UNVERIFIED) {
+			struct ps_slot *slot = ps_slot_new(file, b);
+
+			if (!slot)
+				continue;
+			slot->place = PS_PLACE_VERIFY;
+			ret->verify[ret->nverify++] = slot;
+		}
+	}
+	/* What follows in the block is wanted next, and costs no request of its own. */
+	if (ret->end && read->priv.access == PS_ACCESS_STREAM)
+		ret->end = (last + 1) * PS_BLOCK_CHUNKS;
 }
 
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 {
 	struct ps_fill *fill = file->fill;
-	uint64_t last = (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE;
-	uint64_t block = 0, absent[PS_READ_MAX_SEGMENTS];
-	struct ps_slot *verify[PS_READ_MAX_SEGMENTS];
-	size_t nabsent = 0, nverify = 0;
-	struct ps_segment segs[PS_READ_MAX_SEGMENTS];
-	struct ps_buf *bufs[PS_READ_MAX_SEGMENTS];
-	size_t nsegs = 0;
-	int errnum = 0;
+	struct needs needs = {0};
+	struct ps_list ready;
+	bool waits;
 
-	read->priv.errnum = 0;
 	read->priv.issued_ns = ps_clock_mono_ns();
 	read->priv.expires_ns = read->priv.issued_ns + fill->timeout_ns;
 	ps_list_init(&read->priv.link);
+	ps_list_init(&ready);
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		enum piece piece = gather(file, read, read->priv.issued_ns, &block);
+		enum piece piece = gather(file, read, read->priv.issued_ns);
 
-		read->priv.waiting = piece != PIECE_READY && piece != PIECE_FAILED;
-		if (read->priv.waiting) {
-			for (uint64_t b = block; b <= last; b++) {
-				enum ps_block_state state = ps_object_block(file->object, b);
-
-				if (file->slots[b])
-					continue;
-				if (state == PS_BLOCK_ABSENT)
-					absent[nabsent++] = b;
-				else if (state == PS_BLOCK_UNVERIFIED &&
-				         (verify[nverify] = begin_verify(file, b)))
-					nverify++;
-			}
-			atomic_fetch_add(&fill->nwaiting, 1);
+		waits = piece != PIECE_READY && piece != PIECE_FAILED;
+		read->priv.waiting = waits;
+		if (waits) {
+			find_needs(file, read, read->priv.issued_ns, &needs);
 			ps_list_append(&file->waiters, &read->priv.link);
 		} else {
 			if (piece == PIECE_READY)
 				note_read(file, read);
-			errnum = read->priv.errnum;
-			nsegs = errnum ? 0 : read->priv.nsegs;
-			memcpy(segs, read->priv.segs, sizeof segs);
-			memcpy(bufs, read->priv.bufs, sizeof bufs);
+			ps_list_append(&ready, &read->priv.link);
 		}
-	}
-	if (!nabsent && !nverify && (nsegs || errnum)) {
-		if (!errnum)
-			atomic_fetch_add(&fill->read_bytes, read->nbytes);
-		read->done(read, errnum, segs, nsegs);
-		for (size_t i = 0; i < nsegs; i++)
-			ps_buf_unref(bufs[i]);
-		return false;
+		atomic_fetch_add(&fill->nwaiting, 1);
 	}
 	/* The read may be answered, and gone, from here on; the caller's handle keeps the file. */
-	for (size_t i = 0; i < nverify; i++) {
-		ps_fill_file_ref(file);
-		ps_writeback_queue(fill, verify[i]);
+	if (!waits) {
+		ps_fill_answer(fill, &ready);
+		return false;
 	}
-	for (size_t i = 0; i < nabsent; i++)
-		ps_fill_demand(file, absent[i]);
-	if (nabsent)
+	for (size_t i = 0; i < needs.nverify; i++)
+		ps_writeback_queue(fill, needs.verify[i]);
+	if (needs.end) {
+		ps_fill_demand(file, needs.from, needs.end);
 		ps_fill_pump(fill);
+	}
 	return true;
 }
 
@@ -271,21 +261,25 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 
 /* Deadlines -------------------------------------------------------------------------------------- */
 
-/* A block whose reader gave up answers further readers at once for a while. */
-static void mark_failed(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
+/* What a reader gave up on answers further readers at once for a while. */
+static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, uint64_t now_ns)
 {
-	struct ps_slot *slot = file->slots[block];
+	uint64_t end = read->offset + read->nbytes;
 
-	if (!slot && ps_object_block(file->object, block) == PS_BLOCK_ABSENT)
-		slot = ps_slot_new(file, block, PS_SLOT_FAILED);
-	if (!slot || (slot->state != PS_SLOT_FETCHING && slot->state != PS_SLOT_FAILED))
-		return;
-	slot->errnum = ETIMEDOUT;
-	slot->failed_until_ns = now_ns + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++) {
+		uint16_t missing = ps_slot_missing(file, b, now_ns);
+		struct ps_slot *slot = file->slots[b];
+
+		if (!slot && missing)
+			slot = ps_slot_new(file, b);
+		if (slot)
+			ps_slot_fail(slot, (missing | slot->flight) & ps_chunks_touched(b, read->offset, end),
+			        ETIMEDOUT, now_ns + PS_FILL_FAILED_MS * PS_NS_PER_MS);
+	}
 }
 
-/* Notes why, and logs it now and then. The file's lock is held. */
-static void timed_out(struct ps_fill_file *file, uint64_t offset, uint64_t now_ns)
+/* Notes why. The file's lock is held. */
+static void timed_out(struct ps_fill_file *file)
 {
 	const char told[] = "no answer from the origin";
 	bool first = strncmp(file->error, told, sizeof told - 1) != 0;
@@ -299,13 +293,13 @@ static void timed_out(struct ps_fill_file *file, uint64_t offset, uint64_t now_n
 	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
 	size_t room = sizeof file->error - (size_t)n;
 	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
-	if (ps_fill_may_tell(file, now_ns))
-		ps_log_warning(
-		        "read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, file->error);
 }
 
-void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready)
+bool ps_fill_expire_file(
+        struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready, uint64_t *ret_offset)
 {
+	bool tell = false;
+
 	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
 		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
 
@@ -318,64 +312,89 @@ void ps_fill_expire_file(struct ps_fill_file *file, uint64_t now_ns, bool all, s
 		ps_list_append(ready, l);
 		if (all)
 			continue;
-		timed_out(file, read->offset, now_ns);
-		for (uint64_t b = read->offset / PS_BLOCK_SIZE;
-		        b <= (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE; b++)
-			mark_failed(file, b, now_ns);
+		timed_out(file);
+		mark_failed(file, read, now_ns);
+		if (ps_fill_may_tell(file, now_ns)) {
+			tell = true;
+			*ret_offset = read->offset;
+		}
 	}
+	return tell;
 }
 
-/* A reader whose other block went away again (held and reclaimed, or failed) waits for something nobody
- * fetches: only while no demand of the file is queued can that be told. The file's lock is held. */
-static size_t find_orphans(struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_blocks, size_t cap)
+/* A reader whose other chunk went away again (held and reclaimed, or failed) waits for something nobody
+ * fetches: only while no demand of the file is queued can that be told. False: there is none. The file's lock
+ * is held. */
+static bool find_orphan(struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_from, uint64_t *ret_end)
 {
-	size_t n = 0;
-
-	for (struct ps_list *l = file->waiters.next; l != &file->waiters && n < cap; l = l->next) {
+	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
 		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
-		uint64_t block;
-		enum piece piece = gather(file, read, now_ns, &block);
+		enum piece piece = gather(file, read, now_ns);
 
 		if (piece == PIECE_READY)
 			drop_segments(read);
-		else if (piece == PIECE_ABSENT)
-			ret_blocks[n++] = block;
+		if (piece != PIECE_ABSENT)
+			continue;
+		*ret_from = read->offset / PS_CHUNK_SIZE;
+		*ret_end = (read->offset + read->nbytes - 1) / PS_CHUNK_SIZE + 1;
+		return true;
 	}
-	return n;
+	return false;
+}
+
+/* What the timer found in the files, to be dealt with when their locks are free again. */
+struct found {
+	struct ps_fill_file *file; /* a reference */
+	bool orphan, tell;
+	uint64_t from, end; /* chunks, of an orphan */
+	uint64_t offset;    /* of a reader whose time was up */
+};
+
+/* The engine's lock is held. */
+static struct found look_at(struct ps_fill_file *file, uint64_t now_ns, struct ps_list *ready)
+{
+	struct found found = {.file = file};
+
+	PS_LOCK_SCOPE(&file->lock);
+	found.tell = ps_fill_expire_file(file, now_ns, false, ready, &found.offset);
+	ps_fill_collect(file, 0, UINT64_MAX, ready);
+	found.orphan = file->ndemands == 0 && find_orphan(file, now_ns, &found.from, &found.end);
+	return found;
 }
 
 void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns)
 {
-	struct {
-		struct ps_fill_file *file;
-		uint64_t block;
-	} orphans[ORPHANS_PER_TICK];
-	uint64_t blocks[ORPHANS_PER_TICK];
-	size_t norphans = 0;
+	struct found found[FOUND_PER_TICK];
+	size_t n = 0;
 	struct ps_list ready;
 
 	ps_list_init(&ready);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+		for (struct ps_list *l = fill->files.next; l != &fill->files && n < FOUND_PER_TICK;
+		        l = l->next) {
 			struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
 
-			PS_LOCK_SCOPE(&file->lock);
-			ps_fill_expire_file(file, now_ns, false, &ready);
-			ps_fill_collect(file, 0, UINT64_MAX / PS_BLOCK_SIZE, &ready);
-			size_t n = file->ndemands == 0 && file->refs > 0
-			                   ? find_orphans(file, now_ns, blocks, ORPHANS_PER_TICK - norphans)
-			                   : 0;
-			for (size_t i = 0; i < n; i++) {
+			if (file->refs == 0)
+				continue; /* on its way out; no handle, no reader */
+			found[n] = look_at(file, now_ns, &ready);
+			if (found[n].orphan || found[n].tell) {
 				file->refs++;
-				orphans[norphans].file = file;
-				orphans[norphans++].block = blocks[i];
+				n++;
 			}
 		}
 	}
 	ps_fill_answer(fill, &ready);
-	for (size_t i = 0; i < norphans; i++) {
-		ps_fill_demand(orphans[i].file, orphans[i].block);
-		ps_fill_file_put(orphans[i].file);
+	for (size_t i = 0; i < n; i++) {
+		struct ps_fill_file *file = found[i].file;
+		char error[PS_ERROR_TEXT_LEN];
+
+		ps_fill_file_error(file, error, sizeof error);
+		if (found[i].tell)
+			ps_log_warning("read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object),
+			        found[i].offset, error);
+		if (found[i].orphan)
+			ps_fill_demand(file, found[i].from, found[i].end);
+		ps_fill_file_put(file);
 	}
 }

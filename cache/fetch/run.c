@@ -1,4 +1,4 @@
-/* Runs: requests for contiguous missing blocks. Claiming blocks, handing the request to the origin, and what
+/* Runs: requests for contiguous missing chunks. Claiming chunks, handing the request to the origin, and what
  * becomes of the bytes as they come. */
 #include "fetch/fill_private.h"
 
@@ -6,30 +6,34 @@
 
 /* Starting --------------------------------------------------------------------------------------- */
 
+static void set_iovecs(struct ps_run *run)
+{
+	uint64_t from = ps_run_offset(run) + run->base, end = ps_run_offset(run) + run->nbytes;
+	uint64_t block = run->first / PS_BLOCK_CHUNKS;
+
+	run->get.niov = 0;
+	for (unsigned i = 0; i < run->nbufs; i++) {
+		uint64_t start = (block + i) * PS_BLOCK_SIZE;
+		uint64_t lo = PS_MAX(from, start), hi = PS_MIN(end, start + PS_BLOCK_SIZE);
+
+		if (lo < hi)
+			run->iov[run->get.niov++] = (struct iovec){
+			        .iov_base = run->bufs[i]->data + (lo - start), .iov_len = hi - lo};
+	}
+}
+
 void ps_run_submit(struct ps_run *run)
 {
 	struct ps_fill_file *file = run->file;
-	size_t skip = run->base;
 
 	run->get.url = ps_object_url(file->object);
-	run->get.offset = run->first * PS_BLOCK_SIZE + run->base;
+	run->get.offset = ps_run_offset(run) + run->base;
 	run->get.nbytes = run->nbytes - run->base;
 	run->get.progress = ps_run_progress;
 	run->get.done = ps_run_done;
 	run->checked = run->other_version = false;
 	run->get.iov = run->iov;
-	run->get.niov = 0;
-	for (unsigned i = 0; i < run->nblocks; i++) {
-		size_t len = ps_object_block_nbytes(file->object, run->first + i);
-
-		if (skip >= len) {
-			skip -= len;
-			continue;
-		}
-		run->iov[run->get.niov++] =
-		        (struct iovec){.iov_base = run->bufs[i]->data + skip, .iov_len = len - skip};
-		skip = 0;
-	}
+	set_iovecs(run);
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		run->get.expect = file->remote;
@@ -52,47 +56,96 @@ void ps_run_free(struct ps_run *run)
 		PS_LOCK_SCOPE(&run->file->fill->lock);
 		ps_run_count(run->file, -1);
 	}
-	for (unsigned i = 0; i < run->nblocks; i++)
+	for (unsigned i = 0; i < run->nbufs; i++)
 		ps_buf_unref(run->bufs[i]);
 	ps_fill_file_put(run->file);
 	free(run);
 }
 
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, unsigned n, struct ps_buf **bufs)
+/* The block's slot with a buffer; *unused is taken if it had none. NULL: there is nothing to take. */
+static struct ps_slot *slot_with_buffer(struct ps_fill_file *file, uint64_t block, struct ps_buf **unused)
+{
+	struct ps_slot *slot = file->slots[block];
+
+	if (slot && slot->buf)
+		return slot;
+	if (!*unused)
+		return NULL;
+	if (!slot)
+		slot = ps_slot_new(file, block);
+	if (slot)
+		slot->buf = ps_steal_ptr(unused);
+	return slot;
+}
+
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
+        size_t nbufs, size_t *nused)
 {
 	struct ps_run *run = calloc(1, sizeof *run);
+	struct ps_slot *slot = NULL;
 
+	*nused = 0;
 	if (!run)
 		return NULL;
 	run->file = file;
 	run->first = first;
 	run->started_ns = ps_clock_mono_ns();
 	ps_list_init(&run->link);
-	for (unsigned i = 0; i < n; i++) {
-		struct ps_slot *slot = ps_slot_new(file, first + i, PS_SLOT_FETCHING);
+	for (uint64_t c = first; c < end; c++) {
+		if (!slot || c % PS_BLOCK_CHUNKS == 0) {
+			struct ps_buf *none = NULL, **unused = *nused < nbufs ? &bufs[*nused] : &none;
+			bool had_one = !*unused;
 
-		if (!slot)
-			break;
-		slot->buf = ps_buf_ref(bufs[i]);
-		run->bufs[run->nblocks++] = bufs[i];
-		run->nbytes += ps_object_block_nbytes(file->object, first + i);
+			slot = run->nbufs < PS_RUN_MAX_BLOCKS
+			               ? slot_with_buffer(file, c / PS_BLOCK_CHUNKS, unused)
+			               : NULL;
+			*nused += !had_one && !*unused;
+			if (!slot)
+				break;
+			run->bufs[run->nbufs++] = ps_buf_ref(slot->buf);
+		}
+		slot->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
+		run->nchunks++;
 	}
-	if (run->nblocks == 0) {
+	if (run->nchunks == 0) {
 		free(run);
 		return NULL;
 	}
+	run->nbytes = PS_MIN((first + run->nchunks) * PS_CHUNK_SIZE, ps_object_size(file->object)) -
+	              first * PS_CHUNK_SIZE;
 	return run;
 }
 
 /* Progress --------------------------------------------------------------------------------------- */
 
+/* Bytes [from, end) of the file, all of the slot's block, are in its buffer. */
+static void slot_arrived(struct ps_slot *slot, uint64_t from, uint64_t end)
+{
+	uint64_t base = slot->block * PS_BLOCK_SIZE;
+	uint64_t size = ps_object_size(slot->file->object);
+
+	for (uint64_t at = from; at < end;) {
+		unsigned c = (unsigned)((at - base) / PS_CHUNK_SIZE);
+		uint64_t start = base + c * PS_CHUNK_SIZE, stop = PS_MIN(start + PS_CHUNK_SIZE, size);
+		uint16_t bit = (uint16_t)(1u << c);
+
+		at = PS_MIN(end, stop);
+		slot->have[c] = (uint32_t)(at - start);
+		if (at < stop)
+			break;
+		slot->flight &= (uint16_t)~bit;
+		slot->failed &= (uint16_t)~bit;
+		slot->whole |= bit;
+	}
+}
+
 void ps_run_advance(struct ps_run *run, size_t filled)
 {
 	struct ps_fill_file *file = run->file;
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + filled;
 	struct ps_slot *whole[PS_RUN_MAX_BLOCKS];
 	unsigned nwhole = 0;
 	struct ps_list ready;
-	size_t start = 0;
 
 	if (filled <= run->filled)
 		return;
@@ -100,29 +153,23 @@ void ps_run_advance(struct ps_run *run, size_t filled)
 	ps_list_init(&ready);
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		for (unsigned i = 0; i < run->nblocks && start < filled; i++) {
-			size_t len = ps_object_block_nbytes(file->object, run->first + i);
+		for (uint64_t at = from; at < end;) {
+			struct ps_slot *slot = file->slots[at / PS_BLOCK_SIZE];
+			uint64_t stop = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE);
 
-			if (start + len > run->filled) {
-				struct ps_slot *slot = file->slots[run->first + i];
-
-				slot->filled = PS_MIN(len, filled - start);
-				if (slot->filled == len) {
-					slot->state = PS_SLOT_WRITING;
-					whole[nwhole++] = slot;
-				}
-			}
-			start += len;
+			slot_arrived(slot, at, stop);
+			at = stop;
 		}
-		ps_fill_collect(file, run->first + run->filled / PS_BLOCK_SIZE,
-		        run->first + (filled + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE, &ready);
+		/* Before the slots may go. */
+		ps_fill_collect(file, from, end, &ready);
+		for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
+			if (ps_slot_settle(file->slots[b]))
+				whole[nwhole++] = file->slots[b];
 		run->filled = filled;
 	}
 	ps_fill_answer(file->fill, &ready);
-	for (unsigned i = 0; i < nwhole; i++) {
-		ps_fill_file_ref(file);
+	for (unsigned i = 0; i < nwhole; i++)
 		ps_writeback_queue(file->fill, whole[i]);
-	}
 }
 
 /* Where the listing told no ETag, the first response of all does. Those that were under way with it could not

@@ -1,4 +1,4 @@
-/* How runs end: further attempts after a backoff, and what becomes of blocks that cannot be had. */
+/* How runs end: further attempts after a backoff, and what becomes of chunks that cannot be had. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -32,10 +32,7 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 static bool run_has_waiter(struct ps_run *run)
 {
 	PS_LOCK_SCOPE(&run->file->lock);
-	for (unsigned i = 0; i < run->nblocks; i++)
-		if (ps_fill_has_waiter(run->file, run->first + i))
-			return true;
-	return false;
+	return ps_fill_has_waiter(run->file, ps_run_offset(run), ps_run_offset(run) + run->nbytes);
 }
 
 /* Puts a failed run on the list of retries, if another attempt is worth it. */
@@ -69,11 +66,33 @@ static bool run_retry(struct ps_run *run, const struct ps_error *err)
 	return true;
 }
 
-/* Blocks that were not had: FAILED for those who wait, forgotten otherwise. */
+/* Gives up what of the run's part of a block has not come: failed for those who wait, forgotten otherwise.
+ * The file's lock is held. True: what did come is to be queued for the disk. */
+static bool give_up(struct ps_run *run, uint64_t block, int errnum, uint64_t until_ns)
+{
+	struct ps_slot *slot = run->file->slots[block];
+	uint64_t end = ps_run_offset(run) + run->nbytes;
+	uint16_t mine = ps_chunks_touched(block, ps_run_offset(run) + run->filled, end);
+
+	for (unsigned c = 0; c < PS_BLOCK_CHUNKS; c++) {
+		uint64_t start = block * PS_BLOCK_SIZE + c * PS_CHUNK_SIZE;
+
+		if (!(mine >> c & 1))
+			continue;
+		ps_slot_release(slot, c);
+		if (ps_fill_has_waiter(run->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
+			ps_slot_fail(slot, (uint16_t)(1u << c), errnum, until_ns);
+	}
+	return ps_slot_settle(slot);
+}
+
 static void run_fail(struct ps_run *run, const struct ps_error *err)
 {
 	struct ps_fill_file *file = run->file;
-	uint64_t now = ps_clock_mono_ns();
+	uint64_t now = ps_clock_mono_ns(), until = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+	struct ps_slot *whole[PS_RUN_MAX_BLOCKS];
+	unsigned nwhole = 0;
 	struct ps_list ready;
 	bool tell;
 	int errnum = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
@@ -88,31 +107,20 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 			file->doubted = true;
 		/* Neither does the rest of it come, asked for a million times. */
 		if (err->err == ENOENT || err->err == EACCES)
-			file->refused_until_ns = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+			file->refused_until_ns = until;
 		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
-		/* Whole blocks are no longer this run's. */
-		for (unsigned i = (unsigned)(run->filled / PS_BLOCK_SIZE); i < run->nblocks; i++) {
-			uint64_t block = run->first + i;
-			struct ps_slot *slot = file->slots[block];
-
-			if (!ps_fill_has_waiter(file, block)) {
-				ps_slot_free(slot);
-				continue;
-			}
-			slot->state = PS_SLOT_FAILED;
-			slot->errnum = errnum;
-			slot->failed_until_ns = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
-			ps_buf_unref(slot->buf);
-			slot->buf = NULL;
-			slot->filled = 0;
-		}
-		ps_fill_collect(file, run->first, run->first + run->nblocks, &ready);
+		/* Whole chunks are no longer this run's. */
+		for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
+			if (give_up(run, b, errnum, until))
+				whole[nwhole++] = file->slots[b];
+		ps_fill_collect(file, from, end, &ready);
 	}
 	if (tell)
 		ps_log_warning("fetch: %s: bytes %" PRIu64 "-%" PRIu64 ": %s", ps_object_url(file->object),
-		        run->first * PS_BLOCK_SIZE + run->filled,
-		        run->first * PS_BLOCK_SIZE + run->nbytes - 1, err->text);
+		        from, end - 1, err->text);
 	ps_fill_answer(file->fill, &ready);
+	for (unsigned i = 0; i < nwhole; i++)
+		ps_writeback_queue(file->fill, whole[i]);
 }
 
 void ps_run_done(struct ps_get *get, const struct ps_error *err)

@@ -3,66 +3,104 @@
 
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
 
-/* The end of the stretch of blocks from `b` that are missing, unclaimed and (for demand) still waited for. */
-static uint64_t claimable_end(
-        struct ps_fill_file *file, uint64_t b, uint64_t end, enum ps_want_class cls, uint64_t now_ns)
-{
-	for (; b < end; b++) {
-		struct ps_slot *slot = file->slots[b];
-
-		if (slot && slot->state == PS_SLOT_FAILED && slot->failed_until_ns <= now_ns) {
-			ps_slot_free(slot);
-			slot = NULL;
-		}
-		if (slot || ps_object_block(file->object, b) != PS_BLOCK_ABSENT)
-			break;
-		if (cls == PS_WANT_DEMAND && !ps_fill_has_waiter(file, b))
-			break;
-	}
-	return b;
-}
-
+/* What one turn of a want takes off it. */
 struct turn {
 	struct ps_fill_file *file; /* a reference */
 	enum ps_want_class cls;
-	uint64_t from, end;
+	uint64_t from, end; /* chunks */
+	size_t nbufs;       /* one for each block of it, at most */
+	size_t nused;       /* the first of them, which runs have taken */
 	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
 };
+#define TURN_MAX_RUNS (PS_RUN_MAX_CHUNKS / 2)
 
-/* Turns what of the turn is missing into runs and starts them; the turn's one place among the active is
- * used up. */
-static void start_turn(struct ps_fill *fill, struct turn *c)
+/* What of the turn's chunks may be claimed, and what a run may fetch again in passing, block by block. */
+struct claimable {
+	uint64_t block;
+	uint16_t missing[PS_RUN_MAX_BLOCKS], bridge[PS_RUN_MAX_BLOCKS];
+};
+
+static void find_claimable(const struct turn *t, uint64_t now_ns, struct claimable *ret)
 {
-	struct ps_run *runs[PS_RUN_MAX_BLOCKS];
+	ret->block = t->from / PS_BLOCK_CHUNKS;
+	for (uint64_t b = ret->block; b * PS_BLOCK_CHUNKS < t->end; b++) {
+		uint16_t missing = ps_slot_missing(t->file, b, now_ns);
+		const struct ps_slot *slot = t->file->slots[b];
+		/* Not what somebody may be reading from memory, or has in flight. */
+		uint16_t busy = slot ? slot->flight | slot->whole | slot->failed : 0;
+
+		ret->missing[b - ret->block] = missing;
+		ret->bridge[b - ret->block] = missing ? ps_chunks_of_block(t->file, b) & (uint16_t)~busy : 0;
+	}
+}
+
+static bool has_chunk(const struct claimable *c, const uint16_t *set, uint64_t chunk)
+{
+	return set[chunk / PS_BLOCK_CHUNKS - c->block] >> (chunk % PS_BLOCK_CHUNKS) & 1;
+}
+
+/* The end of the run that begins at a missing chunk. */
+static uint64_t run_end(const struct claimable *c, uint64_t first, uint64_t end)
+{
+	uint64_t stop = first + 1;
+
+	for (uint64_t at = stop; at < end && at - stop <= PS_RUN_BRIDGE_CHUNKS; at++) {
+		if (has_chunk(c, c->missing, at))
+			stop = at + 1;
+		else if (!has_chunk(c, c->bridge, at))
+			break;
+	}
+	return stop;
+}
+
+/* Turns what of the turn is missing into runs, at most TURN_MAX_RUNS. The file's lock is held. */
+static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs)
+{
+	struct claimable claimable;
+	unsigned n = 0;
+	size_t more;
+
+	if (t->file->changed || (t->cls != PS_WANT_DEMAND && now_ns < t->file->refused_until_ns))
+		return 0;
+	if (t->cls == PS_WANT_DEMAND &&
+	        !ps_fill_has_waiter(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE))
+		return 0; /* it gave up meanwhile, or has all */
+	find_claimable(t, now_ns, &claimable);
+	for (uint64_t c = t->from; c < t->end; c++) {
+		if (!has_chunk(&claimable, claimable.missing, c))
+			continue;
+		uint64_t stop = run_end(&claimable, c, t->end);
+		struct ps_run *run =
+		        ps_run_claim(t->file, c, stop, t->bufs + t->nused, t->nbufs - t->nused, &more);
+
+		t->nused += more;
+		if (run)
+			runs[n++] = run;
+		c = stop - 1;
+	}
+	return n;
+}
+
+/* Starts the runs of the turn; its one place among the active is used up. */
+static void start_turn(struct ps_fill *fill, struct turn *t)
+{
+	struct ps_run *runs[TURN_MAX_RUNS];
 	uint64_t now = ps_clock_mono_ns(), nbytes = 0;
-	unsigned nruns = 0, nnow = 0, used = 0;
+	unsigned nruns, nnow = 0;
 
 	{
-		PS_LOCK_SCOPE(&c->file->lock);
-		bool refused =
-		        c->file->changed || (c->cls != PS_WANT_DEMAND && now < c->file->refused_until_ns);
-
-		for (uint64_t b = c->from; b < c->end && !refused;) {
-			uint64_t stop = claimable_end(c->file, b, c->end, c->cls, now);
-			struct ps_run *run =
-			        stop > b ? ps_run_claim(c->file, b, (unsigned)(stop - b), c->bufs + used)
-			                 : NULL;
-
-			if (run) {
-				used += run->nblocks;
-				nbytes += run->nbytes;
-				runs[nruns++] = run;
-			}
-			b = stop + 1;
-		}
+		PS_LOCK_SCOPE(&t->file->lock);
+		nruns = claim_runs(t, now, runs);
 	}
-	for (unsigned i = used; i < c->end - c->from; i++)
-		ps_buf_unref(c->bufs[i]);
+	for (size_t i = t->nused; i < t->nbufs; i++)
+		ps_buf_unref(t->bufs[i]);
 	for (unsigned i = 0; i < nruns; i++)
-		ps_fill_file_ref(c->file);
+		nbytes += runs[i]->nbytes;
+	for (unsigned i = 0; i < nruns; i++)
+		ps_fill_file_ref(t->file);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		ps_run_count(c->file, (int)nruns - 1);
+		ps_run_count(t->file, (int)nruns - 1);
 		fill->active--;
 		for (; nnow < nruns && (nnow == 0 || fill->active < fill->concurrency.limit); nnow++) {
 			fill->active++;
@@ -79,7 +117,7 @@ static void start_turn(struct ps_fill *fill, struct turn *c)
 	}
 	for (unsigned i = 0; i < nnow; i++)
 		ps_run_submit(runs[i]);
-	ps_fill_file_put(c->file);
+	ps_fill_file_put(t->file);
 }
 
 /* Room for another transfer of this class? Demand keeps some connections to itself. The engine's lock is
@@ -129,23 +167,31 @@ static struct ps_want *first_want(struct ps_fill *fill, enum ps_want_class cls)
 	return NULL;
 }
 
-/* Takes memory for a want; drops held blocks for a reader that waits. The engine's lock is held.
- */
-static size_t take_buffers(struct ps_fill *fill, const struct ps_want *want, struct ps_buf **bufs,
-        struct ps_fill_file **ret_unref)
+/* Takes memory for a want, and what of it the turn is to fetch with that; drops held blocks for a reader that
+ * waits. False: none is to be had. The engine's lock is held. */
+static bool take_turn(
+        struct ps_fill *fill, struct ps_want *want, struct turn *t, struct ps_fill_file **ret_unref)
 {
-	size_t n = PS_MIN(
-	        want->end - want->next, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
+	uint64_t first = want->next / PS_BLOCK_CHUNKS;
+	uint64_t end = (want->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
+	size_t n = PS_MIN(end - first, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
 	enum ps_budget_class cls = want->cls == PS_WANT_DEMAND ? PS_BUDGET_DEMAND : PS_BUDGET_AHEAD;
-	size_t got = ps_budget_take(fill->budget, cls, n, bufs);
 
-	if (got == 0 && cls == PS_BUDGET_DEMAND && ps_writeback_reclaim(fill, ret_unref))
-		got = ps_budget_take(fill->budget, cls, n, bufs);
-	return got;
+	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
+	if (t->nbufs == 0 && cls == PS_BUDGET_DEMAND && ps_writeback_reclaim(fill, ret_unref))
+		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
+	if (t->nbufs == 0)
+		return false;
+	t->nused = 0;
+	t->file = want->file;
+	t->cls = want->cls;
+	t->from = want->next;
+	t->end = want->next = PS_MIN(want->end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
+	return true;
 }
 
 /* Takes the next piece of work off the queues. *ret_unref: a file to put without the lock, or NULL. */
-static bool next_turn(struct ps_fill *fill, struct turn *c, struct ps_fill_file **ret_unref)
+static bool next_turn(struct ps_fill *fill, struct turn *t, struct ps_fill_file **ret_unref)
 {
 	*ret_unref = NULL;
 	PS_LOCK_SCOPE(&fill->lock);
@@ -166,22 +212,16 @@ static bool next_turn(struct ps_fill *fill, struct turn *c, struct ps_fill_file 
 		struct ps_want *want = first_want(fill, (enum ps_want_class)cls);
 		if (!want)
 			continue;
-		size_t n = take_buffers(fill, want, c->bufs, ret_unref);
-
-		if (n == 0)
+		if (!take_turn(fill, want, t, ret_unref))
 			return false;
-		c->file = want->file;
-		c->cls = want->cls;
-		c->from = want->next;
-		c->end = want->next += n;
 		if (want->next < want->end) {
 			ps_list_remove(&want->link);
 			ps_list_append(&fill->wants[cls], &want->link); /* files take turns */
-			c->file->refs++;
+			t->file->refs++;
 		} else {
 			ps_want_unqueue(want); /* the turn takes over its reference */
 		}
-		ps_run_count(c->file, 1);
+		ps_run_count(t->file, 1);
 		fill->active++;
 		return true;
 	}
@@ -219,15 +259,15 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
 void ps_fill_pump(struct ps_fill *fill)
 {
 	struct ps_fill_file *unref;
-	struct turn c;
+	struct turn t;
 	bool more;
 
 	/* First: they hold memory, and were first. */
 	(void)ps_run_retry_due(fill, ps_clock_mono_ns());
 	do {
-		more = next_turn(fill, &c, &unref);
+		more = next_turn(fill, &t, &unref);
 		if (more)
-			start_turn(fill, &c);
+			start_turn(fill, &t);
 		ps_fill_file_put(unref);
 	} while (more);
 }

@@ -25,7 +25,8 @@ bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned 
 {
 	struct ps_fill *fill = want->file->fill;
 
-	end = PS_MIN(end, ps_object_nblocks(want->file->object));
+	end = PS_MIN(end, ps_object_nblocks(want->file->object)) * PS_BLOCK_CHUNKS;
+	from *= PS_BLOCK_CHUNKS;
 	PS_LOCK_SCOPE(&fill->lock);
 	if (want->file->draining)
 		return false;
@@ -56,19 +57,41 @@ void ps_want_cancel(struct ps_want *want)
 	ps_fill_file_put(want->file);
 }
 
-int ps_fill_demand(struct ps_fill_file *file, uint64_t block)
+/* What a reader wants beside what is queued already becomes one request with it. The engine's lock is held.
+ */
+static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
+{
+	struct ps_list *queue = &file->fill->wants[PS_WANT_DEMAND];
+
+	for (struct ps_list *l = queue->prev; file->ndemands && l != queue; l = l->prev) {
+		struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+		uint64_t first = PS_MIN(from, want->next), last = PS_MAX(end, want->end);
+
+		if (want->file != file)
+			continue;
+		if (from > want->end + PS_RUN_BRIDGE_CHUNKS || want->next > end + PS_RUN_BRIDGE_CHUNKS ||
+		        (last - 1) / PS_BLOCK_CHUNKS - first / PS_BLOCK_CHUNKS >= PS_RUN_MAX_BLOCKS)
+			continue;
+		want->next = first;
+		want->end = last;
+		return true;
+	}
+	return false;
+}
+
+int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
 	struct ps_want *want = malloc(sizeof *want);
 
 	if (!want)
 		return -ENOMEM;
 	ps_want_init(want, file, PS_WANT_DEMAND);
-	want->next = block;
-	want->end = block + 1;
-	want->run_blocks = 1;
+	want->next = from;
+	want->end = end;
+	want->run_blocks = PS_RUN_MAX_BLOCKS;
 	want->on_heap = want->queued = true;
 	PS_LOCK_SCOPE(&file->fill->lock);
-	if (file->draining) {
+	if (file->draining || join_demand(file, from, end)) {
 		free(want);
 		return 0;
 	}
@@ -85,7 +108,7 @@ void ps_fill_warm(struct ps_fill_file *file)
 		PS_LOCK_SCOPE(&fill->lock);
 		/* Asked for again, it begins again: what failed meanwhile is tried once more. */
 		file->warm.next = 0;
-		file->warm.end = ps_object_nblocks(file->object);
+		file->warm.end = ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS;
 		file->warm.run_blocks = WARM_RUN_BLOCKS;
 		if (file->draining || file->warm.queued || file->warm.end == 0)
 			return;

@@ -1,6 +1,6 @@
-/* The disk side of the fill engine: whole blocks are written, unverified ones checked, by a few threads of
- * their own, so that neither a transfer nor a reader waits for the disk. What the disk does not take is held
- * in memory. */
+/* The disk side of the fill engine: what arrived of a block is written, unverified ones are checked, by a few
+ * threads of their own, so that neither a transfer nor a reader waits for the disk. What the disk does not
+ * take is held in memory. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -34,17 +34,13 @@ static bool was_read(struct ps_slot *slot)
 	return slot->read;
 }
 
-/* A block that is on disk now stays in memory for a reader who is behind, a quarter of the budget at most. The
- * caller has a reference of the file. */
+/* A block that is on disk now stays in memory for a reader who is behind, a quarter of the budget at most.
+ * The caller has a reference of the file. */
 static void keep(struct ps_fill *fill, struct ps_slot *slot)
 {
 	uint64_t max_kept = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 4;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	{
-		PS_LOCK_SCOPE(&slot->file->lock);
-		slot->state = PS_SLOT_KEPT;
-	}
 	ps_list_append(&fill->kept, &slot->link);
 	fill->nkept++;
 	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
@@ -56,30 +52,32 @@ static void keep(struct ps_fill *fill, struct ps_slot *slot)
 	}
 }
 
-/* The same for a block that is not on disk, whose file is to be put without the lock. */
-static bool drop_held(struct ps_fill *fill, struct ps_fill_file **ret_unref)
+/* Takes a block off the list of those that are held; its memory goes, unless more of it is in flight: then
+ * the disk is asked again when that is over. The engine's lock is held; the slot's reference is the caller's.
+ */
+static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_slot *slot)
 {
-	if (ps_list_empty(&fill->held))
-		return false;
-	struct ps_slot *slot = PS_CONTAINER_OF(fill->held.next, struct ps_slot, link);
 	struct ps_fill_file *file = slot->file;
 
 	ps_list_remove(&slot->link);
 	fill->nheld--;
-	{
-		PS_LOCK_SCOPE(&file->lock);
+	PS_LOCK_SCOPE(&file->lock);
+	if (slot->flight)
+		slot->place = PS_PLACE_NONE;
+	else
 		ps_slot_free(slot);
-	}
-	*ret_unref = file;
-	return true;
+	return file;
 }
 
 bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 {
 	*ret_unref = NULL;
-	if (ps_list_empty(&fill->kept))
-		return drop_held(fill, ret_unref);
-	drop_kept(fill, PS_CONTAINER_OF(fill->kept.next, struct ps_slot, link));
+	if (!ps_list_empty(&fill->kept))
+		drop_kept(fill, PS_CONTAINER_OF(fill->kept.next, struct ps_slot, link));
+	else if (!ps_list_empty(&fill->held))
+		*ret_unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
+	else
+		return false;
 	return true;
 }
 
@@ -99,36 +97,93 @@ static void hold(struct ps_fill *fill, struct ps_slot *slot)
 					pthread_cond_broadcast(&fill->files_cond);
 				slot = NULL;
 			}
-			if (fill->nheld <= max_held || !drop_held(fill, &unref))
+			if (fill->nheld <= max_held)
 				return;
+			unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
 		}
 		ps_fill_file_put(unref);
 	}
 }
 
-static void write_block(struct ps_fill *fill, struct ps_slot *slot)
+/* Writes the given chunks: the block as one if that is all of it, else what of it came. */
+static int write_chunks(struct ps_slot *slot, const struct ps_buf *buf, uint16_t set)
+{
+	struct ps_object *object = slot->file->object;
+	int rc = ps_object_admit(object);
+
+	if (rc == 0 && set == ps_chunks_of_block(slot->file, slot->block))
+		return ps_object_write_block(object, slot->block, buf->data);
+	for (unsigned c = 0, n; rc == 0 && c < PS_BLOCK_CHUNKS; c += n) {
+		for (n = 0; c + n < PS_BLOCK_CHUNKS && set >> (c + n) & 1; n++)
+			;
+		if (n > 0)
+			rc = ps_object_write_chunks(object, slot->block, c, n, buf->data + c * PS_CHUNK_SIZE);
+		else
+			n = 1;
+	}
+	return rc;
+}
+
+static void write_slot(struct ps_fill *fill, struct ps_slot *slot)
 {
 	struct ps_fill_file *file = slot->file;
-	int rc = ps_object_admit(file->object);
-
-	if (rc == 0)
-		rc = ps_object_write_block(file->object, slot->block, slot->buf->data);
-	if (rc == 0) {
-		keep(fill, slot);
-		ps_fill_file_put(file);
-		return;
-	}
+	struct ps_buf *buf = slot->buf; /* stays while the slot is here */
+	bool again = false, whole = false;
+	uint16_t set;
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		slot->state = PS_SLOT_HELD;
+		set = slot->whole & (uint16_t)~slot->stored;
 	}
-	hold(fill, slot);
+	int rc = write_chunks(slot, buf, set);
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (rc == 0) {
+			slot->stored |= set;
+			whole = slot->stored == ps_chunks_of_block(file, slot->block);
+			slot->place = whole ? PS_PLACE_KEPT : PS_PLACE_NONE;
+			again = ps_slot_settle(slot); /* more came meanwhile; else it is gone, or in flight */
+		} else {
+			slot->place = PS_PLACE_HELD;
+		}
+	}
+	if (rc < 0) {
+		hold(fill, slot);
+		return;
+	}
+	if (whole)
+		keep(fill, slot);
+	if (again)
+		ps_writeback_queue(fill, slot);
+	ps_fill_file_put(file);
+}
+
+/* What readers want of the block; false: nobody waits. The file's lock is held. */
+static bool wanted_range(struct ps_fill_file *file, uint64_t block, uint64_t *ret_from, uint64_t *ret_end)
+{
+	uint64_t first = block * PS_BLOCK_CHUNKS, from = UINT64_MAX, end = 0;
+
+	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
+		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+		uint64_t lo = PS_MAX(read->offset / PS_CHUNK_SIZE, first);
+		uint64_t hi = PS_MIN(
+		        (read->offset + read->nbytes - 1) / PS_CHUNK_SIZE + 1, first + PS_BLOCK_CHUNKS);
+
+		if (lo < hi) {
+			from = PS_MIN(from, lo);
+			end = PS_MAX(end, hi);
+		}
+	}
+	if (from >= end)
+		return false;
+	*ret_from = from;
+	*ret_end = end;
+	return true;
 }
 
 static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scratch)
 {
 	struct ps_fill_file *file = slot->file;
-	uint64_t block = slot->block;
+	uint64_t block = slot->block, from, end;
 	struct ps_list ready;
 	bool wanted;
 
@@ -137,15 +192,15 @@ static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scrat
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		ps_slot_free(slot);
-		ps_fill_collect(file, block, block + 1, &ready);
-		wanted = ps_fill_has_waiter(file, block);
+		ps_fill_collect(file, block * PS_BLOCK_SIZE, (block + 1) * PS_BLOCK_SIZE, &ready);
+		wanted = wanted_range(file, block, &from, &end);
 	}
-	if (rc < 0)
-		ps_log_warning("verify: %s: block %llu is damaged on disk; fetching it again",
-		        ps_object_url(file->object), (unsigned long long)block);
+	if (rc < 0) /* the store has told why */
+		ps_log_debug("verify: %s: block %llu: what was bad is missing now", ps_object_url(file->object),
+		        (unsigned long long)block);
 	ps_fill_answer(fill, &ready);
-	if (wanted && ps_object_block(file->object, block) == PS_BLOCK_ABSENT)
-		ps_fill_demand(file, block);
+	if (wanted)
+		ps_fill_demand(file, from, end);
 	ps_fill_file_put(file);
 }
 
@@ -172,9 +227,9 @@ static void *disk_main(void *arg)
 			ps_list_remove(&slot->link);
 			fill->ndisk_busy++;
 		}
-		/* A slot's state changes no more once it is queued here. */
+		/* A slot stays in its place once it is queued here. */
 		if (slot->buf)
-			write_block(fill, slot);
+			write_slot(fill, slot);
 		else
 			verify_block(fill, slot, scratch);
 		{
@@ -190,6 +245,7 @@ static void *disk_main(void *arg)
 void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot)
 {
 	PS_LOCK_SCOPE(&fill->lock);
+	slot->file->refs++;
 	ps_list_append(&fill->disk_queue, &slot->link);
 	pthread_cond_signal(&fill->disk_cond);
 }
@@ -205,11 +261,7 @@ void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 
 				if (origin && slot->file->origin != origin)
 					continue;
-				file = slot->file;
-				ps_list_remove(l);
-				fill->nheld--;
-				PS_LOCK_SCOPE(&file->lock);
-				ps_slot_free(slot);
+				file = drop_held(fill, slot);
 				break;
 			}
 		}

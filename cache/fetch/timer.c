@@ -1,0 +1,73 @@
+/* The timer: deadlines of readers, retries, pacing, and what is given back when idle. */
+#include "fetch/fill_private.h"
+
+#define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
+#define TIMER_IDLE_NS PS_NS_PER_S
+#define TRIM_AFTER_NS (30 * PS_NS_PER_S)
+
+static void *timer_main(void *arg)
+{
+	struct ps_fill *fill = arg;
+	uint64_t busy_ns = ps_clock_mono_ns();
+
+	pthread_setname_np(pthread_self(), "fill-timer");
+	for (;;) {
+		uint64_t now = ps_clock_mono_ns();
+		bool busy = atomic_load(&fill->nwaiting) > 0;
+
+		if (busy)
+			ps_fill_expire(fill, now);
+		ps_run_adapt(fill, now);
+		uint64_t due = ps_run_retry_due(fill, now);
+		{
+			PS_LOCK_SCOPE(&fill->lock);
+			if (fill->stopping)
+				return NULL;
+			busy = busy || fill->active || fill->ndisk_busy || !ps_list_empty(&fill->disk_queue);
+			uint64_t wake = now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS);
+
+			wake = PS_MIN(wake, due);
+			if (fill->paced)
+				wake = PS_MIN(wake, fill->next_start_ns);
+			fill->paced = false;
+			if (wake > now) {
+				struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
+				        .tv_nsec = (long)(wake % PS_NS_PER_S)};
+				pthread_cond_timedwait(&fill->timer_cond, &fill->lock, &ts);
+			}
+		}
+		ps_fill_pump(fill); /* max_bytes_per_s opens with time */
+		if (busy) {
+			busy_ns = now;
+		} else if (now - busy_ns > TRIM_AFTER_NS) {
+			/* Also what the disk did not take: whoever comes back after so long asks anew. */
+			ps_writeback_drop_held(fill, NULL);
+			{
+				PS_LOCK_SCOPE(&fill->lock);
+				ps_writeback_drop_kept(fill, NULL);
+			}
+			ps_budget_trim(fill->budget);
+			busy_ns = now;
+		}
+	}
+}
+
+int ps_timer_start(struct ps_fill *fill)
+{
+	int rc = -pthread_create(&fill->timer_thread, NULL, timer_main, fill);
+
+	fill->timer_started = rc == 0;
+	return rc;
+}
+
+void ps_timer_stop(struct ps_fill *fill)
+{
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		fill->stopping = true;
+		pthread_cond_broadcast(&fill->timer_cond);
+	}
+	if (fill->timer_started)
+		pthread_join(fill->timer_thread, NULL);
+	fill->timer_started = false;
+}

@@ -1,0 +1,254 @@
+/* Random readers fetch the chunks that they read, and no byte twice. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fetch/readahead.h"
+#include "store/index_private.h"
+#include "tests/cache/fill_fixture.h"
+
+#define CHUNK PS_CHUNK_SIZE
+
+/* Until what arrived is on disk. */
+static void settle(struct fixture *f, uint64_t cached_nbytes)
+{
+	for (int i = 0; i < 1000 && ps_object_cached_nbytes(f->object) != cached_nbytes; i++)
+		usleep(5000);
+	assert_int_equal(ps_object_cached_nbytes(f->object), cached_nbytes);
+}
+
+static void a_random_read_fetches_its_chunks_and_no_more(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK + 100, 4096), 0);
+	assert_int_equal(atomic_load(&f->origin->nbytes), CHUNK);
+	settle(f, CHUNK);
+	/* There. */
+	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK, CHUNK), 0);
+	assert_int_equal(atomic_load(&f->origin->ngets), 1);
+	/* Its neighbours are not, on both sides; it is not fetched with them if that is no request more. */
+	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK - 10, 20), 0);
+	assert_int_equal(atomic_load(&f->origin->nbytes), 2 * CHUNK);
+	/* Over the border of two blocks: one request. */
+	assert_int_equal(read_random(f, 9 * PS_MIB - CHUNK, 2 * CHUNK), 0);
+	assert_int_equal(atomic_load(&f->origin->ngets), 3);
+	assert_int_equal(atomic_load(&f->origin->nbytes), 4 * CHUNK);
+	/* The end of the file is a chunk of its own. */
+	assert_int_equal(read_random(f, f->nbytes - 1, 1), 0);
+	assert_int_equal(atomic_load(&f->origin->nbytes), 4 * CHUNK + 12345);
+	settle(f, 4 * CHUNK + 12345);
+}
+
+static void the_first_200_random_reads_of_a_gigabyte_cost_little_more(void **state)
+{
+	struct fixture_options options = {.file_nbytes = 1000000000};
+	struct fixture *f = fixture_new(&options);
+	unsigned seed = 1;
+	uint64_t nbytes = 0;
+	struct ps_readahead *ra;
+
+	(void)state;
+	assert_int_equal(ps_readahead_get(f->file, &ra), 0);
+	for (int i = 0; i < 200; i++) {
+		uint64_t offset =
+		        ((uint64_t)rand_r(&seed) << 16 ^ (uint64_t)rand_r(&seed)) % (f->nbytes - 131072);
+		struct waited w;
+
+		enum ps_access access;
+		unsigned stream = ps_readahead_saw(ra, offset, 131072, &access);
+		bool waited = begin_of(f, f->file, &w, access, offset, 131072);
+		ps_readahead_go(ra, stream, waited);
+		assert_int_equal(end(&w), 0);
+		assert_true(w.right);
+		nbytes += 131072;
+	}
+	ps_readahead_put(ra);
+	print_message("# %.2f bytes fetched a byte read\n",
+	        (double)atomic_load(&f->origin->nbytes) / (double)nbytes);
+	assert_true(atomic_load(&f->origin->nbytes) * 10 <= nbytes * 23);
+	fixture_free(f);
+}
+
+static void a_stream_fetches_only_what_random_readers_left(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_verify_result verified;
+
+	for (uint64_t b = 0; b < 40; b++)
+		assert_int_equal(read_random(f, b * PS_MIB + (b * 5 % 13 + 2) * CHUNK, 2 * CHUNK), 0);
+	assert_int_equal(atomic_load(&f->origin->nbytes), 80 * CHUNK);
+	settle(f, 80 * CHUNK);
+	for (uint64_t at = 0; at < f->nbytes; at += PS_MIB)
+		assert_int_equal(read_once(f, at, PS_MIB), 0);
+	assert_int_equal(atomic_load(&f->origin->nbytes), f->nbytes);
+	settle(f, f->nbytes);
+	assert_true(ps_object_complete(f->object));
+	assert_int_equal(ps_store_verify(f->store, NULL, NULL, NULL, &verified), 0);
+	assert_int_equal(verified.blocks, 41);
+	assert_int_equal(verified.bad_blocks, 0);
+}
+
+static void a_gap_of_one_chunk_costs_no_request_of_its_own(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(read_random(f, 5 * PS_MIB + 7 * CHUNK, CHUNK), 0);
+	settle(f, CHUNK);
+	assert_int_equal(read_once(f, 5 * PS_MIB, 100), 0);
+	settle(f, PS_MIB);
+	assert_int_equal(atomic_load(&f->origin->ngets), 2);
+	assert_int_equal(atomic_load(&f->origin->nbytes), PS_MIB + CHUNK);
+	assert_int_equal(ps_object_block(f->object, 5), PS_BLOCK_PRESENT);
+}
+
+static void two_readers_of_a_chunk_cost_one_request(void **state)
+{
+	struct fixture *f = *state;
+	struct waited a, b, c;
+
+	atomic_store(&f->origin->stall_after, 100);
+	begin_of(f, f->file, &a, PS_ACCESS_RANDOM, 3 * CHUNK, 4096);
+	begin_of(f, f->file, &b, PS_ACCESS_RANDOM, 3 * CHUNK + 8192, 4096);
+	begin_of(f, f->file, &c, PS_ACCESS_STREAM, 0, 4096); /* all of the block but that one */
+	atomic_store(&f->origin->released, true);
+	assert_int_equal(end(&a) | end(&b) | end(&c), 0);
+	assert_true(a.right && b.right && c.right);
+	settle(f, PS_MIB);
+	assert_int_equal(atomic_load(&f->origin->ngets), 3);
+	assert_int_equal(atomic_load(&f->origin->nbytes), PS_MIB);
+}
+
+static void a_reader_is_answered_in_the_middle_of_a_chunk(void **state)
+{
+	struct fixture *f = *state;
+	struct waited w, rest;
+
+	atomic_store(&f->origin->stall_after, 20000);
+	begin_of(f, f->file, &w, PS_ACCESS_RANDOM, 3 * CHUNK + 100, 19900);
+	assert_int_equal(end(&w), 0);
+	assert_true(w.right);
+	begin_of(f, f->file, &rest, PS_ACCESS_RANDOM, 3 * CHUNK + 19990, 100);
+	atomic_store(&f->origin->released, true);
+	assert_int_equal(end(&rest), 0);
+	assert_true(rest.right);
+	assert_int_equal(atomic_load(&f->origin->ngets), 1);
+}
+
+static void reads_side_by_side_that_wait_become_one_request(void **state)
+{
+	struct fixture_options options = {.max_connections = 1};
+	struct fixture *f = fixture_new(&options);
+	static struct waited first, w[6];
+
+	(void)state;
+	atomic_store(&f->origin->stall_after, 0);
+	begin_of(f, f->file, &first, PS_ACCESS_RANDOM, 30 * PS_MIB, 4096);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++) /* every second chunk, over a block's border */
+		begin_of(f, f->file, &w[i], PS_ACCESS_RANDOM, 4 * PS_MIB + (10 + 2 * i) * CHUNK, 4096);
+	atomic_store(&f->origin->released, true);
+	assert_int_equal(end(&first), 0);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
+		assert_int_equal(end(&w[i]), 0);
+	assert_int_equal(atomic_load(&f->origin->ngets), 2);
+	fixture_free(f);
+}
+
+static void one_chunk_that_fails_leaves_its_neighbours_alone(void **state)
+{
+	struct fixture *f = *state;
+
+	atomic_store(&f->origin->fail_next, 1);
+	atomic_store(&f->origin->fail_errno, EIO);
+	atomic_store(&f->origin->fail_after, 70000); /* the first chunk of three, and a bit */
+	assert_int_equal(read_random(f, 2 * PS_MIB, 3 * CHUNK), EIO);
+	assert_int_equal(read_random(f, 2 * PS_MIB + CHUNK, 10), EIO); /* at once, for a second */
+	assert_int_equal(atomic_load(&f->origin->ngets), 1);
+	assert_int_equal(read_random(f, 2 * PS_MIB, CHUNK), 0); /* what came, came */
+	assert_int_equal(read_random(f, 2 * PS_MIB + 3 * CHUNK, CHUNK), 0);
+	assert_int_equal(atomic_load(&f->origin->ngets), 2);
+	usleep((PS_FILL_FAILED_MS + 100) * 1000);
+	assert_int_equal(read_random(f, 2 * PS_MIB + 50000, 3 * CHUNK), 0);
+	settle(f, 4 * CHUNK);
+	assert_int_equal(atomic_load(&f->origin->nbytes), 6 * CHUNK);
+}
+
+static void parts_are_not_fetched_again_with_little_memory(void **state)
+{
+	struct fixture_options options = {.memory_bytes = 16 * PS_MIB, .file_nbytes = 256 * PS_MIB};
+	struct fixture *f = fixture_new(&options);
+	unsigned seed = 7;
+
+	(void)state;
+	for (int round = 0; round < 2; round++) {
+		seed = 7;
+		for (int i = 0; i < 300; i++)
+			assert_int_equal(
+			        read_random(f, (uint64_t)rand_r(&seed) % (f->nbytes - 4096), 4096), 0);
+		usleep(50000);
+		if (round == 0) {
+			fixture_restart(f, &options);
+		} else {
+			assert_int_equal(atomic_load(&f->origin->nbytes), 0);
+		}
+	}
+	fixture_free(f);
+}
+
+static void after_a_power_cut_a_part_is_served_only_if_it_is_right(void **state)
+{
+	struct fixture *f = *state;
+	char path[128];
+	struct ps_index *index;
+
+	assert_int_equal(read_random(f, 3 * PS_MIB + CHUNK, 2 * CHUNK), 0);
+	assert_int_equal(read_random(f, 6 * PS_MIB, CHUNK), 0);
+	settle(f, 3 * CHUNK);
+	/* One bit of a chunk, without a trace in the file's time. */
+	int fd = ps_object_fd(f->object);
+	struct stat st;
+	unsigned char c;
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(pread(fd, &c, 1, (off_t)(3 * PS_MIB + CHUNK + 7)), 1);
+	c ^= 1;
+	assert_int_equal(pwrite(fd, &c, 1, (off_t)(3 * PS_MIB + CHUNK + 7)), 1);
+	assert_int_equal(futimens(fd, (struct timespec[2]){st.st_atim, st.st_mtim}), 0);
+	fixture_stop(f);
+	snprintf(path, sizeof path, "%s/index", f->dir);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
+		ps_index_close(index);
+	}
+	fixture_start(f, &(struct fixture_options){0});
+	assert_int_equal(ps_object_block(f->object, 3), PS_BLOCK_UNVERIFIED);
+	assert_int_equal(read_random(f, 3 * PS_MIB, 4 * CHUNK), 0);
+	assert_int_equal(read_random(f, 6 * PS_MIB, CHUNK), 0);
+	/* The bad one, and those that were never there; the good one lies between, but no gap of one. */
+	assert_int_equal(atomic_load(&f->origin->nbytes), 4 * CHUNK);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(a_random_read_fetches_its_chunks_and_no_more),
+	        cmocka_unit_test(the_first_200_random_reads_of_a_gigabyte_cost_little_more),
+	        TEST(a_stream_fetches_only_what_random_readers_left),
+	        TEST(a_gap_of_one_chunk_costs_no_request_of_its_own),
+	        TEST(two_readers_of_a_chunk_cost_one_request),
+	        TEST(a_reader_is_answered_in_the_middle_of_a_chunk),
+	        cmocka_unit_test(reads_side_by_side_that_wait_become_one_request),
+	        TEST(one_chunk_that_fails_leaves_its_neighbours_alone),
+	        cmocka_unit_test(parts_are_not_fetched_again_with_little_memory),
+	        TEST(after_a_power_cut_a_part_is_served_only_if_it_is_right),
+	};
+
+	return cmocka_run_group_tests_name("fill_chunks", tests, NULL, NULL);
+}
