@@ -1,6 +1,7 @@
 """What the loader's Python tests share: TAP, running penstock-loader, a private folder, making tars."""
 import atexit
 import contextlib
+import fcntl
 import glob
 import importlib.util
 import io
@@ -76,6 +77,35 @@ def python_package():
         os.symlink(os.path.abspath(source), os.path.join(folder, "penstock", os.path.basename(source)))
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")  # for children
+
+
+def python_environment(name, modules, packages):
+    """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; SKIP where
+    they cannot be had."""
+    venv = os.path.join(BUILD, "tests-cache", name)
+    if os.environ.get("PENSTOCK_TEST_VENV") != name:
+        if os.environ.get("PENSTOCK_TEST_QUICK") == "1":
+            skip_all("slow, left out by --quick")
+        os.makedirs(os.path.dirname(venv), exist_ok=True)
+        ready = os.path.join(venv, "ready")
+        with open(venv + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(ready):
+                shutil.rmtree(venv, ignore_errors=True)
+                try:
+                    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", venv], check=True,
+                                   capture_output=True, timeout=60, env=clean_environment())
+                    subprocess.run([venv + "/bin/pip", "install", "-q", "--disable-pip-version-check", "--no-deps",
+                                    *packages], check=True, capture_output=True, timeout=200, env=clean_environment())
+                except (subprocess.SubprocessError, OSError) as e:
+                    skip_all("%s cannot be had: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
+                open(ready, "w").close()
+        os.execve(venv + "/bin/python", [venv + "/bin/python", *sys.argv],
+                  {**os.environ, "PENSTOCK_TEST_VENV": name})
+
+
+def clean_environment():
+    return {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
 
 
 def sanitizer_runtime(library):

@@ -91,21 +91,28 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
 }
 
 
-class Batch(MappingABC):
-    """A batch: a mapping of field names to tensors of the loader's format, or Ragged.
+class Batch(dict):
+    """A batch: a dict of field names to tensors of the loader's format, or Ragged.
 
-    Beside the fields: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that repeats another, as of a bad
-    sample or padding), "__shard__" and "__sample__" (i64: where each sample stands). They are not iterated
-    over. epoch, index, rows and bad are numbers; bad_samples() tells which and why.
+    Beside the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that
+    repeats another, as of a bad sample or padding), "__shard__" and "__sample__" (i64: where each sample
+    stands). epoch, index, rows and bad are numbers; bad_samples() tells which and why.
 
     Its memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
-    Loader(copy=True) tensors are the caller's own.
+    Loader(copy=True) tensors are the caller's own. Frameworks that move a batch to a device rebuild it, as
+    Batch(dict): that one has the fields alone.
     """
 
-    def __init__(self, loader: "Loader", raw: "_penstock.Batch") -> None:
-        self._loader = loader
-        self._raw = raw
-        self._made: Dict[str, Any] = {}
+    _raw: "_penstock.Batch"
+    _loader: "Loader"
+
+    @classmethod
+    def _of(cls, loader: "Loader", raw: "_penstock.Batch") -> "Batch":
+        batch = cls()
+        batch._loader, batch._raw = loader, raw
+        for name in loader._fields:
+            batch[name] = batch._make(name)
+        return batch
 
     epoch = property(lambda self: self._raw.epoch, doc="The epoch it belongs to.")
     index = property(lambda self: self._raw.index, doc="Its place in the epoch, on this rank.")
@@ -118,13 +125,13 @@ class Batch(MappingABC):
 
     def release(self) -> None:
         """Gives the memory back now. Tensors that were taken from it must be gone."""
-        self._made.clear()
+        self.clear()
         self._raw.release()
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+    def __missing__(self, name: str) -> Any:
+        if not name.startswith("__") or not hasattr(self, "_raw"):
+            raise KeyError(name)
+        return self._make(name)
 
     def _make(self, name: str) -> Any:
         field = self._loader._fields.get(name)
@@ -136,15 +143,8 @@ class Batch(MappingABC):
         is_text = name == "__key__" or (field is not None and field.kind == "text")
         return Ragged(convert(values, copy), convert(offsets, copy), (values, _offsets(offsets)), is_text)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._loader._fields)
-
-    def __len__(self) -> int:
-        return len(self._loader._fields)
-
-    def __repr__(self) -> str:
-        return "penstock.Batch(epoch=%d, index=%d, rows=%d: %s)" % (
-            self.epoch, self.index, self.rows, ", ".join(self))
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
 
 
 def _fields_of(fields: Any) -> Dict[str, Field]:
@@ -306,7 +306,7 @@ class Loader:
         raw = self._raw.next()
         if raw is None:
             return None
-        batch: Any = Batch(self, raw)
+        batch: Any = Batch._of(self, raw)
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
         return self._transform(batch) if self._transform else batch
