@@ -84,6 +84,25 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	return Py_BuildValue("(NN)", values, offsets);
 }
 
+static PyObject *batch_names(PyObject *self, PyObject *unused)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	const char *name;
+
+	(void)unused;
+	if (!is_out(b))
+		return NULL;
+	PyObject *list = PyList_New(0);
+	for (uint32_t i = 0; list && (name = penstock_batch_name(b->batch, i)); i++) {
+		PyObject *text = PyUnicode_DecodeFSDefault(name);
+
+		if (!text || PyList_Append(list, text) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(text);
+	}
+	return list;
+}
+
 static PyObject *batch_bad(PyObject *self, PyObject *unused)
 {
 	struct batch_object *b = (struct batch_object *)self;
@@ -127,6 +146,7 @@ static PyObject *batch_number(PyObject *self, void *which)
 
 static PyMethodDef batch_methods[] = {
         {"field", batch_field, METH_O, "field(name): a Tensor, or (values, offsets) of a ragged field."},
+        {"names", batch_names, METH_NOARGS, "The names of all its tensors; the same for each batch of a loader."},
         {"bad_samples", batch_bad, METH_NOARGS, "A dict (row, shard, key, offset, reason) for each bad sample."},
         {"release", batch_release, METH_NOARGS, "Gives the batch back before it is collected."},
         {NULL, NULL, 0, NULL},

@@ -7,7 +7,7 @@
 
 /* The members of the two option structs by name, so that a dict can fill them. */
 
-enum member_kind { U32, U64, I64, F64, F32X3, TEXT, BLOB };
+enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, BLOB };
 
 struct member {
 	const char *name;
@@ -16,12 +16,14 @@ struct member {
 	const char *const *values; /* words for the numbers 0, 1, ...; NULL: a number */
 };
 
-static const char *const words_kind[] = {"image", "int64", "bytes", NULL};
+static const char *const words_kind[] = {"image", "int64", "bytes", "npy", "json", "text", "mask", "boxes", "tokens",
+        "float", "output", NULL};
 static const char *const words_dtype[] = {
         "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
 static const char *const words_layout[] = {"nchw", "nhwc", NULL};
 static const char *const words_crop[] = {"random", "center", "none", NULL};
 static const char *const words_interpolation[] = {"bilinear", "bicubic", NULL};
+static const char *const words_overflow[] = {"error", "bad", "truncate", NULL};
 static const char *const words_order[] = {"none", "shards", "window", NULL};
 static const char *const words_end[] = {"uneven", "drop_last", "pad", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
@@ -48,6 +50,14 @@ static const struct member field_members[] = {
         FIELD(max_pixels, U64, NULL),
         FIELD(optional, U32, NULL),
         FIELD(missing_value, I64, NULL),
+        FIELD(shape, SHAPE, NULL),
+        FIELD(pad_to, U32, NULL),
+        FIELD(pad_multiple, U32, NULL),
+        FIELD(overflow, U32, words_overflow),
+        FIELD(pad_value, I64, NULL),
+        FIELD(max_bytes, U64, NULL),
+        FIELD(add_offset_of, TEXT, NULL),
+        FIELD(source_dtype, U32, words_dtype),
         {0},
 };
 
@@ -186,6 +196,29 @@ static bool triple_set(float *to, const struct member *m, PyObject *value)
 	return true;
 }
 
+/* ndim and shape of a field. */
+static bool shape_set(struct penstock_field *field, const struct member *m, PyObject *value)
+{
+	static const struct member item = {"shape", U64, 0, NULL};
+	Py_ssize_t n = PySequence_Size(value);
+
+	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0]))) {
+		PyErr_Format(PyExc_ValueError, "%s: at most %zu numbers are needed, not %R", m->name,
+		        sizeof(field->shape) / sizeof(field->shape[0]), value);
+		return false;
+	}
+	field->ndim = (uint32_t)n;
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *number = PySequence_GetItem(value, i);
+		bool ok = number && number_set(&field->shape[i], &item, number);
+
+		Py_XDECREF(number);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
 /* `base` is one of the two structs. */
 static bool member_set(char *base, const struct member *m, PyObject *value, PyObject *keep)
 {
@@ -210,6 +243,8 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 		return triple_set(to, m, value);
 	case TEXT:
 		return (*(const char **)to = text_keep(keep, value, m->name)) != NULL;
+	case SHAPE:
+		return shape_set((struct penstock_field *)(void *)base, m, value);
 	case BLOB: {
 		char *data;
 		Py_ssize_t n;

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """The Python package: batches, lifetimes, epochs, state, ranks, and what may go wrong in a Python program."""
 import gc
+import io
 import json
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -217,6 +219,55 @@ def wrong_arguments_are_named():
             assert word in str(e), (word, e)
         else:
             raise AssertionError("no %s about %r" % (kind.__name__, word))
+
+
+@tap.test
+def every_option_of_the_header_is_known_here():
+    header = open(os.path.join(tap.SRC, "loader/penstock.h")).read()
+    header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+    # C's own: sizes, lists, and what Python has other ways for.
+    own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx",
+           "transform_version"}
+    for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
+        body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)
+        members = {m for line in re.findall(r"[\w*][^;]*;", body)
+                   for m in re.findall(r"(\w+)(?:\[[^\]]*\])?\s*[,;]", line)}
+        members = {m for m in members if not m.startswith("reserved")} - own
+        tap.equal(sorted(members - set(known)), [], struct)
+        tap.equal(sorted(set(known) - members), [], struct)
+
+
+@tap.test
+def arrays_texts_and_tokens_come_as_their_fields_say():
+    def npy(array):
+        buf = io.BytesIO()
+        numpy.save(buf, array)
+        return buf.getvalue()
+
+    files = []
+    for i in range(1, 4):
+        files += [("%d.npy" % i, npy(numpy.arange(i * 2, dtype="f4").reshape(i, 2))), ("%d.txt" % i, b"x\xc3\xa4" * i),
+                  ("%d.json" % i, json.dumps({"a": {"n": i, "f": i / 2}, "t": "t%d" % i}).encode()),
+                  ("%d.bin" % i, numpy.arange(i, i + 5, dtype="u2").tobytes())]
+    tap.make_tar("t.tar", files)
+    fields = {
+        "points": penstock.Array("npy", (0, 2)), "text": penstock.Text("txt"), "n": penstock.Int("json:a.n", dtype="i32"),
+        "title": penstock.Text("json:t"), "x": penstock.Float("json:a.f"), "tokens": penstock.Tokens("bin", 4),
+    }
+    load = penstock.Loader("t.tar", 3, fields, order="none", format="torch")
+    batch = next(iter(load))
+    tap.equal(batch["text"].tolist(), ["xä", "xäxä", "xäxäxä"])
+    tap.equal(batch["title"].tolist(), ["t1", "t2", "t3"])
+    tap.equal((batch["n"].tolist(), batch["n"].dtype, batch["x"].tolist()),
+              ([1, 2, 3], torch.int32, [0.5, 1.0, 1.5]))
+    tap.equal(batch["points"].offsets.tolist(), [0, 1, 3, 6])
+    tap.equal(batch["points"].values.shape, (6, 2))
+    tap.equal((batch["tokens"].tolist()[1], batch["tokens:y"].tolist()[1]), ([2, 3, 4, 5], [3, 4, 5, 6]))
+    fields = {"points": penstock.Array("npy", (0, 2), pad_to="longest", pad_value=7)}
+    batch = next(iter(penstock.Loader("t.tar", 3, fields, order="none", format="torch")))
+    tap.equal(sorted(batch), ["points", "points:lengths", "points:mask"])
+    tap.equal((batch["points"].shape, batch["points"][0].tolist()), ((3, 3, 2), [[0, 1], [7, 7], [7, 7]]))
+    tap.equal((batch["points:mask"].dtype, batch["points:mask"].sum(1).tolist()), (torch.bool, [1, 2, 3]))
 
 
 @tap.test

@@ -23,25 +23,29 @@ from ._penstock import (
     UnknownLengthError,
     version,
 )
-from .fields import Bytes, Field, Image, Int, Text
+from .fields import Array, Bytes, Field, Float, Image, Int, Json, Text, Tokens
 from .loader import Batch, Loader, Ragged
 from .rank import rank_and_world
 
 __version__ = version()
 __all__ = [
+    "Array",
     "BadSampleError",
     "Batch",
     "BatchesHeldError",
     "Bytes",
     "Error",
     "Field",
+    "Float",
     "Image",
     "Int",
+    "Json",
     "Loader",
     "Ragged",
     "StateError",
     "Tensor",
     "Text",
+    "Tokens",
     "UnknownLengthError",
     "rank_and_world",
     "version",

@@ -71,16 +71,75 @@ def Image(
     )
 
 
-def Int(name: str = "cls", *, optional: bool = False, missing_value: int = -1, **options: Any) -> Field:
-    """An integer in decimal digits, as in .cls files. optional: a sample without it has `missing_value`."""
-    return Field(name, "int64", optional=int(optional), missing_value=missing_value, **options)
+def Int(
+    name: str = "cls", *, dtype: str = "i64", optional: bool = False, missing_value: int = -1, **options: Any
+) -> Field:
+    """A number in decimal digits, as in .cls files, or at a path of a JSON member: Int("json:meta.height").
+
+    optional: a sample without it has `missing_value`.
+    """
+    return Field(name, "int64", dtype=dtype, optional=int(optional), missing_value=missing_value, **options)
 
 
-def Bytes(name: str, *, optional: bool = False, **options: Any) -> Field:
-    """Bytes as they are, of any length."""
-    return Field(name, "bytes", optional=int(optional), **options)
+def Float(name: str, *, dtype: str = "f32", optional: bool = False, **options: Any) -> Field:
+    """A number as text, or at a path of a JSON member, rounded to `dtype`. optional: a sample without it has
+    not-a-number."""
+    return Field(name, "float", dtype=dtype, optional=int(optional), **options)
+
+
+def Bytes(name: str, *, optional: bool = False, pad_to: Union[None, int, str] = None, **options: Any) -> Field:
+    """Bytes as they are, of any length: Ragged, or with pad_to (a length, or "longest") a u8 tensor."""
+    return Field(name, "bytes", optional=int(optional), pad_to=_pad(pad_to), **options)
 
 
 def Text(name: str = "txt", *, optional: bool = False, **options: Any) -> Field:
-    """UTF-8, handed out as str."""
+    """UTF-8, handed out as str; also a string at a path of a JSON member: Text("json:caption")."""
     return Field(name, "text", optional=int(optional), **options)
+
+
+def Array(
+    name: str = "npy",
+    shape: Sequence[int] = (0,),
+    dtype: str = "f32",
+    *,
+    optional: bool = False,
+    pad_to: Union[None, int, str] = None,
+    **options: Any,
+) -> Field:
+    """A .npy member whose array has this shape. A first dimension of 0 is as long as each sample has it: Ragged,
+    or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it."""
+    return Field(name, "npy", shape=tuple(shape), dtype=dtype, optional=int(optional), pad_to=_pad(pad_to), **options)
+
+
+def Json(
+    name: str = "json",
+    *,
+    dtype: str = "u8",
+    shape: Optional[Sequence[int]] = None,
+    optional: bool = False,
+    pad_to: Union[None, int, str] = None,
+    **options: Any,
+) -> Field:
+    """A checked JSON member as text, or what stands at a path: Json("json:boxes", dtype="f32", shape=(0, 4))."""
+    return Field(
+        name,
+        "json",
+        dtype=dtype,
+        shape=None if shape is None else tuple(shape),
+        optional=int(optional),
+        pad_to=_pad(pad_to),
+        **options,
+    )
+
+
+def Tokens(name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Any) -> Field:
+    """length + 1 tokens: NAME is the first `length` of them, NAME:y the last."""
+    return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
+
+
+def _pad(pad_to: Union[None, int, str]) -> Optional[int]:
+    if pad_to == "longest":
+        return 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
+    if pad_to is not None and not isinstance(pad_to, int):
+        raise ValueError('pad_to: %r is neither a number nor "longest"' % (pad_to,))
+    return pad_to

@@ -92,7 +92,8 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
 
 
 class Batch(dict):
-    """A batch: a dict of field names to tensors of the loader's format, or Ragged.
+    """A batch: a dict of field names to tensors of the loader's format, or Ragged. What belongs to a field has
+    its name and more: "tokens:y", "text:mask", "text:lengths".
 
     Beside the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that
     repeats another, as of a bad sample or padding), "__shard__" and "__sample__" (i64: where each sample
@@ -110,8 +111,10 @@ class Batch(dict):
     def _of(cls, loader: "Loader", raw: "_penstock.Batch") -> "Batch":
         batch = cls()
         batch._loader, batch._raw = loader, raw
-        for name in loader._fields:
-            batch[name] = batch._make(name)
+        if loader._names is None:
+            loader._names = loader._names_of(raw.names())
+        for name, (raw_name, is_text) in loader._names.items():
+            batch[name] = batch._make(raw_name, is_text)
         return batch
 
     epoch = property(lambda self: self._raw.epoch, doc="The epoch it belongs to.")
@@ -131,16 +134,14 @@ class Batch(dict):
     def __missing__(self, name: str) -> Any:
         if not name.startswith("__") or not hasattr(self, "_raw"):
             raise KeyError(name)
-        return self._make(name)
+        return self._make(name, name == "__key__")
 
-    def _make(self, name: str) -> Any:
-        field = self._loader._fields.get(name)
-        raw = self._raw.field(field.name if field else name)
+    def _make(self, raw_name: str, is_text: bool) -> Any:
+        raw = self._raw.field(raw_name)
         convert, copy = self._loader._convert, self._loader._copy
         if not isinstance(raw, tuple):
             return convert(raw, copy)
         values, offsets = raw
-        is_text = name == "__key__" or (field is not None and field.kind == "text")
         return Ragged(convert(values, copy), convert(offsets, copy), (values, _offsets(offsets)), is_text)
 
     def __reduce__(self) -> Any:
@@ -262,7 +263,7 @@ class Loader:
         self._copy = copy
         self._columns = tuple(columns) if columns is not None else None
         for name in self._columns or ():
-            if name not in self._fields and not name.startswith("__"):
+            if name.split(":")[0] not in self._fields and not name.startswith("__"):
                 raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
         self._transform = transform
         self._shards = [shards] if isinstance(shards, (str, bytes)) or hasattr(shards, "__fspath__") else list(shards)
@@ -271,6 +272,7 @@ class Loader:
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform}
+        self._names: Optional[Dict[str, Tuple[str, bool]]] = None
         self._epoch: Any = lambda: None  # a weak reference to the newest iterator
         self._next_epoch = int(options.get("epoch") or 0)
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
@@ -310,6 +312,21 @@ class Loader:
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
         return self._transform(batch) if self._transform else batch
+
+    def _names_of(self, raw_names: Sequence[str]) -> Dict[str, Tuple[str, bool]]:
+        """The entries of a batch: libpenstock's name of each, and whether its rows are text. What belongs to a
+        field (NAME:mask) goes by the field's name here."""
+        names = {}
+        fields = [(field.name, name, field.kind == "text") for name, field in self._fields.items()]
+        for raw in raw_names:
+            if raw.startswith("__"):
+                continue
+            for field_name, name, is_text in fields:
+                if raw == field_name:
+                    names[name] = raw, is_text
+                elif raw.startswith(field_name + ":") and all(raw != other for other, _, _ in fields):
+                    names[name + raw[len(field_name):]] = raw, False
+        return names
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
