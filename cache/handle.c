@@ -77,6 +77,8 @@ static void open_row(
 	if (rc == 0)
 		atomic_fetch_add(&ds->nopens, 1);
 	fn(arg, -rc, handle);
+	if (rc == 0)
+		ps_sequence_opened(ds->sequence, row);
 }
 
 struct pending_open {

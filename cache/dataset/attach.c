@@ -327,8 +327,13 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	pthread_cond_init(&ds->cond, &attr);
 	pthread_condattr_destroy(&attr);
 
-	int rc = ps_origin_open(source, &options->origin, &ds->origin, err);
+	int rc = ps_sequence_new(ds, &ds->sequence);
+	if (rc < 0)
+		ps_error_set(err, -rc, "out of memory");
+	if (rc == 0)
+		rc = ps_origin_open(source, &options->origin, &ds->origin, err);
 	if (rc < 0) {
+		ps_sequence_free(ds->sequence);
 		dataset_free(ds);
 		return rc;
 	}
@@ -375,6 +380,7 @@ void ps_dataset_detach(struct ps_dataset *ds)
 	if (ds->prober_started)
 		pthread_join(ds->prober, NULL);
 	ps_probe_drain(ds); /* the sweep may have begun one more */
+	ps_sequence_free(ps_steal_ptr(&ds->sequence));
 	ps_fill_drain(ds->cache->fill, ds->origin);
 	ds->origin->ops->close(ds->origin);
 	delete_retired(ds);

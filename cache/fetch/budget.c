@@ -10,7 +10,6 @@
 
 struct ps_budget {
 	size_t limit;         /* buffers */
-	size_t reserve;       /* of them for demand only */
 	pthread_mutex_t lock; /* protects what follows */
 	size_t used, peak;
 	struct ps_buf *free; /* with memory, unused */
@@ -24,7 +23,6 @@ struct ps_budget *ps_budget_new(uint64_t nbytes)
 	if (!budget)
 		return NULL;
 	budget->limit = PS_MAX(nbytes / PS_BLOCK_SIZE, PS_BUDGET_MIN_BLOCKS);
-	budget->reserve = budget->limit / 4;
 	pthread_mutex_init(&budget->lock, NULL);
 	return budget;
 }
@@ -124,7 +122,7 @@ size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t
 	size_t taken = 0;
 
 	PS_LOCK_SCOPE(&budget->lock);
-	size_t limit = cls == PS_BUDGET_DEMAND ? budget->limit : budget->limit - budget->reserve;
+	size_t limit = budget->limit - budget->limit * (size_t)cls / 4;
 	while (taken < n && budget->used < limit) {
 		struct ps_buf *buf = budget->free;
 

@@ -29,7 +29,8 @@ struct ps_buf {
 
 enum ps_budget_class {
 	PS_BUDGET_DEMAND, /* somebody waits for it */
-	PS_BUDGET_AHEAD,  /* nobody does yet: leaves a quarter */
+	PS_BUDGET_AHEAD,  /* a reader will, soon: leaves a quarter */
+	PS_BUDGET_LATER,  /* perhaps: leaves half */
 };
 
 /* nbytes is rounded down to whole blocks; at least PS_BUDGET_MIN_BLOCKS. NULL: out of memory. */

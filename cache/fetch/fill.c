@@ -160,7 +160,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	atomic_init(&fill->connections, fill->concurrency.limit);
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2],
+	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2], &fill->wants[3],
 	        &fill->running, &fill->retries, &fill->disk_queue, &fill->kept, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);

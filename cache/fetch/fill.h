@@ -67,7 +67,13 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
  * file while the want is queued. extend() takes blocks, moves the end forward (never back) and queues what is
  * new: true if ps_fill_pump() has to start it; cancel() takes it off the queue, and afterwards its memory may
  * go. */
-enum ps_want_class { PS_WANT_DEMAND, PS_WANT_AHEAD, PS_WANT_WARM };
+enum ps_want_class {
+	PS_WANT_DEMAND, /* somebody waits */
+	PS_WANT_AHEAD,  /* a reader's window */
+	PS_WANT_NEXT,   /* of a file that is expected to be opened */
+	PS_WANT_WARM,
+	PS_WANT_CLASSES
+};
 struct ps_want {
 	struct ps_list link; /* all under the engine's lock */
 	struct ps_fill_file *file;

@@ -107,7 +107,7 @@ struct ps_fill {
 
 	pthread_mutex_t lock; /* protects what follows */
 	struct ps_list files;
-	struct ps_list wants[3];               /* by class */
+	struct ps_list wants[PS_WANT_CLASSES];
 	struct ps_list running, retries;       /* of ps_run */
 	struct ps_list disk_queue, kept, held; /* of ps_slot */
 	size_t nkept, nheld, ndisk_busy;

@@ -175,7 +175,9 @@ static bool take_turn(
 	uint64_t first = want->next / PS_BLOCK_CHUNKS;
 	uint64_t end = (want->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
 	size_t n = PS_MIN(end - first, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
-	enum ps_budget_class cls = want->cls == PS_WANT_DEMAND ? PS_BUDGET_DEMAND : PS_BUDGET_AHEAD;
+	enum ps_budget_class cls = want->cls == PS_WANT_DEMAND  ? PS_BUDGET_DEMAND
+	                           : want->cls == PS_WANT_AHEAD ? PS_BUDGET_AHEAD
+	                                                        : PS_BUDGET_LATER;
 
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0 && cls == PS_BUDGET_DEMAND && ps_writeback_reclaim(fill, ret_unref))

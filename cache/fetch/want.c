@@ -1,4 +1,4 @@
-/* Wants: what should be fetched, in three classes; queued here, turned into requests by schedule.c. */
+/* Wants: what should be fetched, by class; queued here, turned into requests by schedule.c. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>

@@ -138,6 +138,8 @@ int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) 
 struct ps_index_children;
 int ps_index_children_open(
         struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
+/* Before the first next: begins with this name, or the first after it. */
+void ps_index_children_seek(struct ps_index_children *it, const char *name);
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
 void ps_index_children_close(struct ps_index_children *it);
 

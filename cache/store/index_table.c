@@ -15,6 +15,7 @@ struct ps_index_batch {
 
 struct ps_index_children {
 	struct ps_kv_iter *it;
+	uint64_t parent;
 	char *name;
 	size_t cap;
 };
@@ -219,6 +220,7 @@ int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_in
 
 	if (!it)
 		return -ENOMEM;
+	it->parent = parent;
 	ps_key_node(&key, 'C', parent);
 	int e = ps_kv_iter_open(index->kv, key.bytes, key.n, &it->it);
 	if (e < 0)
@@ -226,6 +228,14 @@ int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_in
 	else
 		*ret = it;
 	return e;
+}
+
+void ps_index_children_seek(struct ps_index_children *it, const char *name)
+{
+	struct ps_key key;
+
+	ps_key_child(&key, it->parent, name);
+	ps_kv_iter_seek(it->it, key.bytes, key.n);
 }
 
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node)

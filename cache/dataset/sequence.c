@@ -1,0 +1,228 @@
+#include "dataset/sequence.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/size.h"
+#include "dataset/dataset.h"
+
+#define EIGHTHS 8
+#define RUN_BLOCKS 4
+
+struct opened {
+	uint64_t node;
+	uint64_t after[PS_SEQUENCE_SIBLINGS]; /* the files that follow it by name; 0: no more */
+};
+
+/* A shard that is expected. */
+struct start {
+	struct ps_want want;
+	struct ps_fill_file *file; /* a reference */
+	uint64_t node;
+	uint64_t opens; /* seq->opens when it was begun */
+};
+
+struct ps_sequence {
+	struct ps_dataset *dataset;
+	pthread_mutex_t lock; /* protects what follows */
+	uint64_t opens;
+	unsigned eighths; /* of a shard that may be paid in advance, over all shards that follow */
+	struct opened recent[PS_SEQUENCE_RECENT];
+	struct start *starts[PS_SEQUENCE_AHEAD]; /* NULL: free */
+};
+
+int ps_sequence_new(struct ps_dataset *dataset, struct ps_sequence **ret)
+{
+	struct ps_sequence *seq = calloc(1, sizeof *seq);
+
+	if (!seq)
+		return -ENOMEM;
+	seq->dataset = dataset;
+	seq->eighths = 1;
+	pthread_mutex_init(&seq->lock, NULL);
+	*ret = seq;
+	return 0;
+}
+
+/* The want goes before the file. */
+static void start_free(struct start *start)
+{
+	if (!start)
+		return;
+	ps_want_cancel(&start->want);
+	ps_fill_file_put(start->file);
+	free(start);
+}
+
+void ps_sequence_free(struct ps_sequence *seq)
+{
+	if (!seq)
+		return;
+	for (size_t i = 0; i < PS_SEQUENCE_AHEAD; i++)
+		start_free(seq->starts[i]);
+	pthread_mutex_destroy(&seq->lock);
+	free(seq);
+}
+
+static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, struct opened *ret)
+{
+	struct ps_index_children *it;
+	const char *name;
+	size_t n = 0;
+
+	*ret = (struct opened){.node = row->node};
+	if (ps_index_children_open(ds->index, row->parent, &it) < 0)
+		return;
+	ps_index_children_seek(it, row->name);
+	while (n < PS_SEQUENCE_SIBLINGS && ps_index_children_next(it, &name, &ret->after[n]))
+		n += strcmp(name, row->name) != 0;
+	if (n < PS_SEQUENCE_SIBLINGS)
+		ret->after[n] = 0;
+	ps_index_children_close(it);
+}
+
+/* The functions below need seq->lock held ---------------------------------------------------------- */
+
+/* How many names the file lies behind the nearest of those opened lately; 0: behind none. */
+static unsigned find_stride(const struct ps_sequence *seq, const struct ps_node_row *row)
+{
+	unsigned stride = 0;
+
+	for (size_t i = 0; i < PS_SEQUENCE_RECENT; i++)
+		for (unsigned j = 0; j < PS_SEQUENCE_SIBLINGS && seq->recent[i].after[j]; j++)
+			if (seq->recent[i].after[j] == row->node && (!stride || j + 1 < stride))
+				stride = j + 1;
+	return stride;
+}
+
+/* Those that are opened now, or were not for so long that they will not be, move to ret[]. */
+static size_t take_ended(struct ps_sequence *seq, uint64_t node, struct start **ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < PS_SEQUENCE_AHEAD; i++) {
+		struct start *start = seq->starts[i];
+		bool hit = start && start->node == node;
+
+		if (!start || (!hit && seq->opens - start->opens <= PS_SEQUENCE_PATIENCE))
+			continue;
+		seq->eighths = hit ? PS_MIN(2 * seq->eighths, EIGHTHS * PS_SEQUENCE_AHEAD) : 1;
+		ret[n++] = ps_steal_ptr(&seq->starts[i]);
+	}
+	return n;
+}
+
+/* The place of the node's start, or a free one, or NULL. */
+static struct start **find_place(struct ps_sequence *seq, uint64_t node)
+{
+	struct start **place = NULL;
+
+	for (size_t i = 0; i < PS_SEQUENCE_AHEAD; i++) {
+		if (seq->starts[i] && seq->starts[i]->node == node)
+			return &seq->starts[i];
+		if (!seq->starts[i])
+			place = &seq->starts[i];
+	}
+	return place;
+}
+
+/* A start that takes over the file's reference; NULL: out of memory. */
+static struct start *start_new(const struct ps_sequence *seq, struct ps_fill_file *file, uint64_t node)
+{
+	struct start *start = malloc(sizeof *start);
+
+	if (!start)
+		return NULL;
+	*start = (struct start){.file = file, .node = node, .opens = seq->opens};
+	ps_want_init(&start->want, file, PS_WANT_NEXT);
+	return start;
+}
+
+/* The functions above need seq->lock held ---------------------------------------------------------- */
+
+/* The file behind a node that is worth starting; NULL: there is none. */
+static struct ps_fill_file *expected_file(struct ps_dataset *ds, uint64_t node)
+{
+	struct ps_node_row row = {0};
+	struct ps_object *object = NULL;
+	struct ps_fill_file *file = NULL;
+
+	if (ps_index_get_node(ds->index, node, &row) < 0)
+		return NULL;
+	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN &&
+	        ps_dataset_confirmed(ds, &row, ds->revalidate_ms) &&
+	        ps_object_get(ds->cache->store, row.url, &row.remote, ds->row.number, false, &object) < 0)
+		object = NULL;
+	if (object && !ps_object_complete(object) &&
+	        ps_fill_file_get(ds->cache->fill, object, ds->origin, &file) < 0)
+		file = NULL;
+	ps_object_put(object);
+	ps_node_row_fini(&row);
+	return file;
+}
+
+/* Wants so many eighths of the file; the bytes that this comes to. Takes over the reference. */
+static uint64_t start_begin(struct ps_sequence *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
+{
+	uint64_t nblocks = ps_object_nblocks(ps_fill_file_object(file));
+	uint64_t end = PS_MAX(nblocks * eighths / EIGHTHS, 1u);
+	{
+		PS_LOCK_SCOPE(&seq->lock);
+		struct start **place = find_place(seq, node);
+
+		if (place && !*place && (*place = start_new(seq, file, node)))
+			file = NULL;
+		if (place && *place)
+			ps_want_extend(&(*place)->want, 0, end, RUN_BLOCKS);
+	}
+	ps_fill_file_put(file);
+	return end * PS_BLOCK_SIZE;
+}
+
+/* What follows `opened` at this stride. */
+static void expect(struct ps_sequence *seq, const struct opened *opened, unsigned stride, unsigned eighths)
+{
+	struct ps_fill *fill = seq->dataset->cache->fill;
+	uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 2;
+
+	for (unsigned i = stride - 1; i < PS_SEQUENCE_SIBLINGS && opened->after[i] && eighths; i += stride) {
+		struct ps_fill_file *file = expected_file(seq->dataset, opened->after[i]);
+		unsigned part = PS_MIN(eighths, EIGHTHS);
+
+		eighths -= part;
+		if (!file)
+			continue;
+		uint64_t nbytes = start_begin(seq, file, opened->after[i], part);
+		if (nbytes >= room)
+			break;
+		room -= nbytes;
+	}
+	ps_fill_pump(fill);
+}
+
+void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
+{
+	struct start *ended[PS_SEQUENCE_AHEAD];
+	struct opened opened;
+	unsigned stride, eighths;
+	size_t nended;
+
+	find_siblings(seq->dataset, row, &opened);
+	{
+		PS_LOCK_SCOPE(&seq->lock);
+		if (seq->recent[(seq->opens + PS_SEQUENCE_RECENT - 1) % PS_SEQUENCE_RECENT].node == row->node)
+			return; /* once more */
+		struct opened *place = &seq->recent[seq->opens++ % PS_SEQUENCE_RECENT];
+
+		stride = find_stride(seq, row);
+		*place = opened;
+		nended = take_ended(seq, row->node, ended);
+		eighths = seq->eighths;
+	}
+	for (size_t i = 0; i < nended; i++)
+		start_free(ended[i]);
+	if (stride)
+		expect(seq, &opened, stride, eighths);
+}

@@ -1,0 +1,33 @@
+/* The order in which a dataset's shards are opened, and the start of the next before anybody asks for it.
+ *
+ * A shard that is passed through shows no reads, and one that is fetched shows its end too late: only OPEN tells in
+ * time. Who opens N and then the shard `stride` names after it (1 for one reader or for workers that take turns, more
+ * where ranks deal the shards out) is expected to go on so, and what comes next is wanted at a low priority.
+ *
+ * How much is paid in advance is earned: an eighth of the next shard at first, doubled by each that is opened
+ * indeed, up to PS_SEQUENCE_AHEAD whole shards and half of the memory budget in all; back to an eighth when one was
+ * begun in vain, so that what is wasted stays below what was of use. Whatever the order, a single opened shard starts
+ * nothing.
+ *
+ * Ownership: the dataset's. Threads: any. Locks: one, before the engine's. Blocks: on the index, and on stat of a
+ * data file; never on the network. */
+#ifndef PS_DATASET_SEQUENCE_H
+#define PS_DATASET_SEQUENCE_H
+
+#include "store/index.h"
+
+struct ps_dataset;
+struct ps_sequence;
+
+#define PS_SEQUENCE_AHEAD 8     /* shards */
+#define PS_SEQUENCE_SIBLINGS 16 /* the largest stride */
+#define PS_SEQUENCE_RECENT 16   /* opens that are remembered: workers that take turns */
+#define PS_SEQUENCE_PATIENCE 16 /* opens after which one that is still expected was begun in vain */
+
+int ps_sequence_new(struct ps_dataset *dataset, struct ps_sequence **ret) PS_MUST_USE;
+/* Takes back what was begun; before ps_fill_drain(). */
+void ps_sequence_free(struct ps_sequence *seq);
+/* A file has been opened. */
+void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row);
+
+#endif
