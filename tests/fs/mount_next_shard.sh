@@ -24,11 +24,11 @@ check "the first shard is read" read_shard 0
 sleep 0.3
 equal "and nothing of the others is fetched" 0 "$(asked_for 1 2 3 4 5 6 7)"
 check "the second is read" read_shard 1
-wait_until 10 begun 2 && pass "the third is begun" || fail "the third is begun"
+check "the third is begun" wait_until 10 begun 2
 sleep 0.3
 equal "by an eighth, and none after it" 1048576 "$(asked_for 2 3 4 5 6 7)"
 check "the third is read" read_shard 2
-wait_until 10 begun 3 && pass "the fourth is begun" || fail "the fourth is begun"
+check "the fourth is begun" wait_until 10 begun 3
 sleep 0.3
 equal "by a quarter: the first start was of use" 2097152 "$(asked_for 3 4 5 6 7)"
 for i in 3 4 5 6 7; do
@@ -52,6 +52,6 @@ mount_penstock "$ORIGIN/json/"
 for i in 0 2 4; do
 	check "shard $i is read" read_shard "$i"
 done
-wait_until 10 begun 6 && pass "every other one: the stride is learned" || fail "every other one: the stride is learned"
+check "every other one: the stride is learned" wait_until 10 begun 6
 umount_penstock
 equal "and those between are left alone" 0 "$(asked_for 1 3 5 7)"
