@@ -61,7 +61,8 @@ def _to_numpy(tensor: Any, copy: bool) -> Any:
 def _to_torch(tensor: Any, copy: bool) -> Any:
     import torch
 
-    t = torch.from_dlpack(tensor)
+    # torch before 2.0 does not know DLPack's bool.
+    t = torch.from_numpy(_to_numpy(tensor, False)) if tensor.dtype == "bool" else torch.from_dlpack(tensor)
     return t.clone() if copy else t
 
 
