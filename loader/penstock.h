@@ -1,6 +1,6 @@
 /* libpenstock: WebDataset tar shards in, batches out.
  *
- * A loader reads shards (tar files whose members share a key), decodes their fields on its own threads
+ * A loader reads shards (tar files whose members share a key, as they are or compressed by zstd, gzip or lz4), decodes their fields on its own threads
  * straight into batches, and hands the batches out in an order that is a pure function of the options: the
  * same seed gives the same bytes for any number of threads.
  *
@@ -239,7 +239,8 @@ struct penstock_options {
 
 	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
 	 * one batch may have half of it / depth. Samples that do not
-	 * fit are read again from their file when their turn comes: 4096 of 110 kB are 430 MiB; beside 4
+	 * fit are read again from their file when their turn comes (those of pipes and of compressed shards
+	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB are 430 MiB; beside 4
 	 * batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB) about two thirds of
 	 * them are held. The decoders' own memory, a few MiB a thread, comes on top. */
 	uint64_t memory_budget;
@@ -451,7 +452,7 @@ struct penstock_stats {
 	uint64_t samples;    /* delivered, bad ones included */
 	uint64_t batches;    /* delivered */
 	uint64_t bad;        /* samples delivered as bad */
-	uint64_t bytes_read; /* from shards, front to back; what is read again is not in it */
+	uint64_t bytes_read; /* from shards, front to back, decompressed; what is read again is not in it */
 	uint64_t reread;     /* samples read a second time, because the window did not fit in the budget */
 	double seconds;      /* since the loader was opened */
 	struct penstock_stage stages[PENSTOCK_NSTAGES];

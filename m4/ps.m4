@@ -81,6 +81,17 @@ AC_DEFUN([PS_PKG], [
   PKG_CHECK_MODULES([$1], [$2], [], [AS_VAR_APPEND([$4], [" $3"])])
 ])
 
+# PS_FORMAT(VAR, MODULE, FORMAT, PACKAGE): an optional format of compressed shards. Sets VAR_CFLAGS and VAR_LIBS, defines HAVE_VAR,
+# and adds to formats_say.
+AC_DEFUN([PS_FORMAT], [
+  AS_IF([test "x$enable_loader" != xno], [
+    PKG_CHECK_MODULES([$1], [$2],
+      [AC_DEFINE([HAVE_$1], [1], [Shards compressed by $3 can be read])
+       AS_VAR_APPEND([formats_say], [", $3"])],
+      [AS_VAR_APPEND([formats_say], [", not $3 (install $4)"])])
+  ])
+])
+
 # --with-cuda: the toolkit's headers and nvcc. The driver is opened at run time (dlopen), never linked.
 AC_DEFUN([PS_CUDA], [
   cuda_says="no (--with-cuda=no)"

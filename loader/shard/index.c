@@ -270,8 +270,8 @@ static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, 
 	if (x->nbytes < table + (size_t)x->nsections * PS_INDEX_SECTION)
 		return damaged(x, err);
 	sum = ps_index_sum(0, h, PS_INDEX_AT_SUM);
-	sum = ps_index_sum(sum, h + PS_INDEX_HEAD,
-	        ps_index_pad8(etag_len) + (size_t)x->nsections * PS_INDEX_SECTION);
+	sum = ps_index_sum(
+	        sum, h + PS_INDEX_HEAD, ps_index_pad8(etag_len) + (size_t)x->nsections * PS_INDEX_SECTION);
 	if (sum != ps_get_u64(h + PS_INDEX_AT_SUM) || !sections_parse(x, table))
 		return damaged(x, err);
 	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
@@ -324,8 +324,7 @@ static int parse(struct ps_index *x, struct ps_index_version *ret_version, struc
 	return r;
 }
 
-int ps_index_open(
-        const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
 {
 	struct ps_index_version now, then = {0};
 	struct ps_index *x;
@@ -350,8 +349,7 @@ int ps_index_open(
 	return 0;
 }
 
-int ps_index_open_mem(
-        const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
 {
 	struct ps_index_version version;
 	struct ps_index *x = calloc(1, sizeof(*x));
@@ -428,8 +426,8 @@ static bool advance(uint64_t *at, uint64_t units, uint64_t unit)
 }
 
 /* One sample; its members go to `ret` if that is not NULL. */
-static bool walk_sample(const struct ps_index *x, struct walk *w, struct ps_index_place *place,
-        struct ps_index_member *ret)
+static bool walk_sample(
+        const struct ps_index *x, struct walk *w, struct ps_index_place *place, struct ps_index_member *ret)
 {
 	uint64_t what, units, at;
 
@@ -484,7 +482,7 @@ static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_plac
 	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
 		if (!walk_sample(x, &w, &place, i == sample % PS_INDEX_MARK ? ret_members : NULL))
 			return damaged(x, err);
-	if (!place.bad && !(x->flags & PS_INDEX_FLAG_GLOBAL))
+	if (!place.bad && !(x->flags & (PS_INDEX_FLAG_GLOBAL | PS_INDEX_FLAG_COMPRESSED)))
 		place.resume_offset = place.offset;
 	*ret_place = place;
 	return 0;
@@ -521,8 +519,8 @@ static bool text_find(const struct ps_index *x, const uint8_t *p, const uint8_t 
 	return true;
 }
 
-int ps_index_key(struct ps_index *x, uint64_t sample, const char **ret_key, size_t *ret_len,
-        struct ps_load_error *err)
+int ps_index_key(
+        struct ps_index *x, uint64_t sample, const char **ret_key, size_t *ret_len, struct ps_load_error *err)
 {
 	int r = range_check(x, sample, err);
 
@@ -581,8 +579,8 @@ static double float_get(const uint8_t *p, unsigned width)
 	return width == 4 ? (double)f : d;
 }
 
-int ps_index_value(struct ps_index *x, int column, uint64_t sample, struct ps_column_value *v,
-        struct ps_load_error *err)
+int ps_index_value(
+        struct ps_index *x, int column, uint64_t sample, struct ps_column_value *v, struct ps_load_error *err)
 {
 	const struct column *c = &x->columns[column];
 	struct section *s = &x->sections[c->section - x->sections];

@@ -20,8 +20,8 @@
  * Threads: any, but close and free.   Locks: that of a set, a leaf; not held over the disk.
  * Blocks: open, count and get on the disk; the others on page faults of a mapped file.
  * Errors: 0 or -errno with a text. -ENOENT: no index; -ESTALE: of an earlier version of the shard, or of this
- * format; -EBADMSG: damaged. Nothing of a damaged one is ever given: each section is checked as a whole before
- * its first use. */
+ * format; -EBADMSG: damaged. Nothing of a damaged one is ever given: each section is checked as a whole
+ * before its first use. */
 #ifndef PS_SHARD_INDEX_H
 #define PS_SHARD_INDEX_H
 
@@ -43,8 +43,8 @@ int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_inde
         struct ps_load_error *err) PS_MUST_USE;
 
 /* The same of bytes in memory, which are copied; the shard is not looked at. For tests and fuzzing. */
-int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_index,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_index_open_mem(
+        const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
 
 void ps_index_close(struct ps_index *index); /* NULL is allowed */
 
@@ -114,8 +114,8 @@ struct ps_index_result {
 	struct ps_load_error first_bad; /* the line that names it, if bad > 0 */
 };
 
-/* Reads the shard and writes its index: complete or not at all, to another name first. Damage is no error: what
- * is bad is counted. */
+/* Reads the shard and writes its index: complete or not at all, to another name first. Damage is no error:
+ * what is bad is counted. */
 int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
         struct ps_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
 
@@ -127,7 +127,8 @@ struct ps_indexes;
 struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir);
 void ps_indexes_free(struct ps_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
 
-/* How many samples a shard has. A count that was found stays, so that all of an epoch is decided by the same. */
+/* How many samples a shard has. A count that was found stays, so that all of an epoch is decided by the same.
+ */
 int ps_indexes_count(struct ps_indexes *indexes, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err) PS_MUST_USE;
 

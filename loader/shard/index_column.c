@@ -186,15 +186,14 @@ static int texts_write(struct ps_index_column_writer *c, struct ps_buf *out)
 	return r;
 }
 
-int ps_index_column_finish(
-        struct ps_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
+int ps_index_column_finish(struct ps_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
 {
 	unsigned width = c->has_text ? 0 : width_find(c);
 	int r = head_write(c, ret_bytes);
 
 	if (r < 0)
 		return r;
-	*ret_detail = (c->has_text    ? PS_COLUMN_TEXT
+	*ret_detail = (c->has_text           ? PS_COLUMN_TEXT
 	                      : c->has_float ? PS_COLUMN_FLOAT
 	                                     : PS_COLUMN_INT) |
 	              width << 8;
@@ -213,7 +212,8 @@ int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, stru
 
 	if (name_len == 0 || name_len > PS_INDEX_MAX_TEXT || suffix_len == 0 || (colon && !colon[1]))
 		return ps_load_error_set(err, EINVAL,
-		        "column \"%.100s\": must be NAME=SUFFIX or NAME=SUFFIX:PATH, as label=cls or h=json:height",
+		        "column \"%.100s\": must be NAME=SUFFIX or NAME=SUFFIX:PATH, as label=cls or "
+		        "h=json:height",
 		        text);
 	s.name = strndup(text, name_len);
 	s.suffix = strndup(from, suffix_len);

@@ -26,8 +26,8 @@ int ps_index_column_set(
         struct ps_index_column_writer *column, const struct ps_column_value *value) PS_MUST_USE;
 
 /* Its section and the section's detail. */
-int ps_index_column_finish(struct ps_index_column_writer *column, struct ps_buf *ret_bytes,
-        uint32_t *ret_detail) PS_MUST_USE;
+int ps_index_column_finish(
+        struct ps_index_column_writer *column, struct ps_buf *ret_bytes, uint32_t *ret_detail) PS_MUST_USE;
 
 /* -- Declarations -------------------------------------------------------------------------------------- */
 
@@ -44,8 +44,8 @@ int ps_column_spec_parse(
         const char *text, struct ps_column_spec *ret_spec, struct ps_load_error *err) PS_MUST_USE;
 void ps_column_spec_fini(struct ps_column_spec *spec);
 
-/* Takes the value from a member's bytes; ret_value borrows from `scratch` and `data`, and is missing where the
- * bytes have none. -ENOMEM. */
+/* Takes the value from a member's bytes; ret_value borrows from `scratch` and `data`, and is missing where
+ * the bytes have none. -ENOMEM. */
 int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data, size_t n,
         struct ps_buf *scratch, struct ps_column_value *ret_value) PS_MUST_USE;
 

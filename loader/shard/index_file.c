@@ -11,8 +11,7 @@
 
 #define ETAG_XATTR "user.penstock.etag"
 
-int ps_index_version_read(
-        const char *shard, struct ps_index_version *ret_version, struct ps_load_error *err)
+int ps_index_version_read(const char *shard, struct ps_index_version *ret_version, struct ps_load_error *err)
 {
 	struct ps_index_version v = {0};
 	struct stat st;

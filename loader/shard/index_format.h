@@ -11,21 +11,22 @@
  *   44  u16  sections       46  u16  bytes of the ETag, which follows the head (0: none was told)
  *   48  u64  bytes of the shard decompressed, as far as it could be read
  *   56  u64  sum of bytes 0 to 55, the ETag and the table
- *   64  ETag, zeros to a multiple of 8;  then a section each: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
+ *   64  ETag, zeros to a multiple of 8;  then a section each: u32 kind, u32 detail, u64 at, u64 bytes, u64
+ * sum
  *
  * SHAPES: what samples look like. varint shapes, then each: varint members, and a member each: varint units
  *   between the end of what precedes (the sample's begin, or the last member's padded end) and its data,
  *   varint length and bytes of its suffix, a zero. Shape 0 is not in the table: nothing known of the members.
  * SAMPLES: marks of 64 samples each (u64 offset in the shard that the next sample is counted from, u64 place
- *   in the stream), then the stream, a sample each: varint shape * 4 + bad * 2 + has_gap, [varint units of gap
- *   between the last sample's end and this one's begin], then shape 0: varint units of it that are known;
+ *   in the stream), then the stream, a sample each: varint shape * 4 + bad * 2 + has_gap, [varint units of
+ * gap between the last sample's end and this one's begin], then shape 0: varint units of it that are known;
  *   else the bytes of each member, varints. A unit is 512 bytes; in shards of lines 1, and
  *   each sample has a byte behind it, its end.
- *   So a sample of image and class takes 6 bytes with all its members. Where samples would take more than 15.5
- *   on average, the longest ones get shape 0.
- * KEYS: marks (u64 place in the stream), then a key each: varint length, bytes.
- * COLUMN: u8 length of the name, name, zeros to 8; a bit a sample that is there, zeros to 8; then values of
- *   `width` bytes (integers signed, floats IEEE), or texts as in KEYS. detail: type, width << 8. */
+ *   So a sample of image and class takes 6 bytes with all its members. Where samples would take more
+ * than 15.5 on average, the longest ones get shape 0. KEYS: marks (u64 place in the stream), then a key each:
+ * varint length, bytes. COLUMN: u8 length of the name, name, zeros to 8; a bit a sample that is there, zeros
+ * to 8; then values of `width` bytes (integers signed, floats IEEE), or texts as in KEYS. detail: type, width
+ * << 8. */
 #ifndef PS_SHARD_INDEX_FORMAT_H
 #define PS_SHARD_INDEX_FORMAT_H
 
@@ -36,9 +37,9 @@
 
 #define PS_INDEX_MAGIC "PSINDEX2"
 #define PS_INDEX_HEAD 64
-#define PS_INDEX_SECTION 32   /* an entry of the table */
-#define PS_INDEX_MARK 64      /* samples from mark to mark */
-#define PS_INDEX_MAX_ETAG 256 /* a longer one counts as none */
+#define PS_INDEX_SECTION 32      /* an entry of the table */
+#define PS_INDEX_MARK 64         /* samples from mark to mark */
+#define PS_INDEX_MAX_ETAG 256    /* a longer one counts as none */
 #define PS_INDEX_MAX_SECTIONS 67 /* three, and the columns */
 #define PS_INDEX_MAX_SHAPES 1024 /* further ones are not told apart: shape 0 */
 #define PS_INDEX_MAX_TEXT 255    /* of a column's value, and of its name */

@@ -24,8 +24,8 @@ static bool is_wanted(void *ctx, const char *suffix, size_t len)
 }
 
 /* The columns' values of the sample that the writer has seen last. */
-static int values_take(struct ps_index_writer *w, const struct wanted *wanted, struct ps_sample *s,
-        struct ps_buf *scratch)
+static int values_take(
+        struct ps_index_writer *w, const struct wanted *wanted, struct ps_sample *s, struct ps_buf *scratch)
 {
 	int r = 0;
 

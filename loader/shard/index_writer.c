@@ -242,8 +242,8 @@ struct file {
 };
 
 /* A section of up to two pieces. */
-static int section_add(struct file *f, uint32_t kind, uint32_t detail, const struct ps_buf *a,
-        const struct ps_buf *b)
+static int section_add(
+        struct file *f, uint32_t kind, uint32_t detail, const struct ps_buf *a, const struct ps_buf *b)
 {
 	static const uint8_t zeros[8];
 	uint8_t entry[PS_INDEX_SECTION];
@@ -285,8 +285,8 @@ static int sections_write(struct ps_index_writer *w, struct file *f)
 	return r;
 }
 
-static void head_write(const struct ps_index_writer *w, const struct ps_index_version *v, uint64_t plain,
-        struct file *f)
+static void head_write(
+        const struct ps_index_writer *w, const struct ps_index_version *v, uint64_t plain, struct file *f)
 {
 	uint8_t *h = f->out.p;
 	size_t etag = ps_index_pad8(v->etag_len);

@@ -28,10 +28,10 @@ int ps_index_writer_add(struct ps_index_writer *writer, uint64_t offset, bool ba
 /* Declares a column: its number, or -errno. Before the first sample. */
 int ps_index_writer_column(struct ps_index_writer *writer, const char *name) PS_MUST_USE;
 
-/* The value of the sample added last; without one it is missing. A column that is given integers and floats is
- * one of floats; one that is given a text, too, one of texts. */
-int ps_index_writer_value(struct ps_index_writer *writer, int column,
-        const struct ps_column_value *value) PS_MUST_USE;
+/* The value of the sample added last; without one it is missing. A column that is given integers and floats
+ * is one of floats; one that is given a text, too, one of texts. */
+int ps_index_writer_value(
+        struct ps_index_writer *writer, int column, const struct ps_column_value *value) PS_MUST_USE;
 
 /* The file's bytes, to be freed. `plain_nbytes`: of the shard decompressed. */
 int ps_index_writer_finish(struct ps_index_writer *writer, const struct ps_index_version *version,

@@ -289,9 +289,12 @@ static void index_tell(struct ps_shard *s)
 		members[i] = (struct ps_index_member){.suffix = b->names + b->fields[i].suffix_at,
 		        .offset = b->fields[i].offset,
 		        .size = b->fields[i].size};
+	if (s->stream && ps_stream_is_inflated(s->stream))
+		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_COMPRESSED);
 	if (s->tar && ps_tar_has_global(s->tar))
 		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
-	(void)!ps_index_writer_add(s->options.index_writer, b->offset, b->bad, b->names, b->key_len, members, n);
+	(void)!ps_index_writer_add(
+	        s->options.index_writer, b->offset, b->bad, b->names, b->key_len, members, n);
 }
 
 /* Makes a sample of the builder and empties it. */
@@ -321,7 +324,10 @@ static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample, str
 	        .ordinal = s->ordinal++,
 	        .wanted_nbytes = b->held,
 	        .offset = b->offset,
-	        .resume_offset = b->bad || !s->tar || ps_tar_has_global(s->tar) ? 0 : b->offset,
+	        .resume_offset =
+	                b->bad || !s->tar || ps_tar_has_global(s->tar) || ps_stream_is_inflated(s->stream)
+	                        ? 0
+	                        : b->offset,
 	        .own_nbytes = head + names_nbytes,
 	        .key = names,
 	        .key_len = (uint32_t)b->key_len,
@@ -363,15 +369,19 @@ void ps_shard_start_at(struct ps_shard *s, uint64_t ordinal, uint64_t offset)
 
 static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 {
+	int r;
+
 	if (!s->stream) {
-		int r = ps_stream_open(s->file->path, &s->options.stream, &s->stream, err);
+		r = ps_stream_open(s->file->path, &s->options.stream, &s->stream, err);
 
 		if (r < 0)
 			return r;
 	}
+	r = ps_stream_inflate(&s->stream, err);
+	if (r < 0)
+		return r;
 	if (s->start_offset > 0 && ps_stream_fd(s->stream) >= 0) {
-		int r = ps_stream_skip(s->stream, s->start_offset, err);
-
+		r = ps_stream_skip(s->stream, s->start_offset, err);
 		if (r == -ENODATA)
 			return ps_load_error_set(
 			        err, EBADMSG, "truncated: shorter than when the state was saved");
@@ -403,6 +413,26 @@ static int member_next(
 	}
 }
 
+#define DRAIN_MAX (1UL << 20)
+
+/* The tar has ended. What compressed it may have its checksum behind: it is part of what was read, so a wrong
+ * one makes the last sample bad. */
+static int shard_end(struct ps_shard *s, struct ps_load_error *err)
+{
+	size_t n = 1;
+
+	s->ended = true;
+	for (size_t all = 0; ps_stream_is_inflated(s->stream) && n > 0 && all < DRAIN_MAX; all += n) {
+		const uint8_t *p;
+		int r = ps_stream_peek_some(s->stream, &p, &n, err);
+
+		if (r < 0)
+			return r;
+		ps_stream_take(s->stream, n);
+	}
+	return 0;
+}
+
 /* Reads until a sample is whole (or known to be bad, or the shard is at its end). */
 static int group_read(struct ps_shard *s, struct ps_load_error *err)
 {
@@ -415,10 +445,8 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 
 		if (r < 0)
 			return r;
-		if (r == 0) {
-			s->ended = true;
-			return 0;
-		}
+		if (r == 0)
+			return shard_end(s, err);
 		if (!key_matches(b, m.name, parts.key_len)) {
 			if (b->open) {
 				s->has_pending = true;

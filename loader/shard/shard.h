@@ -22,7 +22,8 @@ struct ps_shard_options {
 	struct ps_budget *budget;
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	bool never_hold;            /* for listing: no bytes at all */
-	struct ps_index_writer *index_writer; /* is told of every sample before it is given; NULL: nobody is */
+	struct ps_index_writer
+	        *index_writer; /* is told of every sample before it is given; NULL: nobody is */
 };
 
 struct ps_shard;

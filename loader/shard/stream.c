@@ -10,12 +10,16 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "shard/inflate.h"
+
 /* Ends of large fields are read straight into their place from this size on; less is not worth a call. */
 #define DIRECT_READ_MIN (128UL << 10)
 
 struct ps_stream {
-	int fd;        /* -1: memory */
-	bool seekable; /* an ordinary file: pread works, its size is known */
+	struct ps_inflate *inflate; /* where the bytes come from instead of fd; NULL: nowhere else */
+	bool is_input;              /* of an inflater: what it makes of the bytes is counted, not they */
+	int fd;                     /* -1: memory */
+	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
 	uint64_t size;   /* seekable only, when it was opened */
 	uint64_t offset; /* of buf[beg] in the file */
@@ -55,17 +59,11 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 }
 
 /* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. */
-static int read_some(
+static int file_read(
         struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
 {
-	struct ps_stream_meter *m = s->options.meter;
-	uint64_t wall = 0, cpu = 0;
 	ssize_t got;
 
-	if (m) {
-		wall = clock_ns(CLOCK_MONOTONIC);
-		cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	}
 	for (;;) {
 		if (stopped(s))
 			return -ECANCELED;
@@ -82,15 +80,44 @@ static int read_some(
 			return ps_load_error_set(
 			        err, errno, "cannot read at offset %ju: %s", (uintmax_t)at, strerror(errno));
 	}
-	if (m) {
-		wall = clock_ns(CLOCK_MONOTONIC) - wall;
-		cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
-		m->nbytes += (size_t)got;
-		m->read_ns += wall;
-		m->wait_ns += wall > cpu ? wall - cpu : 0;
-	}
 	*ret_got = (size_t)got;
 	return 0;
+}
+
+/* The same with its time; the input of a decompression leaves the count of bytes to that. */
+static int file_read_metered(
+        struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
+{
+	struct ps_stream_meter *m = s->options.meter;
+	uint64_t wall, cpu;
+	int r;
+
+	if (!m)
+		return file_read(s, dst, n, at, ret_got, err);
+	wall = clock_ns(CLOCK_MONOTONIC);
+	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	r = file_read(s, dst, n, at, ret_got, err);
+	wall = clock_ns(CLOCK_MONOTONIC) - wall;
+	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	m->nbytes += r == 0 && !s->is_input ? *ret_got : 0;
+	m->read_ns += wall;
+	m->wait_ns += wall > cpu ? wall - cpu : 0;
+	return r;
+}
+
+static int read_some(
+        struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
+{
+	int r;
+
+	if (!s->inflate)
+		return file_read_metered(s, dst, n, at, ret_got, err);
+	if (stopped(s))
+		return -ECANCELED;
+	r = ps_inflate_read(s->inflate, dst, n, ret_got, err);
+	if (r == 0 && s->options.meter)
+		s->options.meter->nbytes += *ret_got;
+	return r;
 }
 
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
@@ -143,10 +170,11 @@ void ps_stream_free(struct ps_stream *s)
 {
 	if (!s)
 		return;
-	if (s->fd >= 0) {
+	ps_inflate_free(s->inflate);
+	if (s->fd >= 0)
 		close(s->fd);
+	if (s->fd >= 0 || s->inflate)
 		free(s->buf);
-	}
 	free(s);
 }
 
@@ -172,6 +200,14 @@ int ps_stream_peek(
 	*ret_p = s->buf + s->beg;
 	*ret_n = PS_MIN(n, s->end - s->beg);
 	return 0;
+}
+
+int ps_stream_peek_some(struct ps_stream *s, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+{
+	int r = ps_stream_peek(s, 1, ret_p, ret_n, err);
+
+	*ret_n = s->end - s->beg;
+	return r;
 }
 
 void ps_stream_take(struct ps_stream *s, size_t n)
@@ -242,6 +278,45 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 			return r;
 	}
 	return 0;
+}
+
+int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
+{
+	struct ps_stream *in = *stream, *s;
+	enum ps_codec codec;
+	const uint8_t *p;
+	size_t n;
+	int r = ps_stream_peek(in, PS_INFLATE_MAGIC, &p, &n, err);
+
+	if (r < 0)
+		return r;
+	codec = ps_codec_detect(p, n);
+	if (codec == PS_CODEC_NONE)
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	s->fd = -1;
+	s->options = in->options;
+	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
+	s->buf = malloc(s->cap);
+	r = s->buf ? ps_inflate_new(codec, in, &s->inflate, err)
+	           : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0) {
+		free(s->buf);
+		free(s);
+		return r;
+	}
+	in->is_input = true;
+	if (in->options.meter)
+		in->options.meter->nbytes -= in->end - in->beg; /* what it showed for its format */
+	*stream = s;
+	return 0;
+}
+
+bool ps_stream_is_inflated(const struct ps_stream *s)
+{
+	return s->inflate != NULL;
 }
 
 uint64_t ps_stream_offset(const struct ps_stream *s)

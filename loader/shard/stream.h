@@ -1,4 +1,5 @@
-/* A file read once, front to back, in big pieces: what the tar walker stands on.
+/* A file read once, front to back, in big pieces, decompressed if it is compressed: what the tar walker
+ * stands on.
  *
  * Ownership: a stream belongs to its creator; memory given to ps_stream_mem() must outlive it.
  * Threads: one at a time.   Locks: none.
@@ -23,7 +24,7 @@
 
 /* What the reads cost. Times of the calling thread: in read() and waiting (not running) in it. */
 struct ps_stream_meter {
-	uint64_t nbytes;
+	uint64_t nbytes; /* decompressed */
 	uint64_t read_ns;
 	uint64_t wait_ns;
 };
@@ -50,6 +51,10 @@ void ps_stream_free(struct ps_stream *stream);
 int ps_stream_peek(struct ps_stream *stream, size_t n, const uint8_t **ret_p, size_t *ret_n,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* Shows what is there, at least a byte; none at the end of the file only. */
+int ps_stream_peek_some(struct ps_stream *stream, const uint8_t **ret_p, size_t *ret_n,
+        struct ps_load_error *err) PS_MUST_USE;
+
 /* Takes n bytes that were shown. */
 void ps_stream_take(struct ps_stream *stream, size_t n);
 
@@ -58,6 +63,14 @@ int ps_stream_read(struct ps_stream *stream, void *dst, size_t n, struct ps_load
 
 /* Takes n bytes unseen; seeks where the file can. */
 int ps_stream_skip(struct ps_stream *stream, uint64_t n, struct ps_load_error *err) PS_MUST_USE;
+
+/* If what the stream shows first is compressed (shard/inflate.h), puts the decompression in between: from
+ * here on *stream shows the decompressed bytes, and owns the old one. It can only be read once. Before the
+ * first byte is taken. -ENODATA never: a file without bytes is not compressed. */
+int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err) PS_MUST_USE;
+
+/* True if it is decompressed while it is read. */
+bool ps_stream_is_inflated(const struct ps_stream *stream);
 
 /* Bytes taken so far. */
 uint64_t ps_stream_offset(const struct ps_stream *stream);

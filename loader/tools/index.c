@@ -65,8 +65,7 @@ static bool shard_index(const struct index_options *o, const char *shard)
 		return true;
 	}
 	if (ps_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err) < 0) {
-		ps_complain("%s%s", err.text,
-		        o->dir ? "" : "; --dir puts indexes into a folder of your own");
+		ps_complain("%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
 		return false;
 	}
 	line_print(o, shard, res.samples, res.bad, true);
@@ -85,9 +84,8 @@ static void options_fini(struct index_options *o)
 int ps_cmd_index(int argc, char **argv)
 {
 	static const struct option longs[] = {{"dir", required_argument, NULL, 'd'},
-	        {"column", required_argument, NULL, 'c'},
-	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
-	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"column", required_argument, NULL, 'c'}, {"force", no_argument, NULL, 'f'},
+	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
 	__attribute__((cleanup(options_fini))) struct index_options o = {0};
 	struct ps_load_error err = {0};
@@ -121,12 +119,14 @@ int ps_cmd_index(int argc, char **argv)
 			ps_help_print(
 			        "Usage: penstock-loader index [OPTION...] SHARDS...\n\n"
 			        "Writes an index for each shard: how many samples it holds, and where they "
-			        "begin.\nWith --column also values of samples: for weights, filters, statistics.\n",
+			        "begin.\nWith --column also values of samples: for weights, filters, "
+			        "statistics.\n",
 			        options_help, PS_ARRAY_LEN(options_help),
 			        "Examples:\n"
 			        "  penstock-loader index 'train-{000..127}.tar'\n"
 			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
-			        "  penstock-loader index --column label=cls --column h=json:height train-*.tar\n");
+			        "  penstock-loader index --column label=cls --column h=json:height "
+			        "train-*.tar\n");
 			return PS_EXIT_OK;
 		case ':':
 			ps_complain("index: %s: needs a value", argv[optind - 1]);

@@ -47,20 +47,28 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 		begin = at;
 		for (uint32_t j = 0; j < n; j++) {
 			at += unit == 1 ? 0 : 512 + 1024 * (i % 2);
-			m[j] = (struct ps_index_member){.suffix = suffixes[j], .offset = at, .size = size_of(i, j)};
+			m[j] = (struct ps_index_member){
+			        .suffix = suffixes[j], .offset = at, .size = size_of(i, j)};
 			at += (m[j].size + unit - 1) / unit * unit;
 		}
 		at += unit == 1;
 		snprintf(key, sizeof(key), "key-%ju", (uintmax_t)i);
-		assert_int_equal(ps_index_writer_add(w, begin, i == 77, key, strlen(key), m, i == 77 ? 0 : n), 0);
+		assert_int_equal(
+		        ps_index_writer_add(w, begin, i == 77, key, strlen(key), m, i == 77 ? 0 : n), 0);
 		if (i % 4 > 0)
-			assert_int_equal(ps_index_writer_value(w, number, &(struct ps_column_value){
-			                        .type = PS_COLUMN_INT, .integer = (int64_t)i * -1000}), 0);
-		assert_int_equal(ps_index_writer_value(w, text, &(struct ps_column_value){
-		                        .type = PS_COLUMN_TEXT, .text = key, .text_len = strlen(key) - 1}), 0);
+			assert_int_equal(ps_index_writer_value(w, number,
+			                         &(struct ps_column_value){.type = PS_COLUMN_INT,
+			                                 .integer = (int64_t)i * -1000}),
+			        0);
+		assert_int_equal(
+		        ps_index_writer_value(w, text,
+		                &(struct ps_column_value){
+		                        .type = PS_COLUMN_TEXT, .text = key, .text_len = strlen(key) - 1}),
+		        0);
 	}
-	assert_int_equal(ps_index_writer_finish(w, &(struct ps_index_version){.etag_len = 3, .etag = "abc"}, at,
-	                         ret_data, ret_nbytes, NULL), 0);
+	assert_int_equal(ps_index_writer_finish(w, &(struct ps_index_version){.etag_len = 3, .etag = "abc"},
+	                         at, ret_data, ret_nbytes, NULL),
+	        0);
 	ps_index_writer_free(w);
 }
 

@@ -1,0 +1,47 @@
+/* Decompression of a shard while it is read: zstd (any frames, skippable ones passed over), gzip (any
+ * members), lz4 (any frames).
+ *
+ * What is bad in the data is found where it is: cut data, a wrong checksum, bytes behind the last frame. A
+ * checksum stands behind what it guards, though, so bytes may have been given before it is known to be wrong.
+ *
+ * Memory: zstd: the frame's window (2 to 8 MiB usually; more than PS_INFLATE_MAX_WINDOW is refused), gzip 0.1
+ * MiB, lz4 up to 8 MiB.
+ * Ownership: an inflater owns its input.   Threads: one at a time.   Locks: none.
+ * Blocks: as the input does.   Errors: -EBADMSG: damaged or cut; -EFBIG: the window; -ENOSYS: this library
+ * was built without that format; else what the input says. */
+#ifndef PS_SHARD_INFLATE_H
+#define PS_SHARD_INFLATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "shard/stream.h"
+
+#define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: what `zstd -d` takes, too */
+#define PS_INFLATE_MAGIC 4           /* bytes that tell the format */
+
+enum ps_codec {
+	PS_CODEC_NONE,
+	PS_CODEC_ZSTD,
+	PS_CODEC_GZIP,
+	PS_CODEC_LZ4,
+};
+
+/* By the first n bytes of a file. */
+enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
+
+struct ps_inflate;
+
+/* On failure `in` is still the caller's. */
+int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_inflate **ret_inflate,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
+
+/* Up to n bytes; *ret_got 0: the end. */
+int ps_inflate_read(struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got,
+        struct ps_load_error *err) PS_MUST_USE;
+
+#endif
