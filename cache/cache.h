@@ -146,6 +146,7 @@ struct ps_read {
 		size_t nsegs;
 		struct ps_segment segs[PS_READ_MAX_SEGMENTS];
 		struct ps_buf *bufs[PS_READ_MAX_SEGMENTS]; /* what holds the memory of a segment, or NULL */
+		struct ps_hold hold;                       /* and what those in the file */
 	} priv;
 };
 void ps_handle_read(struct ps_read *read);

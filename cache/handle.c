@@ -178,12 +178,12 @@ void ps_read_cancel(struct ps_read *read)
 
 int ps_handle_complete_fd(struct ps_handle *handle)
 {
-	return ps_object_complete(handle->object) ? ps_object_fd(handle->object) : -1;
+	return ps_object_pass_fd(handle->object);
 }
 
 int ps_handle_warm(struct ps_handle *handle)
 {
-	int rc = ps_object_admit(ps_fill_file_object(handle->file));
+	int rc = ps_object_fits(handle->object) ? ps_object_admit(handle->object) : -ENOSPC;
 
 	/* Another failure of the disk may pass; what it does not take is seen by the lack of progress. */
 	if (rc == -ENOSPC)

@@ -49,6 +49,7 @@ static void drop_segments(struct ps_read *read)
 	for (size_t i = 0; i < read->priv.nsegs; i++)
 		ps_buf_unref(read->priv.bufs[i]);
 	read->priv.nsegs = 0;
+	ps_object_release(&read->priv.hold);
 }
 
 /* Why a chunk that a read needs is not there. */
@@ -101,6 +102,12 @@ static enum piece gather(struct ps_fill_file *file, struct ps_read *read, uint64
 
 	read->priv.nsegs = 0;
 	read->priv.errnum = 0; /* of an earlier look */
+	/* From now on until it is answered nothing that is found on disk goes away. */
+	int rc = ps_object_hold(file->object, read->offset, read->nbytes, &read->priv.hold);
+	if (rc < 0) {
+		read->priv.errnum = -rc;
+		return PIECE_FAILED;
+	}
 	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b <= last; b++) {
 		enum piece piece = gather_block(file, read, b, now_ns);
 
@@ -150,6 +157,7 @@ void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads)
 		struct ps_read *read = PS_CONTAINER_OF(reads->next, struct ps_read, priv.link);
 		struct ps_segment segs[PS_READ_MAX_SEGMENTS];
 		struct ps_buf *bufs[PS_READ_MAX_SEGMENTS];
+		struct ps_hold hold = read->priv.hold;
 		int errnum = read->priv.errnum;
 		size_t nsegs = errnum ? 0 : read->priv.nsegs;
 
@@ -163,6 +171,7 @@ void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads)
 		read->done(read, errnum, segs, nsegs); /* the read may be gone now */
 		for (size_t i = 0; i < nsegs; i++)
 			ps_buf_unref(bufs[i]);
+		ps_object_release(&hold);
 	}
 }
 

@@ -22,6 +22,7 @@
 #include "store/block.h"
 #include "store/commit.h"
 #include "store/datafile.h"
+#include "store/extent.h"
 
 struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t block)
 {
@@ -32,7 +33,7 @@ enum ps_block_state ps_object_block(struct ps_object *object, uint64_t block)
 {
 	const struct ps_extent *extent = block < object->nblocks ? ps_extent_of(object, block) : NULL;
 
-	if (!extent)
+	if (!extent || extent->leaving)
 		return PS_BLOCK_ABSENT;
 	bool present = atomic_load_explicit(&extent->present, memory_order_acquire) & ps_block_bit(block);
 	if (!present && !ps_chunks_there(extent, block))
@@ -145,17 +146,8 @@ int ps_object_put_bytes(struct ps_object *object, uint64_t offset, const void *d
 	return 0;
 }
 
-int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data)
+static int write_whole(struct ps_object *object, struct ps_extent *extent, uint64_t block, const void *data)
 {
-	if (block >= object->nblocks)
-		return -EINVAL;
-	if (!object->admitted)
-		return -ENOSPC;
-	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
-		return 0;
-	struct ps_extent *extent = ps_extent_make(object, block);
-	if (!extent)
-		return -ENOMEM;
 	size_t nbytes = ps_object_block_nbytes(object, block);
 	uint32_t crc = ps_crc32c(data, nbytes);
 	int e = ps_object_put_bytes(object, block * PS_BLOCK_SIZE, data, nbytes);
@@ -178,6 +170,24 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 		ps_datafile_read_ahead(object->fd, true);
 	ps_object_queue(object);
 	return 0;
+}
+
+int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data)
+{
+	struct ps_extent *extent;
+
+	if (block >= object->nblocks)
+		return -EINVAL;
+	if (!object->admitted)
+		return -ENOSPC;
+	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
+		return 0;
+	int e = ps_extent_take(object, block, ps_chunks_all(object, block), &extent);
+	if (e < 0)
+		return e;
+	e = write_whole(object, extent, block, data);
+	ps_extent_release(object, extent);
+	return e;
 }
 
 /* Checking --------------------------------------------------------------------------------------- */
@@ -210,11 +220,9 @@ static int drop_block(
 	return -EILSEQ;
 }
 
-int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf)
+static int verify_held(struct ps_object *object, struct ps_extent *extent, uint64_t block, void *buf)
 {
-	struct ps_extent *extent = block < object->nblocks ? ps_extent_of(object, block) : NULL;
-
-	if (!extent)
+	if (ps_object_block(object, block) == PS_BLOCK_ABSENT)
 		return -ENOENT;
 	pthread_mutex_lock(&object->lock);
 	bool present = extent->present & ps_block_bit(block);
@@ -239,4 +247,25 @@ int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf)
 	if (news)
 		ps_object_queue(object);
 	return 0;
+}
+
+int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf)
+{
+	struct ps_extent *extent = block < object->nblocks ? ps_extent_of(object, block) : NULL;
+	struct ps_hold hold;
+
+	if (!extent)
+		return -ENOENT;
+	int e = ps_object_hold(object, block * PS_BLOCK_SIZE, 1, &hold);
+	if (e < 0)
+		return e;
+	e = verify_held(object, extent, block, buf);
+	ps_object_release(&hold);
+	return e;
+}
+
+void ps_object_dirty_extent(struct ps_object *object, uint32_t extent)
+{
+	PS_LOCK_SCOPE(&object->lock);
+	ps_extent_touch(object, object->extents[extent], (uint64_t)extent * PS_EXTENT_BLOCKS);
 }

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "store/block.h"
 #include "store/datafile.h"
+#include "store/extent.h"
 
 _Static_assert(PS_ROW_CHUNKS == PS_BLOCK_CHUNKS, "rows and blocks");
 
@@ -53,7 +54,7 @@ uint16_t ps_object_chunks(struct ps_object *object, uint64_t block)
 {
 	const struct ps_extent *extent = block < object->nblocks ? ps_extent_of(object, block) : NULL;
 
-	if (!extent)
+	if (!extent || extent->leaving)
 		return 0;
 	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
 		return ps_chunks_all(object, block);
@@ -206,23 +207,13 @@ void ps_chunks_store(const struct ps_extent *extent, struct ps_extent_row *row)
 
 /* Writing and checking ---------------------------------------------------------------------------- */
 
-int ps_object_write_chunks(
-        struct ps_object *object, uint64_t block, unsigned first, unsigned n, const void *data)
+/* The chunks have their room, and the extent, where it may leave, is held. */
+static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_t block, unsigned first,
+        unsigned n, const void *data)
 {
 	uint32_t crcs[PS_BLOCK_CHUNKS];
 	const uint8_t *bytes = data;
 	uint16_t set = (uint16_t)(((1u << n) - 1) << first);
-
-	if (block >= object->nblocks || n == 0 || first + n > PS_BLOCK_CHUNKS ||
-	        set & ~ps_chunks_all(object, block))
-		return -EINVAL;
-	if (!object->admitted)
-		return -ENOSPC;
-	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
-		return 0;
-	struct ps_extent *extent = ps_extent_make(object, block);
-	if (!extent)
-		return -ENOMEM;
 	size_t nbytes = set_nbytes(object, block, set);
 	for (unsigned i = 0; i < n; i++)
 		crcs[i] = ps_crc32c(bytes + i * PS_CHUNK_SIZE, chunk_nbytes(object, block, first + i));
@@ -251,6 +242,28 @@ int ps_object_write_chunks(
 	if (own)
 		ps_object_queue(object);
 	return own || whole_before ? 0 : -ENOMEM;
+}
+
+int ps_object_write_chunks(
+        struct ps_object *object, uint64_t block, unsigned first, unsigned n, const void *data)
+{
+	struct ps_extent *extent;
+
+	if (block >= object->nblocks || n == 0 || first + n > PS_BLOCK_CHUNKS)
+		return -EINVAL;
+	uint16_t set = (uint16_t)(((1u << n) - 1) << first);
+	if (set & ~ps_chunks_all(object, block))
+		return -EINVAL;
+	if (!object->admitted)
+		return -ENOSPC;
+	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
+		return 0;
+	int e = ps_extent_take(object, block, set, &extent);
+	if (e < 0)
+		return e;
+	e = write_set(object, extent, block, first, n, data);
+	ps_extent_release(object, extent);
+	return e;
 }
 
 /* The chunks of `set` that are not what was written. */

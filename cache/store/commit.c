@@ -9,19 +9,39 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/block.h"
+#include "store/datafile.h"
 #include "store/evict.h"
+#include "store/pin.h"
 
 #define BATCH_BLOCKS 512 /* so many new blocks do not wait for the time to pass */
 #define RETRY_MS 2000    /* after the index refused a batch */
+
+/* store->lock held. */
+static bool nothing_dirty(const struct ps_store *store)
+{
+	return ps_list_empty(&store->dirty) && !store->pins_dirty;
+}
+
+/* store->lock held; something is going to be dirty. */
+static void begin_batch(struct ps_store *store)
+{
+	if (!nothing_dirty(store))
+		return;
+	store->dirty_since_ns = ps_clock_mono_ns();
+	pthread_cond_signal(&store->commit_wake);
+}
+
+void ps_commit_pins_locked(struct ps_store *store)
+{
+	begin_batch(store);
+	store->pins_dirty = true;
+}
 
 static void queue_append(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 
-	if (ps_list_empty(&store->dirty)) {
-		store->dirty_since_ns = ps_clock_mono_ns();
-		pthread_cond_signal(&store->commit_wake);
-	}
+	begin_batch(store);
 	ps_list_append(&store->dirty, &object->dirty_link);
 }
 
@@ -75,15 +95,18 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	row.dataset = object->dataset;
 	row.created_s = object->created_s;
 	row.opened_s = object->opened_s;
+	row.by_extent = object->by_extent;
+	object->row_by_extent |= row.by_extent;
+	memcpy(row.learned_etag, object->learned_etag, sizeof row.learned_etag);
 	pthread_mutex_unlock(&store->lock);
 	row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
-	row.data_mtime_ns = (int64_t)st.st_mtim.tv_sec * (int64_t)PS_NS_PER_S + st.st_mtim.tv_nsec;
+	row.data_mtime_ns = ps_datafile_mtime_ns(&st);
 	row.data_ino = st.st_ino;
 
 	pthread_mutex_lock(&object->lock);
 	for (uint32_t i = object->dirty_first; i < object->dirty_end; i++) {
 		struct ps_extent *extent = object->extents[i];
-		if (!extent || !extent->dirty)
+		if (!extent || !extent->dirty || extent->leaving)
 			continue;
 		struct ps_extent_row extent_row = {
 		        .present = extent->present, .unverified = extent->unverified};
@@ -158,7 +181,9 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 		return -ENOMEM;
 	for (struct ps_list *l = list->next; l != list; l = l->next)
 		collect(PS_CONTAINER_OF(l, struct ps_object, dirty_link), batch);
+	ps_pins_collect(store, batch);
 	int e = ps_index_batch_commit(store->index, batch);
+	ps_pins_collected(store, e == 0);
 	for (struct ps_list *l = list->next; e < 0 && l != list; l = l->next)
 		dirty_again(PS_CONTAINER_OF(l, struct ps_object, dirty_link));
 	return e;
@@ -225,8 +250,7 @@ static uint64_t due_ns(const struct ps_store *store)
 		return store->retry_at_ns;
 	if (store->ndirty_blocks >= BATCH_BLOCKS)
 		return 0;
-	return ps_list_empty(&store->dirty) ? UINT64_MAX
-	                                    : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
+	return nothing_dirty(store) ? UINT64_MAX : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
 }
 
 static void *commit_thread(void *arg)

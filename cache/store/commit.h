@@ -18,6 +18,9 @@ int ps_commit_stop(struct ps_store *store) PS_MUST_USE;
 /* The object's rows are behind by so many blocks (0: the object row alone). store->lock held. */
 void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks);
 
+/* A pin's row is behind. store->lock held. */
+void ps_commit_pins_locked(struct ps_store *store);
+
 /* Takes an evicted object off the queue, so that nothing but its holders keeps its bytes. store->lock held,
  * and the caller has a ref of its own; no batch has it. */
 void ps_commit_unqueue_locked(struct ps_object *object);

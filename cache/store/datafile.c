@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define DIRECT_ALIGNMENT 4096 /* of memory, length and offset: enough for the disks there are */
+#define PROBE_NBYTES 8192
 #define NAME_LEN (2 + 1 + PS_ID_HEX_LEN + 1) /* ab/abcdef... */
 
 static void datafile_name(const struct ps_id *id, char ret_name[static NAME_LEN])
@@ -119,6 +122,32 @@ int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset)
 		offset += (uint64_t)n;
 	}
 	return 0;
+}
+
+int ps_datafile_punch(int fd, uint64_t offset, uint64_t nbytes)
+{
+	int rc;
+
+	do
+		rc = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)nbytes);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : 0;
+}
+
+bool ps_datafile_can_punch(int data_fd)
+{
+	static const char name[] = "hole";
+
+	ps_autofd int fd = openat(data_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return false;
+	unlinkat(data_fd, name, 0);
+	return ftruncate(fd, PROBE_NBYTES) == 0 && ps_datafile_punch(fd, 0, PROBE_NBYTES) == 0;
+}
+
+int64_t ps_datafile_mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * (int64_t)PS_NS_PER_S + st->st_mtim.tv_nsec;
 }
 
 static void close_dir(DIR **dir)

@@ -35,6 +35,12 @@ int ps_datafile_write_direct(
 /* All of nbytes, or -ENODATA at the end of the file, or -EIO... */
 int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;
 
+/* Frees the blocks of a range; it reads as zeros afterwards. */
+int ps_datafile_punch(int fd, uint64_t offset, uint64_t nbytes) PS_MUST_USE;
+/* Can files in this folder have holes punched? Makes one to find out. */
+bool ps_datafile_can_punch(int data_fd);
+int64_t ps_datafile_mtime_ns(const struct stat *st);
+
 /* Every data file. Whatever else lies in data/ is none of ours: left out and left alone. A non-zero return of
  * fn ends the walk. fn may unlink. */
 int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st),

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "store/commit.h"
 #include "store/datafile.h"
+#include "store/extent.h"
+#include "store/pin.h"
 
 /* Leaving ---------------------------------------------------------------------------------------- */
 
@@ -20,7 +22,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 		return NULL;
 	leaving->id = entry->id;
 	leaving->nextents = entry->nextents;
-	leaving->nbytes = ps_table_item(store, entry)->nbytes;
+	leaving->nbytes = ps_table_nbytes(store, entry);
 	HASH_ADD(hh, store->leaving, id, sizeof leaving->id, leaving);
 	if (!leaving->hh.tbl) {
 		free(leaving);
@@ -140,31 +142,68 @@ int ps_tombs_clear(struct ps_store *store)
 
 /* Room ------------------------------------------------------------------------------------------- */
 
-/* Under store->lock. Victims for need_nbytes, taken out of the table; NULL: what may go does not suffice. */
-static struct ps_leaving *choose(
-        struct ps_store *store, const struct ps_policy_ops *ops, uint64_t need_nbytes)
+/* What one choice of the policy set in motion. */
+struct going {
+	struct ps_leaving *files;
+	struct ps_extent_out *extents;
+	uint64_t nbytes;
+	bool loading; /* one was passed over that can be had when its object has been loaded */
+};
+
+/* Under store->lock. */
+static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t extent, struct going *going)
 {
-	struct ps_leaving *list = NULL;
+	if (entry->charges && entry->object && entry->object->state != PS_OBJECT_READY) {
+		going->loading = true;
+		return;
+	}
+	if (entry->charges) {
+		struct ps_extent_out *out = ps_extent_out_begin(store, entry, extent);
+		if (!out)
+			return;
+		store->evicted_extents++;
+		going->nbytes += out->nbytes;
+		out->next = going->extents;
+		going->extents = out;
+		return;
+	}
+	struct ps_leaving *leaving = ps_leaving_begin(store, entry);
+	if (!leaving)
+		return;
+	store->evicted_objects++;
+	going->nbytes += leaving->nbytes;
+	leaving->next = going->files;
+	going->files = leaving;
+}
+
+/* Under store->lock. Victims for need_nbytes, on their way out. False: what may go does not suffice. */
+static bool choose(
+        struct ps_store *store, const struct ps_policy_ops *ops, uint64_t need_nbytes, struct going *going)
+{
+	*going = (struct going){0};
 	size_t n = ops->choose(
 	        store->policy, store->items, store->nitems, need_nbytes, ps_clock_real_s(), store->victims);
 
-	/* Removing one moves the last item into its slot: turn slots into entries before the first goes. */
-	struct ps_entry **entries = n > 0 ? reallocarray(NULL, n, sizeof(struct ps_entry *)) : NULL;
-	if (!entries)
-		return NULL;
+	/* Removing one moves the last item into its slot: turn slots into places before the first goes. */
+	struct ps_place *places = n > 0 ? reallocarray(NULL, n, sizeof *places) : NULL;
+	if (!places)
+		return false;
 	for (size_t i = 0; i < n; i++)
-		entries[i] = store->slots[store->victims[i]];
-	for (size_t i = 0; i < n; i++) {
-		struct ps_leaving *leaving = ps_leaving_begin(store, entries[i]);
-		if (!leaving)
-			break;
-		store->evicted_objects++;
-		store->evicted_nbytes += leaving->nbytes;
-		leaving->next = list;
-		list = leaving;
-	}
-	free(entries);
-	return list;
+		places[i] = store->places[store->victims[i]];
+	for (size_t i = 0; i < n; i++)
+		begin(store, places[i].entry, places[i].extent, going);
+	free(places);
+	store->evicted_nbytes += going->nbytes;
+	return going->files || going->extents || going->loading;
+}
+
+/* Without store->lock. */
+static void finish(struct ps_store *store, struct going *going)
+{
+	if (going->extents)
+		ps_extent_out_finish(store, going->extents);
+	if (going->files)
+		ps_leaving_finish(store, going->files);
 }
 
 /* What statvfs leaves above the floor, or UINT64_MAX if it does not tell. */
@@ -178,15 +217,19 @@ static uint64_t disk_room(const struct ps_store *store)
 	return avail > store->min_free_nbytes ? avail - store->min_free_nbytes : 0;
 }
 
-/* What one admission asks for. */
-struct wish {
-	uint64_t full;      /* the file's size on disk when all is there */
-	uint64_t add;       /* of that, not yet counted by the quota */
-	uint64_t unwritten; /* of that, not yet on disk, and not yet in store->unwritten */
-};
+void ps_room_look(struct ps_store *store, struct ps_room *room)
+{
+	room->disk = disk_room(store);
+	/* Some file systems free the blocks of an unlinked file later: what we freed counts at once. */
+	if (!room->looked)
+		room->first_disk = room->disk;
+	room->looked = true;
+	if (room->disk < UINT64_MAX)
+		room->disk = PS_MAX(room->disk, room->first_disk + room->freed);
+}
 
 /* Under store->lock: the bytes that must go before the wish is granted. */
-static uint64_t shortfall(const struct ps_store *store, const struct wish *wish, uint64_t disk)
+static uint64_t shortfall(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
 	uint64_t wanted = store->used_nbytes + wish->add;
 	uint64_t over_limit = wanted > store->limit_nbytes ? wanted - store->limit_nbytes : 0;
@@ -196,34 +239,63 @@ static uint64_t shortfall(const struct ps_store *store, const struct wish *wish,
 	return PS_MAX(over_limit, over_disk);
 }
 
-/* Under store->lock. */
-static struct wish wish_of(const struct ps_object *object)
+int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wish *wish)
 {
-	struct wish wish = {.full = ps_object_full_charge(object)};
-	uint64_t have = object->entry ? ps_table_item(object->store, object->entry)->nbytes : 0;
-	uint64_t written = object->npresent * PS_BLOCK_SIZE + object->partial_nbytes;
+	const struct ps_policy_ops *oldest = ps_policy_find("lru");
+	uint64_t need = shortfall(store, wish, room->disk);
+	struct going going;
 
-	wish.add = wish.full > have ? wish.full - have : 0;
-	wish.unwritten = wish.full > written ? wish.full - written : 0;
+	if (need == 0)
+		return 0;
+	if (need <= store->leaving_nbytes) {
+		/* Another thread is about to give back as much. */
+		pthread_cond_wait(&store->changed, &store->lock);
+		return -EAGAIN;
+	}
+	need -= store->leaving_nbytes;
+	if (!choose(store, store->policy_ops, need, &going) &&
+	        !(wish->pinned && choose(store, oldest, need, &going)))
+		return -ENOSPC;
+	if (!going.files && !going.extents) {
+		pthread_cond_wait(&store->changed, &store->lock);
+		return -EAGAIN;
+	}
+	room->freed += going.nbytes;
+	pthread_mutex_unlock(&store->lock);
+	finish(store, &going);
+	pthread_mutex_lock(&store->lock);
+	return -EAGAIN;
+}
+
+/* Under store->lock. */
+static struct ps_wish wish_of(const struct ps_object *object)
+{
+	uint64_t full = ps_object_full_charge(object);
+	uint64_t written = object->npresent * PS_BLOCK_SIZE + object->partial_nbytes;
+	uint64_t have = object->entry ? ps_table_item(object->store, object->entry)->nbytes : 0;
+	struct ps_wish wish = {.add = full > have ? full - have : 0,
+	        .unwritten = full > written ? full - written : 0,
+	        .pinned = ps_pin_holds(object)};
+
 	wish.unwritten -= PS_MIN(wish.unwritten, object->unwritten);
 	return wish;
 }
 
 /* Under store->lock. */
-static int reserve(struct ps_object *object, const struct wish *wish)
+static int reserve(struct ps_object *object, const struct ps_wish *wish)
 {
 	struct ps_store *store = object->store;
 
 	if (!object->entry) {
-		object->entry = ps_table_add(store, &object->id, object->nextents, wish->full);
+		object->entry = ps_table_add(store, &object->id, object->nextents, wish->add);
 		if (!object->entry)
 			return -ENOMEM;
 		object->entry->object = object;
+		object->entry->pinned = wish->pinned;
 		struct ps_policy_item *item = ps_table_item(store, object->entry);
-		item->busy = object->users > 0;
 		item->dataset = object->dataset;
 		item->opened_s = object->opened_s;
-		item->seq = store->open_seq++;
+		ps_table_update_busy(store, object->entry);
 	} else {
 		ps_table_charge(
 		        store, object->entry, ps_table_item(store, object->entry)->nbytes + wish->add);
@@ -236,41 +308,20 @@ static int reserve(struct ps_object *object, const struct wish *wish)
 int ps_room_take(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
-	uint64_t freed = 0, first_disk = UINT64_MAX;
+	struct ps_room room = {0};
+	int e = -EAGAIN;
 
 	if (ps_object_full_charge(object) > store->limit_nbytes)
 		return -ENOSPC;
-	for (;;) {
-		uint64_t disk = disk_room(store);
-		/* Some file systems free the blocks of an unlinked file later: what we freed counts at once.
-		 */
-		if (first_disk == UINT64_MAX)
-			first_disk = disk;
-		if (disk < UINT64_MAX)
-			disk = PS_MAX(disk, first_disk + freed);
-
-		pthread_mutex_lock(&store->lock);
-		struct wish wish = wish_of(object);
-		uint64_t need = shortfall(store, &wish, disk);
-		if (need == 0) {
-			int e = reserve(object, &wish);
-			pthread_mutex_unlock(&store->lock);
-			return e;
-		}
-		if (need <= store->leaving_nbytes) {
-			/* Another thread is about to give back as much. */
-			pthread_cond_wait(&store->changed, &store->lock);
-			pthread_mutex_unlock(&store->lock);
-			continue;
-		}
-		struct ps_leaving *list = choose(store, store->policy_ops, need - store->leaving_nbytes);
-		pthread_mutex_unlock(&store->lock);
-		if (!list)
-			return -ENOSPC;
-		for (const struct ps_leaving *l = list; l; l = l->next)
-			freed += l->nbytes;
-		ps_leaving_finish(store, list);
+	while (e == -EAGAIN) {
+		ps_room_look(store, &room);
+		PS_LOCK_SCOPE(&store->lock);
+		struct ps_wish wish = wish_of(object);
+		e = ps_room_try(store, &room, &wish);
+		if (e == 0)
+			e = reserve(object, &wish);
 	}
+	return e;
 }
 
 void ps_room_settle(struct ps_object *object)
@@ -284,12 +335,15 @@ void ps_room_settle(struct ps_object *object)
 	struct ps_leaving *leaving = NULL;
 	/* Somebody took it again meanwhile: it stays admitted. */
 	if (object->users == 0 && object->state == PS_OBJECT_READY && object->entry) {
+		struct ps_entry *entry = object->entry;
+
 		object->admitted = false;
 		store->unwritten -= atomic_exchange(&object->unwritten, 0);
-		if (object->npresent + object->partial_nbytes > 0)
-			ps_table_charge(store, object->entry, (uint64_t)st.st_blocks * 512);
-		else /* nothing was written: no row will ever name the file */
-			leaving = ps_leaving_begin(store, object->entry);
+		if (object->npresent + object->partial_nbytes == 0 && entry->nleaving == 0)
+			/* Nothing was written: no row will ever name the file. */
+			leaving = ps_leaving_begin(store, entry);
+		else if (!entry->charges)
+			ps_table_charge(store, entry, (uint64_t)st.st_blocks * 512);
 		pthread_cond_broadcast(&store->changed);
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -297,21 +351,36 @@ void ps_room_settle(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
+/* store->lock held. The quota is a promise, what was pinned under another one a wish. */
+static void unpin_all(struct ps_store *store)
+{
+	for (size_t i = 0; i < store->nitems; i++)
+		store->items[i].busy = false;
+	ps_log_warning(
+	        "store: %s: what is pinned does not fit into the cache's limit any more: some of it goes",
+	        store->dir);
+}
+
 void ps_room_trim(struct ps_store *store)
 {
 	const struct ps_policy_ops *oldest = ps_policy_find("lru");
-	struct ps_leaving *list = NULL;
-	const struct wish nothing = {0};
+	const struct ps_wish nothing = {0};
+	bool again = true, told = false;
 
-	do {
+	while (again) {
+		struct going going;
+
 		pthread_mutex_lock(&store->lock);
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
-		list = need > 0 ? choose(store, store->policy_ops, need) : NULL;
-		/* The quota is a promise, what is in use only a wish. */
-		if (need > 0 && !list)
-			list = choose(store, oldest, need);
+		again = need > 0 && (choose(store, store->policy_ops, need, &going) ||
+		                            choose(store, oldest, need, &going));
+		if (need > 0 && !again && !told) {
+			unpin_all(store);
+			told = true;
+			again = choose(store, oldest, need, &going);
+		}
 		pthread_mutex_unlock(&store->lock);
-		if (list)
-			ps_leaving_finish(store, list);
-	} while (list);
+		if (again)
+			finish(store, &going);
+	}
 }

@@ -2,12 +2,14 @@
  * of index_rocksdb.h, which alone knows RocksDB.
  *
  * Keys (numbers big-endian, so that they sort):
- *   'M' name                          meta: schema, next node and dataset numbers, boot of the last start,
- * clean marker 'D' dataset id (16)               dataset row 'N' node (8)                      node row: one
- * (name, version) of a dataset, for ever 'C' parent node (8) name          number of the name's current node:
- * directory contents, sorted by name 'O' object id (16)                object row 'B' object id (16) extent
- * (4)     presence and CRC32C of 64 blocks Values are little-endian, each starts with a format byte;
- * HACKING.md has the layout.
+ *   'M' name                     meta: schema, next node and dataset numbers, how the last run stopped
+ *   'D' dataset id (16)          dataset row
+ *   'N' node (8)                 node row: one (name, version) of a dataset, for ever
+ *   'C' parent node (8) name     number of the name's current node: directory contents, sorted by name
+ *   'O' object id (16)           object row
+ *   'B' object id (16) extent (4)  presence and CRC32C of 64 blocks
+ *   'P' id of a URL (16)         pin row: this object must stay
+ * Values are little-endian, each starts with a format byte; HACKING.md has the layout.
  *
  * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while
  * calling out. Errors: 0 or -errno; -ENOENT no such row; -EBADMSG a row that does not parse (logged with its
@@ -24,7 +26,7 @@
 #include "base/hash.h"
 #include "origin/origin.h"
 
-#define PS_INDEX_SCHEMA 1
+#define PS_INDEX_SCHEMA 2
 #define PS_EXTENT_BLOCKS 64
 #define PS_ROW_CHUNKS 16   /* of a block */
 #define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */
@@ -69,6 +71,15 @@ struct ps_object_row {
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
 	uint64_t data_ino;     /* its inode: another one (a copied directory) makes the blocks unverified */
+	bool by_extent;        /* the file was never passed through: holes may be punched into it */
+	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none; "" */
+};
+
+struct ps_pin_row {
+	struct ps_id url_id;    /* ps_pin_id() */
+	struct ps_id object_id; /* the version that was opened last */
+	uint64_t nbytes;        /* what that takes of the disk when it is all there */
+	char *url;
 };
 
 struct ps_extent_row {
@@ -83,6 +94,7 @@ struct ps_extent_row {
 void ps_dataset_row_fini(struct ps_dataset_row *row);
 void ps_node_row_fini(struct ps_node_row *row);
 void ps_object_row_fini(struct ps_object_row *row);
+void ps_pin_row_fini(struct ps_pin_row *row);
 
 /* -EPROTO: a newer schema. -EIO: damaged (text says why); the store moves it aside. Other errors (-ENOSPC,
  * -EACCES, -EMFILE, -EBUSY...) are no fault of the index: it is left alone. */
@@ -132,6 +144,9 @@ void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_obj
 void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id, uint32_t nextents);
 void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *batch, const struct ps_id *id,
         uint32_t extent, const struct ps_extent_row *row);
+void ps_index_batch_del_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent);
+void ps_index_batch_put_pin(struct ps_index_batch *batch, const struct ps_pin_row *row);
+void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *url_id);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */
@@ -147,5 +162,8 @@ void ps_index_children_close(struct ps_index_children *it);
  * walk. bad, if not NULL, hears of rows that do not parse. */
 int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row),
         void (*bad)(void *arg, const struct ps_id *id), void *arg) PS_MUST_USE;
+/* Every pin row; one that does not parse is left out (and logged). The row is borrowed during fn. */
+int ps_index_each_pin(
+        struct ps_index *index, int (*fn)(void *arg, const struct ps_pin_row *row), void *arg) PS_MUST_USE;
 
 #endif

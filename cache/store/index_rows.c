@@ -6,8 +6,10 @@
 
 #define ROW_FORMAT 1        /* of every kind; a kind that changes gets its own next number */
 #define ROW_FORMAT_CHUNKS 2 /* of object and extent rows, where there are partial blocks */
+#define ROW_FORMAT_MORE 3   /* of object rows: flags and a learned ETag at the end */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
+#define FLAG_BY_EXTENT 1u
 
 void ps_dataset_row_fini(struct ps_dataset_row *row)
 {
@@ -23,6 +25,12 @@ void ps_node_row_fini(struct ps_node_row *row)
 }
 
 void ps_object_row_fini(struct ps_object_row *row)
+{
+	free(row->url);
+	row->url = NULL;
+}
+
+void ps_pin_row_fini(struct ps_pin_row *row)
 {
 	free(row->url);
 	row->url = NULL;
@@ -51,15 +59,20 @@ static void put_string(struct ps_strbuf *b, const char *s)
 		ps_strbuf_addn(b, s, n);
 }
 
-static void put_remote(struct ps_strbuf *b, const struct ps_remote *remote)
+static void put_etag(struct ps_strbuf *b, const char etag[static PS_ETAG_LEN])
 {
-	size_t n = strnlen(remote->etag, sizeof remote->etag - 1);
+	size_t n = strnlen(etag, PS_ETAG_LEN - 1);
 
-	put_le(b, remote->size, 8);
-	put_le(b, (uint64_t)remote->mtime_s, 8);
 	put_le(b, n, 1);
 	if (n > 0)
-		ps_strbuf_addn(b, remote->etag, n);
+		ps_strbuf_addn(b, etag, n);
+}
+
+static void put_remote(struct ps_strbuf *b, const struct ps_remote *remote)
+{
+	put_le(b, remote->size, 8);
+	put_le(b, (uint64_t)remote->mtime_s, 8);
+	put_etag(b, remote->etag);
 }
 
 void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b)
@@ -91,10 +104,12 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 
 void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 {
-	put_le(b, row->partial_nbytes ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
+	bool more = row->by_extent || row->learned_etag[0];
+
+	put_le(b, more ? ROW_FORMAT_MORE : row->partial_nbytes ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
 	put_le(b, row->dataset, 4);
 	put_le(b, row->nblocks_present, 8);
-	if (row->partial_nbytes)
+	if (row->partial_nbytes && !more)
 		put_le(b, row->partial_nbytes, 8);
 	put_le(b, row->allocated_nbytes, 8);
 	put_le(b, (uint64_t)row->created_s, 8);
@@ -102,6 +117,19 @@ void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 	put_le(b, (uint64_t)row->data_mtime_ns, 8);
 	put_le(b, row->data_ino, 8);
 	put_remote(b, &row->remote);
+	put_string(b, row->url);
+	if (!more)
+		return;
+	put_le(b, row->partial_nbytes, 8);
+	put_le(b, row->by_extent ? FLAG_BY_EXTENT : 0, 1);
+	put_etag(b, row->learned_etag);
+}
+
+void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	ps_strbuf_addn(b, row->object_id.bytes, sizeof row->object_id.bytes);
+	put_le(b, row->nbytes, 8);
 	put_string(b, row->url);
 }
 
@@ -184,6 +212,17 @@ static uint64_t get_le(struct reader *r, size_t nbytes)
 	return v;
 }
 
+static void get_bytes(struct reader *r, uint8_t *ret, size_t n)
+{
+	if (r->bad || r->left < n) {
+		r->bad = true;
+		return;
+	}
+	memcpy(ret, r->p, n);
+	r->p += n;
+	r->left -= n;
+}
+
 /* n bytes into ret, with a NUL; a NUL among them is no string of ours. */
 static void get_text(struct reader *r, size_t n, char *ret)
 {
@@ -214,16 +253,22 @@ static char *get_string(struct reader *r)
 	return s;
 }
 
+static void get_etag(struct reader *r, char ret[static PS_ETAG_LEN])
+{
+	uint64_t n = get_le(r, 1);
+
+	if (n >= PS_ETAG_LEN) {
+		r->bad = true;
+		n = 0;
+	}
+	get_text(r, (size_t)n, ret);
+}
+
 static void get_remote(struct reader *r, struct ps_remote *ret)
 {
 	ret->size = get_le(r, 8);
 	ret->mtime_s = (int64_t)get_le(r, 8);
-	uint64_t n = get_le(r, 1);
-	if (n >= sizeof ret->etag) {
-		r->bad = true;
-		n = 0;
-	}
-	get_text(r, (size_t)n, ret->etag);
+	get_etag(r, ret->etag);
 }
 
 static int reader_end(const struct reader *r)
@@ -283,7 +328,7 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 
 int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret)
 {
-	struct reader r = reader_up_to(ROW_FORMAT_CHUNKS, bytes, n);
+	struct reader r = reader_up_to(ROW_FORMAT_MORE, bytes, n);
 	struct ps_object_row row = {.id = *id};
 
 	row.dataset = (uint32_t)get_le(&r, 4);
@@ -299,9 +344,33 @@ int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, st
 	row.data_ino = get_le(&r, 8);
 	get_remote(&r, &row.remote);
 	row.url = get_string(&r);
+	if (r.format == ROW_FORMAT_MORE) {
+		row.partial_nbytes = get_le(&r, 8);
+		uint64_t flags = get_le(&r, 1);
+		get_etag(&r, row.learned_etag);
+		row.by_extent = flags & FLAG_BY_EXTENT;
+		if (flags & ~(uint64_t)FLAG_BY_EXTENT || (!flags && !row.learned_etag[0]))
+			r.bad = true;
+	}
 	int err = reader_end(&r);
 	if (err < 0)
 		ps_object_row_fini(&row);
+	else
+		*ret = row;
+	return err;
+}
+
+int ps_pin_row_decode(const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_pin_row row = {.url_id = *url_id};
+
+	get_bytes(&r, row.object_id.bytes, sizeof row.object_id.bytes);
+	row.nbytes = get_le(&r, 8);
+	row.url = get_string(&r);
+	int err = reader_end(&r);
+	if (err < 0)
+		ps_pin_row_fini(&row);
 	else
 		*ret = row;
 	return err;

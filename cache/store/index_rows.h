@@ -17,6 +17,7 @@
 void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b);
 void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b);
 void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b);
+void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b);
 void ps_number_row_encode(uint64_t number, struct ps_strbuf *b);
 
 int ps_dataset_row_decode(
@@ -24,6 +25,8 @@ int ps_dataset_row_decode(
 int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
 int ps_object_row_decode(
         const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
+int ps_pin_row_decode(
+        const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret) PS_MUST_USE;
 int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number) PS_MUST_USE;
 
 /* `trust` counts the stops after which written data may have been lost: an extent written under an older

@@ -203,6 +203,38 @@ void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *ba
 	batch_put(batch, &key);
 }
 
+void ps_index_batch_del_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_extent(&key, id, extent);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_pin(struct ps_index_batch *batch, const struct ps_pin_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_pin_row_encode(row, &batch->value);
+	ps_key_id(&key, 'P', &row->url_id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *url_id)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'P', url_id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 {
 	int e = !batch || batch->failed ? -ENOMEM : ps_kv_write(index->kv, batch->kv);
@@ -330,6 +362,37 @@ int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
 			continue;
 		}
 		e = fn(arg, extent, &row);
+	}
+	if (e == 0)
+		e = ps_kv_iter_status(it);
+	ps_kv_iter_close(it);
+	return e;
+}
+
+int ps_index_each_pin(struct ps_index *index, int (*fn)(void *arg, const struct ps_pin_row *row), void *arg)
+{
+	struct ps_kv_iter *it = NULL;
+	const void *key, *value;
+	size_t nkey, nvalue;
+
+	int e = ps_kv_iter_open(index->kv, "P", 1, &it);
+	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+		struct ps_pin_row row;
+		struct ps_id id;
+
+		if (nkey != 1 + PS_ID_LEN)
+			continue;
+		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
+		e = ps_pin_row_decode(value, nvalue, &id, &row);
+		if (e == 0) {
+			e = fn(arg, &row);
+			ps_pin_row_fini(&row);
+		} else if (e == -EBADMSG) {
+			struct ps_key bad_key;
+			ps_key_id(&bad_key, 'P', &id);
+			ps_index_bad_row(&bad_key, e);
+			e = 0;
+		}
 	}
 	if (e == 0)
 		e = ps_kv_iter_status(it);

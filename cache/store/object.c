@@ -10,6 +10,8 @@
 #include "store/commit.h"
 #include "store/datafile.h"
 #include "store/evict.h"
+#include "store/extent.h"
+#include "store/pin.h"
 
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
 #define FS_BLOCK UINT64_C(4096)
@@ -61,6 +63,7 @@ static struct ps_object *object_new(
 	object->fd = object->direct_fd = -1;
 	object->refs = object->users = 1;
 	object->created_s = object->opened_s = ps_clock_real_s();
+	object->by_extent = ps_extents_apply(store, remote->size);
 	ps_list_init(&object->dirty_link);
 	pthread_mutex_init(&object->lock, NULL);
 	object->url = strdup(url);
@@ -170,7 +173,7 @@ static void forget_blocks(struct ps_object *object)
 static int compare_file(struct ps_object *object, const struct ps_object_row *row, const struct stat *st,
         bool *ret_unverified)
 {
-	int64_t mtime_ns = (int64_t)st->st_mtim.tv_sec * (int64_t)PS_NS_PER_S + st->st_mtim.tv_nsec;
+	int64_t mtime_ns = ps_datafile_mtime_ns(st);
 
 	if ((uint64_t)st->st_size != object->remote.size || mtime_ns < row->data_mtime_ns) {
 		ps_log_warning("store: %s: its data file has %s; its blocks are fetched again", object->url,
@@ -202,6 +205,8 @@ static int load_blocks(struct ps_object *object)
 	object->created_s = row.created_s;
 	object->opened_s = row.opened_s;
 	object->dataset = row.dataset;
+	object->row_by_extent = row.by_extent;
+	memcpy(object->learned_etag, row.learned_etag, sizeof object->learned_etag);
 	e = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
 	if (e == -ENOENT) {
 		ps_log_warning("store: %s: its data file is gone; its blocks are fetched again", object->url);
@@ -272,16 +277,20 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 	struct ps_store *store = object->store;
 	int64_t now_s = ps_clock_real_s();
 
-	store->policy_ops->opened(
-	        store->policy, dataset, &object->id, object->entry ? object->opened_s : 0, now_s);
+	ps_pin_follow(object);
+	if (!object->by_extent) /* whose extents are used, not opened */
+		store->policy_ops->opened(
+		        store->policy, dataset, &object->id, object->entry ? object->opened_s : 0, now_s);
 	object->opened_s = now_s;
 	object->dataset = dataset;
 	if (!object->entry)
 		return;
-	struct ps_policy_item *item = ps_table_item(store, object->entry);
-	item->opened_s = now_s;
-	item->dataset = dataset;
-	item->seq = store->open_seq++;
+	if (!object->entry->charges) {
+		struct ps_policy_item *item = ps_table_item(store, object->entry);
+		item->opened_s = now_s;
+		item->dataset = dataset;
+		item->seq = store->open_seq++;
+	}
 	if (object->npresent + object->partial_nbytes > 0 && !store->index_failed)
 		ps_commit_queue_locked(object, 0);
 }
@@ -297,14 +306,16 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 		HASH_FIND(hh, store->objects, id, sizeof *id, object);
 		if (object && object->state != PS_OBJECT_EVICTING) {
 			object->refs++;
-			if (object->users++ == 0 && object->entry)
-				ps_table_item(store, object->entry)->busy = true;
+			if (object->users++ == 0 && object->entry && !object->entry->charges)
+				ps_table_update_busy(store, object->entry);
 			while (object->state == PS_OBJECT_LOADING)
 				pthread_cond_wait(&store->changed, &store->lock);
 			return object;
 		}
 		HASH_FIND(hh, store->leaving, id, sizeof *id, leaving);
-		if (!object && !leaving)
+		/* Extents that leave a file which nobody has open must be gone before its rows are read. */
+		const struct ps_entry *entry = ps_table_find(store, id);
+		if (!object && !leaving && !(entry && entry->nleaving > 0))
 			return NULL;
 		pthread_cond_wait(&store->changed, &store->lock);
 	}
@@ -329,7 +340,8 @@ static int object_get(struct ps_store *store, const char *url, const struct ps_r
 		object->entry = ps_table_find(store, id);
 		if (object->entry) {
 			object->entry->object = object;
-			ps_table_item(store, object->entry)->busy = true;
+			object->by_extent = object->entry->charges != NULL;
+			ps_table_update_busy(store, object->entry);
 		}
 		pthread_mutex_unlock(&store->lock);
 		load(object);
@@ -379,8 +391,8 @@ void ps_object_put(struct ps_object *object)
 
 	pthread_mutex_lock(&store->lock);
 	if (--object->users == 0) {
-		if (object->entry)
-			ps_table_item(store, object->entry)->busy = false;
+		if (object->entry && !object->entry->charges)
+			ps_table_update_busy(store, object->entry);
 		if (object->entry && object->fd >= 0) {
 			/* Our ref keeps it while it is settled. */
 			pthread_mutex_unlock(&store->lock);
@@ -429,6 +441,64 @@ int ps_object_fd(struct ps_object *object)
 	return object->fd;
 }
 
+/* Turns a file that is cached by extents into a whole one, or -EBUSY. */
+static int make_whole(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	PS_LOCK_SCOPE(&store->lock);
+	struct ps_entry *entry = object->state == PS_OBJECT_READY ? object->entry : NULL;
+	if (!object->by_extent)
+		return 0;
+	if (!entry || !entry->pinned || entry->nleaving > 0 || !ps_object_complete(object))
+		return -EBUSY;
+	int e = ps_table_make_whole(store, entry);
+	if (e == 0)
+		object->by_extent = false;
+	return e;
+}
+
+/* The index must not go on saying that holes may be punched. */
+static int forget_by_extent(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	{
+		PS_LOCK_SCOPE(&store->lock);
+		if (!object->row_by_extent)
+			return 0;
+		ps_commit_queue_locked(object, 0);
+	}
+	int e = ps_store_commit(store);
+	PS_LOCK_SCOPE(&store->lock);
+	if (e == 0)
+		object->row_by_extent = false;
+	return e;
+}
+
+int ps_object_pass_fd(struct ps_object *object)
+{
+	if (!ps_object_complete(object) || (object->by_extent && make_whole(object) < 0) ||
+	        forget_by_extent(object) < 0)
+		return -1;
+	return object->fd;
+}
+
+void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LEN])
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	memcpy(ret, object->learned_etag, PS_ETAG_LEN);
+}
+
+void ps_object_learn_etag(struct ps_object *object, const char *etag)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (strlen(etag) >= sizeof object->learned_etag || strcmp(etag, object->learned_etag) == 0)
+		return;
+	snprintf(object->learned_etag, sizeof object->learned_etag, "%s", etag);
+	if (object->npresent > 0)
+		ps_commit_queue_locked(object, 0);
+}
+
 /* Admission and eviction -------------------------------------------------------------------------- */
 
 /* store->lock held. True: decided already, *ret_e says how. */
@@ -441,6 +511,27 @@ static bool admit_known(struct ps_object *object, int *ret_e)
 	*ret_e = object->admitted ? 0 : -ENOSPC;
 	return object->admitted || object->state == PS_OBJECT_EVICTED || object->no_disk ||
 	       store->index_failed || ps_clock_mono_ns() < object->refused_until_ns;
+}
+
+/* Its blocks take their room when they are written. */
+static int make_entry_by_extent(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	PS_LOCK_SCOPE(&store->lock);
+	if (object->entry)
+		return 0;
+	object->entry = ps_table_add_by_extent(store, &object->id, object->nextents);
+	if (!object->entry)
+		return -ENOMEM;
+	object->entry->object = object;
+	object->entry->pinned = ps_pin_holds(object);
+	return 0;
+}
+
+bool ps_object_fits(struct ps_object *object)
+{
+	return !object->by_extent || object->remote.size <= object->store->limit_nbytes;
 }
 
 int ps_object_admit(struct ps_object *object)
@@ -458,7 +549,7 @@ int ps_object_admit(struct ps_object *object)
 	if (known)
 		return e;
 
-	e = ps_room_take(object);
+	e = object->by_extent ? make_entry_by_extent(object) : ps_room_take(object);
 	bool took = e == 0;
 	if (took && object->fd < 0)
 		e = ps_datafile_create(store->data_fd, &object->id, object->remote.size, &fd);
@@ -482,7 +573,7 @@ int ps_object_admit(struct ps_object *object)
 	if (took && e < 0) {
 		object->failed = true;
 		store->unwritten -= atomic_exchange(&object->unwritten, 0);
-		store->used_nbytes -= ps_table_item(store, object->entry)->nbytes;
+		store->used_nbytes -= ps_table_nbytes(store, object->entry);
 		ps_table_remove(store, object->entry);
 		object->entry = NULL;
 	}
@@ -501,11 +592,18 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	uint64_t nbytes = 0;
 	int e = 0;
 
+	if (object->by_extent) {
+		/* In place: whoever has it open goes on caching. */
+		e = ps_extents_evict(object, &nbytes);
+		if (e == 0 && ret_nbytes)
+			*ret_nbytes = nbytes;
+		return e;
+	}
 	pthread_mutex_lock(&store->lock);
 	while (object->admitting || object->state == PS_OBJECT_EVICTING)
 		pthread_cond_wait(&store->changed, &store->lock);
 	if (object->state == PS_OBJECT_READY && object->entry) {
-		nbytes = ps_table_item(store, object->entry)->nbytes;
+		nbytes = ps_table_nbytes(store, object->entry);
 		leaving = ps_leaving_begin(store, object->entry);
 		if (!leaving)
 			e = -ENOMEM;

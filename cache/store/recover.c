@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 #include "store/datafile.h"
+#include "store/extent.h"
+#include "store/pin.h"
 
 struct recovery {
 	struct ps_store *store;
@@ -14,10 +16,38 @@ struct recovery {
 	uint64_t nbad_rows, nlost_files, norphans, orphan_nbytes;
 };
 
+struct adding {
+	struct ps_store *store;
+	struct ps_entry *entry;
+	const struct ps_object_row *row;
+};
+
+static int add_extent(void *arg, uint32_t extent, const struct ps_extent_row *row)
+{
+	struct adding *a = arg;
+
+	return extent < a->entry->nextents ? ps_extent_add(a->store, a->entry, a->row, extent, row) : 0;
+}
+
+/* A file that was passed through has no readers left that a reboot did not end. */
+static bool by_extent(const struct ps_store *store, const struct ps_object_row *row)
+{
+	return ps_extents_apply(store, row->remote.size) &&
+	       (row->by_extent || !ps_index_same_boot(store->index));
+}
+
 static int add_row(void *arg, const struct ps_object_row *row)
 {
 	struct recovery *r = arg;
 	struct ps_store *store = r->store;
+
+	if (by_extent(store, row)) {
+		struct adding a = {.store = store,
+		        .row = row,
+		        .entry = ps_table_add_by_extent(
+		                store, &row->id, ps_nextents_of_size(row->remote.size))};
+		return a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
+	}
 	struct ps_entry *entry = ps_table_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
 
 	if (!entry)
@@ -57,6 +87,8 @@ static int see_file(void *arg, const struct ps_id *id, const struct stat *st)
 
 	if (entry) {
 		entry->seen = true;
+		if (entry->charges)
+			return ps_extents_recover(r->store, entry);
 		ps_table_charge(r->store, entry, (uint64_t)st->st_blocks * 512);
 		return 0;
 	}
@@ -74,6 +106,7 @@ static void drop_unseen(struct recovery *r)
 			continue;
 		r->nlost_files++;
 		ps_index_batch_del_object(r->deletions, &entry->id, entry->nextents);
+		r->store->used_nbytes -= ps_table_nbytes(r->store, entry);
 		ps_table_remove(r->store, entry);
 	}
 }
@@ -90,6 +123,8 @@ int ps_recover(struct ps_store *store, struct ps_error *err)
 		e = ps_datafile_each(store->data_fd, see_file, &r);
 	if (e == 0)
 		drop_unseen(&r);
+	if (e == 0)
+		e = ps_pins_load(store);
 	pthread_mutex_unlock(&store->lock);
 	if (e < 0) {
 		ps_index_batch_free(r.deletions);

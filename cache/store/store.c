@@ -14,7 +14,9 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "store/commit.h"
+#include "store/datafile.h"
 #include "store/evict.h"
+#include "store/pin.h"
 #include "store/recover.h"
 #include "store/store_dir.h"
 #include "store/store_private.h"
@@ -63,6 +65,7 @@ static int open_data(struct ps_store *store, struct ps_error *err)
 		        openat(store->dir_fd, "data", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (store->data_fd < 0)
 		return ps_error_set(err, errno, "cache directory %s: data: %s", store->dir, strerror(errno));
+	store->can_punch = ps_datafile_can_punch(store->data_fd);
 	return 0;
 }
 
@@ -101,6 +104,7 @@ static void store_free(struct ps_store *store)
 		store->tombs = tomb->next;
 		free(tomb);
 	}
+	ps_pins_free(store);
 	ps_table_free(store);
 	if (store->policy)
 		store->policy_ops->free(store->policy);
@@ -203,10 +207,13 @@ json_t *ps_store_stats(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 
 	/* A path need not be UTF-8. */
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I}", "dir",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "dir",
 	        json_string_nocheck(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
 	        (json_int_t)store->used_nbytes, "min_free_bytes", (json_int_t)store->min_free_nbytes,
-	        "objects", (json_int_t)store->nitems, "policy", store->policy_ops->name, "evicted_objects",
-	        (json_int_t)store->evicted_objects, "evicted_bytes", (json_int_t)store->evicted_nbytes,
-	        "write_errors", (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors);
+	        "objects", (json_int_t)HASH_COUNT(store->entries), "policy", store->policy_ops->name,
+	        "evicted_objects", (json_int_t)store->evicted_objects, "evicted_extents",
+	        (json_int_t)store->evicted_extents, "evicted_bytes", (json_int_t)store->evicted_nbytes,
+	        "pinned_objects", (json_int_t)ps_pins_count(store), "pinned_bytes",
+	        (json_int_t)store->pinned_nbytes, "write_errors", (json_int_t)store->write_errors,
+	        "crc_errors", (json_int_t)store->crc_errors);
 }

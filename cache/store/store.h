@@ -96,12 +96,50 @@ uint16_t ps_object_chunks(struct ps_object *object, uint64_t block);
 int ps_object_fd(
         struct ps_object *object); /* borrowed, valid while the object is held; -1 before it was admitted */
 
+/* A large object (one that takes more than a quarter of the limit) is cached and evicted by extents of 64
+ * blocks, and others as a whole. While one is held, its extents may be evicted: who reads its descriptor by
+ * what ps_object_block() told holds the range, from before asking until the bytes are read; PS_BLOCK_PRESENT
+ * is true so long. Of other objects (and of one converted by ps_object_pass_fd()) it holds nothing. A hold
+ * keeps the object alive. Blocks never. -ENOMEM.
+ */
+struct ps_extent;
+struct ps_hold {
+	struct ps_object *object; /* NULL: nothing is held */
+	struct ps_extent *extents[2];
+};
+/* At most 64 MiB. */
+int ps_object_hold(
+        struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
+void ps_object_release(struct ps_hold *hold);
+
+/* The descriptor of a complete, verified data file for the kernel to read by itself from now on, else -1;
+ * borrowed while the object is held. A large one only if it is pinned: it is evicted as a whole then. Blocks
+ * on the index the first time of such a one. */
+int ps_object_pass_fd(struct ps_object *object);
+
+/* Pinned objects are not evicted by policy, in this run and later ones; a pin is of a URL and follows its
+ * version that was opened last. -ENOSPC: all that is pinned would not fit under the limit. Blocks on the
+ * index. */
+int ps_object_pin(struct ps_object *object) PS_MUST_USE;
+int ps_object_unpin(struct ps_object *object) PS_MUST_USE;
+bool ps_object_pinned(struct ps_object *object);
+/* What pinning it would add to "pinned_bytes"; 0: it is pinned already. */
+uint64_t ps_object_pin_nbytes(struct ps_object *object);
+
+/* An ETag that came with data, of an object whose listing had none; "": none yet. Kept with the object.
+ * Blocks never. */
+void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LEN]);
+void ps_object_learn_etag(struct ps_object *object, const char *etag);
+
 /* Room for the whole object under quota and floor, evicting by policy what nobody has open. 0: blocks may be
  * written until the object is put or evicted; -ENOSPC: stream it without the disk. Both are remembered, the
  * refusal for PS_STORE_REFUSED_MS: cheap when repeated. Blocks on creating the file and on unlinking others.
+ * A large object is always admitted: each of its blocks takes its room when it is written.
  */
 #define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
+/* Could the cache hold all of it? */
+bool ps_object_fits(struct ps_object *object);
 /* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of
  * threads, on different blocks. -ENOSPC also if the object is not admitted (or not any more). Blocks on disk.
  * A disk error (ENOSPC, EDQUOT, EROFS, EIO) also ends the admission and is logged once an object. */
@@ -114,7 +152,8 @@ int ps_object_write_chunks(
  * from now on; -EILSEQ and it is absent; a read error drops it too. Blocks on disk. */
 int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) PS_MUST_USE;
 /* Drops blocks and file; readers that hold the object keep the old fd's bytes until they put it, and later
- * gets of the same id start empty. *ret_nbytes: what it occupied. */
+ * gets of the same id start empty. Of a large object the extents go at once. *ret_nbytes: what it occupied.
+ */
 int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes);
 
 /* Makes everything written so far part of the index. Blocks on disk. */
@@ -132,13 +171,20 @@ int ps_store_verify(struct ps_store *store,
         void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes), void *arg,
         const _Atomic bool *stop, struct ps_verify_result *ret);
 
-/* Evicts every object not in use whose URL path's last component, or whole URL, matches a glob (fnmatch); n
+/* Pins (or unpins) every cached object, or pinned URL, that matches as ps_store_evict() has it; *ret_nbytes:
+ * of those. -ENOSPC: pinned they would take *ret_nbytes, more than the limit; nothing is changed. */
+int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
+        uint64_t *ret_nbytes);
+
+/* Evicts every object not in use (nor pinned) whose URL path's last component, or whole URL, matches a glob
+ * (fnmatch); n
  * == 0: all. */
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
 /* {"dir","limit_bytes","used_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
- *  "write_errors","crc_errors"}; the caller owns it. Blocks never. */
+ *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors"}; the caller owns it. Blocks
+ * never. */
 json_t *ps_store_stats(struct ps_store *store);
 
 #endif

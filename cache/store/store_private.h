@@ -1,7 +1,8 @@
-/* What the files of the store share. Two kinds of record:
+/* What the files of the store share. Three kinds of record:
  *
- *   entry    one a data file, for every object that has one: what the quota and the policy see
- *   object   one an object that somebody holds (or that waits for the index): its blocks, its descriptor
+ *   item     what the quota counts and the policy chooses from: a whole data file, or an extent of one that
+ * is cached by extents (extent.h) entry    one a data file, for every object that has one: its items object
+ * one an object that somebody holds (or that waits for the index): its blocks, its descriptor
  *
  * Life of an object (under store->lock):
  *
@@ -29,13 +30,33 @@
 
 #define PS_SALT_LEN 32
 
+#define PS_NO_SLOT UINT32_MAX
+
+/* What an extent of a data file costs. */
+struct ps_charge {
+	uint64_t blocks;  /* counted by the quota: they may be on disk */
+	uint16_t *chunks; /* of the other blocks, PS_EXTENT_BLOCKS of them; NULL: none */
+	uint32_t slot;    /* of its item; PS_NO_SLOT: none counted */
+};
+
 struct ps_entry {
 	UT_hash_handle hh;
 	struct ps_id id;
-	size_t slot;              /* of the table's items */
-	uint32_t nextents;        /* index rows to delete with it */
+	uint32_t slot;             /* of the item of the whole file; PS_NO_SLOT: by extents */
+	uint32_t nextents;         /* index rows to delete with it */
+	struct ps_charge *charges; /* one an extent; NULL: the file is cached as a whole */
+	uint32_t ncharged;         /* extents with an item */
+	unsigned nleaving;        /* of them on their way out: nobody may load, evict or convert the object */
 	bool seen;                /* by the recovery's walk over data/ */
+	bool pinned;              /* never chosen */
 	struct ps_object *object; /* NULL: nobody holds it */
+};
+
+/* Where an item belongs. */
+struct ps_place {
+	struct ps_entry *entry;
+	uint32_t extent;
+	bool leaving; /* of an extent */
 };
 
 /* An entry on its way out. If its rows cannot be deleted, it stays as a tomb: no file of that name may be
@@ -56,8 +77,12 @@ struct ps_extent {
 	 * enough. */
 	_Atomic uint64_t present, unverified;
 	_Atomic(struct ps_extent_chunks *) chunks; /* of its partial blocks; chunk.c's */
-	bool dirty;                                /* object->lock */
-	uint32_t crc[PS_EXTENT_BLOCKS];            /* object->lock */
+	/* Of objects cached by extents; see extent.h. */
+	_Atomic uint32_t nholds;
+	_Atomic bool leaving;           /* nothing of it counts as present; set under store->lock */
+	_Atomic int64_t used_s;         /* when its use was last noted */
+	bool dirty;                     /* object->lock */
+	uint32_t crc[PS_EXTENT_BLOCKS]; /* object->lock */
 };
 
 enum ps_object_state { PS_OBJECT_LOADING, PS_OBJECT_READY, PS_OBJECT_EVICTING, PS_OBJECT_EVICTED };
@@ -81,12 +106,16 @@ struct ps_object {
 	bool admitting;         /* a thread is making room for it */
 	bool no_disk;           /* the index or the file could not be read: stream it */
 	bool failed;            /* a write failed, and that was logged */
+	bool row_by_extent;     /* the index may say so: it must not before the file is passed through */
 	struct ps_entry *entry; /* NULL: no file, or on its way out */
 	uint64_t charge;        /* what it still occupies after eviction */
 	uint64_t refused_until_ns;
 	uint32_t dataset;
 	int64_t created_s, opened_s;
 
+	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none */
+
+	_Atomic bool by_extent; /* goes false when the file may have been passed through, and stays so */
 	_Atomic bool admitted;
 	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
@@ -110,6 +139,7 @@ struct ps_store {
 	uint64_t limit_nbytes, min_free_nbytes;
 	const struct ps_policy_ops *policy_ops;
 	bool exact_mtimes; /* the last stop left every row with its file's mtime */
+	bool can_punch;    /* the file system makes holes */
 
 	pthread_mutex_t lock; /* all below, unless it says atomic */
 	pthread_cond_t
@@ -119,14 +149,17 @@ struct ps_store {
 	struct ps_leaving *leaving;
 	struct ps_leaving *tombs; /* seldom any */
 	struct ps_policy *policy;
-	struct ps_policy_item *items; /* dense; slots[i] is the entry of items[i] */
-	struct ps_entry **slots;
+	struct ps_policy_item *items; /* dense; places[i] says whose items[i] is */
+	struct ps_place *places;
 	size_t *victims; /* as long as items: choose()'s */
 	size_t nitems, items_cap;
 	uint64_t open_seq;
 	uint64_t used_nbytes;    /* entries, leaving, and evicted objects that are still open */
 	uint64_t leaving_nbytes; /* part of it that is about to come free */
-	uint64_t evicted_objects, evicted_nbytes;
+	uint64_t evicted_objects, evicted_extents, evicted_nbytes;
+	struct ps_pin *pins; /* pin.h */
+	uint64_t pinned_nbytes;
+	bool pins_dirty; /* a row of theirs is behind */
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors;
@@ -141,6 +174,9 @@ struct ps_store {
 	uint64_t dirty_since_ns, retry_at_ns;
 };
 
+/* block.c: the extent's row is behind. */
+void ps_object_dirty_extent(struct ps_object *object, uint32_t extent);
+
 /* object.c */
 
 /* As ps_object_get(), for an object that has a row; -ENOENT if it has none. Not an open. */
@@ -154,15 +190,30 @@ void ps_object_unref_locked(struct ps_object *object);
 
 /* table.c: store->lock held in all. */
 
-/* NULL: out of memory. */
+/* An entry with one item for the whole file. NULL: out of memory. */
 struct ps_entry *ps_table_add(
         struct ps_store *store, const struct ps_id *id, uint32_t nextents, uint64_t nbytes);
+/* One by extents, none of which is charged yet. NULL: out of memory. */
+struct ps_entry *ps_table_add_by_extent(struct ps_store *store, const struct ps_id *id, uint32_t nextents);
 struct ps_entry *ps_table_find(struct ps_store *store, const struct ps_id *id);
 /* Frees it; what it occupied is still counted in used_nbytes: the caller's to settle. */
 void ps_table_remove(struct ps_store *store, struct ps_entry *entry);
+/* What all its items count. */
+uint64_t ps_table_nbytes(const struct ps_store *store, const struct ps_entry *entry);
+/* The item of an entry that is no entry by extents. */
 struct ps_policy_item *ps_table_item(struct ps_store *store, const struct ps_entry *entry);
-/* Changes its bytes and used_nbytes with them. */
+/* Changes the bytes of that item and used_nbytes with them. */
 void ps_table_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nbytes);
+/* The item of an extent, or NULL. */
+struct ps_policy_item *ps_table_extent(struct ps_store *store, const struct ps_entry *entry, uint32_t extent);
+/* The same, made with nothing charged if there is none. NULL: out of memory. */
+struct ps_policy_item *ps_table_extent_make(struct ps_store *store, struct ps_entry *entry, uint32_t extent);
+/* Its item goes, and what it counted. */
+void ps_table_extent_drop(struct ps_store *store, struct ps_entry *entry, uint32_t extent);
+/* From now on the file counts as a whole. */
+int ps_table_make_whole(struct ps_store *store, struct ps_entry *entry) PS_MUST_USE;
+/* Who holds it or pinned it changed: may its items be chosen? */
+void ps_table_update_busy(struct ps_store *store, const struct ps_entry *entry);
 void ps_table_free(struct ps_store *store);
 
 #endif

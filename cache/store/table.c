@@ -1,5 +1,8 @@
-/* The table of what is cached: an entry a data file, and the policy's view of all of them in one array. */
+/* The table of what is cached: an entry a data file, and the policy's view of all of them in one array of
+ * items: one for a file, or one for each of its extents. */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/store_private.h"
 
@@ -9,41 +12,116 @@ static int table_grow(struct ps_store *store)
 {
 	size_t cap = store->items_cap ? 2 * store->items_cap : TABLE_FIRST_CAP;
 
+	if (cap > PS_NO_SLOT)
+		return -1;
 	/* Each array that did grow is kept: the capacity counts only once all three have it. */
 	void *items = reallocarray(store->items, cap, sizeof *store->items);
 	if (items)
 		store->items = items;
-	void *slots = reallocarray(store->slots, cap, sizeof(struct ps_entry *));
-	if (slots)
-		store->slots = slots;
+	void *places = reallocarray(store->places, cap, sizeof *store->places);
+	if (places)
+		store->places = places;
 	void *victims = reallocarray(store->victims, cap, sizeof *store->victims);
 	if (victims)
 		store->victims = victims;
-	if (!items || !slots || !victims)
+	if (!items || !places || !victims)
 		return -1;
 	store->items_cap = cap;
 	return 0;
 }
 
-struct ps_entry *ps_table_add(
-        struct ps_store *store, const struct ps_id *id, uint32_t nextents, uint64_t nbytes)
+/* Where the item that tells of this place is remembered. */
+static uint32_t *slot_of(const struct ps_place *place)
+{
+	return place->entry->charges ? &place->entry->charges[place->extent].slot : &place->entry->slot;
+}
+
+static struct ps_policy_item *item_add(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
 	if (store->nitems == store->items_cap && table_grow(store) < 0)
 		return NULL;
+	struct ps_place place = {.entry = entry, .extent = extent};
+	struct ps_policy_item item = {.id = entry->id, .seq = store->open_seq++};
+	/* The policy knows an extent by a number of its own; ids are hashes, so this one is nobody else's. */
+	for (int i = 0; entry->charges && i < 4; i++)
+		item.id.bytes[i] ^= (uint8_t)((extent + 1) >> (8 * i));
+	*slot_of(&place) = (uint32_t)store->nitems;
+	store->places[store->nitems] = place;
+	store->items[store->nitems] = item;
+	return &store->items[store->nitems++];
+}
+
+static void item_remove(struct ps_store *store, uint32_t slot)
+{
+	size_t last = --store->nitems;
+	uint32_t *gone = slot_of(&store->places[slot]);
+
+	if (slot != last) {
+		store->items[slot] = store->items[last];
+		store->places[slot] = store->places[last];
+		*slot_of(&store->places[slot]) = slot;
+	}
+	*gone = PS_NO_SLOT;
+}
+
+static void charges_free(struct ps_entry *entry)
+{
+	for (uint32_t i = 0; entry->charges && i < entry->nextents; i++)
+		free(entry->charges[i].chunks);
+	free(ps_steal_ptr(&entry->charges));
+}
+
+static void entry_free(struct ps_entry *entry)
+{
+	charges_free(entry);
+	free(entry);
+}
+
+static struct ps_entry *entry_new(struct ps_store *store, const struct ps_id *id, uint32_t nextents)
+{
 	struct ps_entry *entry = calloc(1, sizeof *entry);
+
 	if (!entry)
 		return NULL;
 	entry->id = *id;
 	entry->nextents = nextents;
-	entry->slot = store->nitems;
+	entry->slot = PS_NO_SLOT;
 	HASH_ADD(hh, store->entries, id, sizeof entry->id, entry);
-	if (!entry->hh.tbl) {
+	if (entry->hh.tbl)
+		return entry;
+	free(entry);
+	return NULL;
+}
+
+struct ps_entry *ps_table_add(
+        struct ps_store *store, const struct ps_id *id, uint32_t nextents, uint64_t nbytes)
+{
+	struct ps_entry *entry = entry_new(store, id, nextents);
+	struct ps_policy_item *item = entry ? item_add(store, entry, 0) : NULL;
+
+	if (entry && !item) {
+		HASH_DELETE(hh, store->entries, entry);
 		free(entry);
+	}
+	if (!item)
+		return NULL;
+	item->nbytes = nbytes;
+	store->used_nbytes += nbytes;
+	return entry;
+}
+
+struct ps_entry *ps_table_add_by_extent(struct ps_store *store, const struct ps_id *id, uint32_t nextents)
+{
+	struct ps_charge *charges = calloc(nextents, sizeof *charges);
+	struct ps_entry *entry = charges ? entry_new(store, id, nextents) : NULL;
+
+	if (!entry) {
+		free(charges);
 		return NULL;
 	}
-	store->slots[store->nitems] = entry;
-	store->items[store->nitems++] = (struct ps_policy_item){.id = *id, .nbytes = nbytes};
-	store->used_nbytes += nbytes;
+	for (uint32_t i = 0; i < nextents; i++)
+		charges[i].slot = PS_NO_SLOT;
+	entry->charges = charges;
 	return entry;
 }
 
@@ -57,13 +135,23 @@ struct ps_entry *ps_table_find(struct ps_store *store, const struct ps_id *id)
 
 void ps_table_remove(struct ps_store *store, struct ps_entry *entry)
 {
-	size_t last = --store->nitems;
-
-	store->items[entry->slot] = store->items[last];
-	store->slots[entry->slot] = store->slots[last];
-	store->slots[entry->slot]->slot = entry->slot;
+	if (entry->slot != PS_NO_SLOT)
+		item_remove(store, entry->slot);
+	for (uint32_t i = 0; entry->charges && i < entry->nextents; i++)
+		if (entry->charges[i].slot != PS_NO_SLOT)
+			item_remove(store, entry->charges[i].slot);
 	HASH_DELETE(hh, store->entries, entry);
-	free(entry);
+	entry_free(entry);
+}
+
+uint64_t ps_table_nbytes(const struct ps_store *store, const struct ps_entry *entry)
+{
+	uint64_t sum = entry->slot != PS_NO_SLOT ? store->items[entry->slot].nbytes : 0;
+
+	for (uint32_t i = 0; entry->charges && i < entry->nextents; i++)
+		if (entry->charges[i].slot != PS_NO_SLOT)
+			sum += store->items[entry->charges[i].slot].nbytes;
+	return sum;
 }
 
 struct ps_policy_item *ps_table_item(struct ps_store *store, const struct ps_entry *entry)
@@ -79,19 +167,91 @@ void ps_table_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nb
 	item->nbytes = nbytes;
 }
 
+/* Extents ---------------------------------------------------------------------------------------- */
+
+struct ps_policy_item *ps_table_extent(struct ps_store *store, const struct ps_entry *entry, uint32_t extent)
+{
+	uint32_t slot = entry->charges[extent].slot;
+
+	return slot == PS_NO_SLOT ? NULL : &store->items[slot];
+}
+
+struct ps_policy_item *ps_table_extent_make(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+{
+	struct ps_policy_item *item = ps_table_extent(store, entry, extent);
+
+	if (item)
+		return item;
+	item = item_add(store, entry, extent);
+	if (item) {
+		item->busy = entry->pinned;
+		entry->ncharged++;
+	}
+	return item;
+}
+
+void ps_table_extent_drop(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+{
+	struct ps_charge *charge = &entry->charges[extent];
+
+	store->used_nbytes -= store->items[charge->slot].nbytes;
+	item_remove(store, charge->slot);
+	charge->blocks = 0;
+	free(ps_steal_ptr(&charge->chunks));
+	entry->ncharged--;
+}
+
+int ps_table_make_whole(struct ps_store *store, struct ps_entry *entry)
+{
+	uint64_t nbytes = ps_table_nbytes(store, entry);
+	struct ps_charge *charges = entry->charges;
+	struct ps_policy_item newest = {.opened_s = 0};
+
+	if (store->nitems == store->items_cap && table_grow(store) < 0)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < entry->nextents; i++) {
+		if (charges[i].slot == PS_NO_SLOT)
+			continue;
+		if (store->items[charges[i].slot].opened_s >= newest.opened_s)
+			newest = store->items[charges[i].slot];
+		item_remove(store, charges[i].slot);
+	}
+	charges_free(entry);
+	entry->ncharged = 0;
+	struct ps_policy_item *item = item_add(store, entry, 0);
+	item->dataset = newest.dataset;
+	item->opened_s = newest.opened_s;
+	item->nbytes = nbytes;
+	ps_table_update_busy(store, entry);
+	return 0;
+}
+
+void ps_table_update_busy(struct ps_store *store, const struct ps_entry *entry)
+{
+	bool held = entry->object && entry->object->users > 0;
+
+	if (!entry->charges)
+		ps_table_item(store, entry)->busy = held || entry->pinned;
+	for (uint32_t i = 0; entry->charges && i < entry->nextents; i++) {
+		uint32_t slot = entry->charges[i].slot;
+		if (slot != PS_NO_SLOT)
+			store->items[slot].busy = entry->pinned || store->places[slot].leaving;
+	}
+}
+
 void ps_table_free(struct ps_store *store)
 {
 	struct ps_entry *entry, *next;
 
 	HASH_ITER (hh, store->entries, entry, next) {
 		HASH_DELETE(hh, store->entries, entry);
-		free(entry);
+		entry_free(entry);
 	}
 	free(store->items);
-	free(store->slots);
+	free(store->places);
 	free(store->victims);
 	store->items = NULL;
-	store->slots = NULL;
+	store->places = NULL;
 	store->victims = NULL;
 	store->nitems = store->items_cap = 0;
 }

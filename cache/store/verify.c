@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "store/block.h"
 #include "store/evict.h"
+#include "store/pin.h"
 
 struct ids {
 	struct ps_id *ids;
@@ -17,8 +18,9 @@ struct ids {
 	size_t nglobs;
 };
 
-static bool matches(const struct ids *ids, const char *url)
+static bool matches(const void *arg, const char *url)
 {
+	const struct ids *ids = arg;
 	const char *slash = strrchr(url, '/');
 	const char *base = slash ? slash + 1 : url;
 
@@ -134,8 +136,10 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 		struct ps_leaving *leaving = NULL;
 
 		pthread_mutex_lock(&store->lock);
-		struct ps_entry *entry = ps_table_find(store, &ids.ids[i]);
-		if (entry && !ps_table_item(store, entry)->busy) {
+		struct ps_entry *entry;
+		while ((entry = ps_table_find(store, &ids.ids[i])) && entry->nleaving > 0)
+			pthread_cond_wait(&store->changed, &store->lock);
+		if (entry && !entry->pinned && !(entry->object && entry->object->users > 0)) {
 			leaving = ps_leaving_begin(store, entry);
 			e = leaving ? 0 : -ENOMEM;
 		}
@@ -154,5 +158,56 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 		*ret_objects = nobjects;
 		*ret_nbytes = nbytes;
 	}
+	return e;
+}
+
+/* Pin ------------------------------------------------------------------------------------------- */
+
+static int with_object(struct ps_store *store, const struct ps_id *id, uint64_t *nbytes, bool pin)
+{
+	struct ps_object *object = NULL;
+	struct ps_object_row row;
+
+	int e = ps_index_get_object(store->index, id, &row);
+	if (e < 0)
+		return e == -ENOENT || e == -EBADMSG ? 0 : e;
+	e = ps_object_get_row(store, &row, &object);
+	ps_object_row_fini(&row);
+	if (e < 0)
+		return e;
+	if (pin)
+		e = ps_object_pin(object);
+	else
+		*nbytes += ps_object_pin_nbytes(object);
+	ps_object_put(object);
+	return e;
+}
+
+int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
+        uint64_t *ret_nbytes)
+{
+	struct ids ids = {.globs = globs, .nglobs = n};
+	uint64_t nbytes = 0;
+
+	if (!pin)
+		return ps_store_unpin(store, matches, &ids, ret_objects, ret_nbytes);
+	int e = ps_store_commit(store);
+	if (e == 0)
+		e = ps_index_each_object(store->index, collect_id, NULL, &ids);
+	for (size_t i = 0; e == 0 && i < ids.n; i++)
+		e = with_object(store, &ids.ids[i], &nbytes, false);
+	if (e == 0) {
+		PS_LOCK_SCOPE(&store->lock);
+		*ret_nbytes = store->pinned_nbytes + nbytes;
+		if (*ret_nbytes > store->limit_nbytes)
+			e = -ENOSPC;
+	}
+	for (size_t i = 0; e == 0 && i < ids.n; i++)
+		e = with_object(store, &ids.ids[i], &nbytes, true);
+	if (e == 0) {
+		*ret_objects = ids.n;
+		*ret_nbytes = nbytes;
+	}
+	free(ids.ids);
 	return e;
 }

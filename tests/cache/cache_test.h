@@ -2,6 +2,7 @@
 #ifndef PS_TESTS_CACHE_TEST_H
 #define PS_TESTS_CACHE_TEST_H
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -155,6 +156,27 @@ static inline bool test_right(struct ps_object *object, uint64_t block)
 	free(want);
 	free(got);
 	return right;
+}
+
+/* Bytes that the data files occupy on disk. */
+static inline uint64_t test_on_disk(const char *dir)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < 256; i++) {
+		char path[4096];
+		struct stat st;
+
+		snprintf(path, sizeof path, "%s/cache/data/%02x", dir, i);
+		DIR *d = opendir(path);
+		if (!d)
+			continue;
+		for (struct dirent *e; (e = readdir(d));)
+			if (e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, 0) == 0)
+				sum += (uint64_t)st.st_blocks * 512;
+		closedir(d);
+	}
+	return sum;
 }
 
 static inline uint64_t test_stat(struct ps_store *store, const char *name)

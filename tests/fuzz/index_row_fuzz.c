@@ -21,6 +21,7 @@ static void try_texts(char kind, const uint8_t *bytes, size_t n, struct ps_strbu
 	struct ps_dataset_row dataset;
 	struct ps_node_row node;
 	struct ps_object_row object;
+	struct ps_pin_row pin;
 
 	if (kind == 'D' && ps_dataset_row_decode(bytes, n, &id, &dataset) == 0) {
 		ps_dataset_row_encode(&dataset, b);
@@ -34,6 +35,10 @@ static void try_texts(char kind, const uint8_t *bytes, size_t n, struct ps_strbu
 		ps_object_row_encode(&object, b);
 		must_equal(b, bytes, n);
 		ps_object_row_fini(&object);
+	} else if (kind == 'P' && ps_pin_row_decode(bytes, n, &id, &pin) == 0) {
+		ps_pin_row_encode(&pin, b);
+		must_equal(b, bytes, n);
+		ps_pin_row_fini(&pin);
 	}
 }
 
