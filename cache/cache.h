@@ -112,6 +112,8 @@ void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, vo
 /* All its reads have called back. Blocks on the index if one of them found another version. */
 void ps_handle_close(struct ps_handle *handle);
 
+uint64_t ps_handle_size(const struct ps_handle *handle);
+
 /* Bytes in memory (data) or in a file (data NULL: fd at pos). */
 struct ps_segment {
 	const void *data;

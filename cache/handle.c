@@ -150,6 +150,11 @@ void ps_handle_close(struct ps_handle *handle)
 	handle_put(handle);
 }
 
+uint64_t ps_handle_size(const struct ps_handle *handle)
+{
+	return handle->size;
+}
+
 /* Reading ---------------------------------------------------------------------------------------- */
 
 void ps_handle_read(struct ps_read *read)

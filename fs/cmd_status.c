@@ -103,10 +103,14 @@ static void print_rates(const json_t *doc, struct seen *last)
 static void print_passthrough(const json_t *passthrough)
 {
 	if (json_is_true(json_object_get(passthrough, "active")))
-		printf("  kernel    reads complete files itself (passthrough): %lld opens\n",
-		        (long long)json_integer_value(json_object_get(passthrough, "opens")));
+		puts("  kernel    reads complete files itself (passthrough)");
 	else
 		printf("  kernel    no passthrough: %s\n", text(passthrough, "reason"));
+}
+
+static json_int_t opens_in(const json_t *mount, const char *mode)
+{
+	return number(json_object_get(mount, "modes"), mode, "opens");
 }
 
 static void print_mount(const struct ps_mount_info *info, const json_t *doc, struct seen *last)
@@ -135,6 +139,9 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
 	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
 	print_passthrough(json_object_get(doc, "passthrough"));
+	printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
+	        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),
+	        (long long)opens_in(mount, "cached"));
 	if (last)
 		print_rates(doc, last);
 	printf("  daemon    pid %lld, version %s, mounted %s\n",

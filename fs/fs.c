@@ -12,15 +12,18 @@ void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dat
 	        .options = options,
 	        .mountpoint = mountpoint,
 	        .mounted_at_s = ps_clock_real_s(),
-	        .root = ps_dataset_root(dataset)};
+	        .root = ps_dataset_root(dataset),
+	        .read_ahead_nbytes = 128 * 1024};
 	pthread_mutex_init(&fs->lock, NULL);
 	ps_list_init(&fs->opens);
 	ps_pending_table_init(&fs->pending);
 	ps_openmode_init(&fs->openmodes);
+	ps_background_init(&fs->background);
 }
 
 void ps_fs_fini(struct ps_fs *fs)
 {
+	ps_background_fini(&fs->background);
 	ps_openmode_fini(&fs->openmodes);
 	ps_pending_table_fini(&fs->pending);
 	pthread_mutex_destroy(&fs->lock);
@@ -29,7 +32,7 @@ void ps_fs_fini(struct ps_fs *fs)
 static void close_open(struct ps_fs *fs, struct ps_open *open)
 {
 	if (open->in_mode)
-		ps_openmode_leave(&fs->openmodes, &fs->passthrough, open->node);
+		ps_openmode_leave(&fs->openmodes, &fs->passthrough, open->ino, open->mode);
 	if (open->handle)
 		ps_handle_close(open->handle);
 	if (open->dir)
@@ -89,12 +92,12 @@ void ps_fs_close_all(struct ps_fs *fs)
 
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)
 {
-	return ino == FUSE_ROOT_ID ? fs->root : ino;
+	return ino == FUSE_ROOT_ID ? fs->root : ps_node_number(ino);
 }
 
-fuse_ino_t ps_fs_ino(const struct ps_fs *fs, uint64_t node)
+fuse_ino_t ps_fs_ino(struct ps_fs *fs, uint64_t node)
 {
-	return node == fs->root ? FUSE_ROOT_ID : node;
+	return node == fs->root ? FUSE_ROOT_ID : ps_openmode_ino(&fs->openmodes, node);
 }
 
 void ps_fs_stat(const struct ps_fs *fs, const struct ps_attr *attr, struct stat *ret)
@@ -142,7 +145,7 @@ int ps_fs_errno(int errnum)
 	}
 }
 
-struct ps_passthrough *ps_passthrough_of(void *userdata)
+struct ps_handshake *ps_handshake_of(void *userdata)
 {
-	return &((struct ps_fs *)userdata)->passthrough;
+	return &((struct ps_fs *)userdata)->passthrough.handshake;
 }

@@ -12,6 +12,8 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include "appetite.h"
+#include "background.h"
 #include "base/list.h"
 #include "cache.h"
 #include "fuse_api.h"
@@ -33,9 +35,11 @@ enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
 struct ps_open {
 	struct ps_list link; /* fs.opens */
 	enum ps_open_kind kind;
-	uint64_t node;
+	fuse_ino_t ino;
 	struct ps_handle *handle; /* PS_OPEN_FILE */
-	bool in_mode;             /* counted in fs.openmodes */
+	bool in_mode;             /* counted in fs.openmodes, as: */
+	enum ps_open_mode mode;
+	struct ps_meal meal;
 	struct ps_dir *dir;       /* PS_OPEN_DIR; NULL for a virtual folder */
 	pthread_mutex_t reader;   /* of a folder or a virtual file, one at a time; freeing waits for it */
 	char *text;               /* PS_OPEN_VIRTUAL */
@@ -52,7 +56,10 @@ struct ps_fs {
 	struct fuse_session *session;
 	struct ps_passthrough passthrough;
 	struct ps_openmode_table openmodes;
+	struct ps_appetite appetite;
+	_Atomic size_t read_ahead_nbytes; /* the kernel's, for this mount */
 	struct ps_pending_table pending;
+	struct ps_background background;
 	pthread_mutex_t lock; /* opens, closing */
 	struct ps_list opens;
 	bool closing; /* an open that succeeds now is closed at once */
@@ -70,7 +77,7 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
 void ps_fs_close_all(struct ps_fs *fs);
 
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino);
-fuse_ino_t ps_fs_ino(const struct ps_fs *fs, uint64_t node);
+fuse_ino_t ps_fs_ino(struct ps_fs *fs, uint64_t node);
 void ps_fs_stat(const struct ps_fs *fs, const struct ps_attr *attr, struct stat *ret);
 /* What the kernel is told for an errno of the cache. */
 int ps_fs_errno(int errnum);

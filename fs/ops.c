@@ -11,7 +11,8 @@
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	(void)userdata;
+	struct ps_fs *fs = userdata;
+
 	/* Sixteen stuck read-aheads delayed a file that was ready by 7.5 s at libfuse's 12. The kernel cuts
 	 * this for mounts of ordinary users (/sys/module/fuse/parameters/max_user_bgreq). */
 	conn->max_background = 4096;
@@ -25,9 +26,10 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	 * would not interrupt an O_DIRECT read: a killed reader stayed until the timeout. */
 	conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_SPLICE_READ |
 	                          FUSE_CAP_ASYNC_DIO);
+	ps_handshake_init_op(&fs->passthrough.handshake, conn);
 }
 
-void ps_op_entry(const struct ps_fs *fs, const struct ps_attr *attr, struct fuse_entry_param *ret)
+void ps_op_entry(struct ps_fs *fs, const struct ps_attr *attr, struct fuse_entry_param *ret)
 {
 	*ret = (struct fuse_entry_param){.ino = ps_fs_ino(fs, attr->node),
 	        .attr_timeout = PS_FS_TIMEOUT_S,
@@ -59,7 +61,7 @@ static struct attr_op *new_attr_op(fuse_req_t req)
 	return op;
 }
 
-static void reply_entry(fuse_req_t req, const struct ps_fs *fs, int errnum, const struct ps_attr *attr)
+static void reply_entry(fuse_req_t req, struct ps_fs *fs, int errnum, const struct ps_attr *attr)
 {
 	struct fuse_entry_param entry = {.entry_timeout = PS_FS_NEGATIVE_TIMEOUT_S};
 

@@ -9,7 +9,7 @@
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ps_fs *fs = ps_op_fs(req);
-	struct ps_open like = {.kind = PS_OPEN_DIR, .node = ino};
+	struct ps_open like = {.kind = PS_OPEN_DIR, .ino = ino};
 
 	if (!ps_virtual_is(ino)) {
 		int rc = ps_dir_open(fs->dataset, ps_fs_node(fs, ino), &like.dir);
@@ -39,7 +39,7 @@ static bool entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool 
 		/* The number of ".." is not worth a lookup: no program goes by it, and the kernel knows the
 		 * parent. */
 		*ret_name = pos ? ".." : ".";
-		*ret = (struct ps_attr){.ino = open->node, .is_dir = true};
+		*ret = (struct ps_attr){.ino = open->ino, .is_dir = true};
 		return true;
 	}
 	if (open->dir)

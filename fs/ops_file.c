@@ -40,33 +40,48 @@ static void reply_virtual(
 		ps_fs_open_free(fs, open);
 }
 
-/* Through the page cache and us, or passed through to the data file; see openmode.h. */
+/* Is an incomplete file best opened for direct I/O? */
+static bool wants_direct(struct ps_fs *fs, pid_t tid)
+{
+	if (!atomic_load(&fs->passthrough.handshake.direct_mmap))
+		return false;
+	if (fs->options->cold_reads != PS_COLD_AUTO)
+		return fs->options->cold_reads == PS_COLD_DIRECT;
+	return ps_appetite_guess(&fs->appetite, tid) == PS_EATS_LARGE;
+}
+
+/* Through the page cache, straight through us, or passed through to the data file; see openmode.h. */
 static void reply_file(struct open_op *op, struct ps_handle *handle)
 {
 	struct ps_fs *fs = op->fs;
-	struct ps_open like = {.kind = PS_OPEN_FILE, .node = op->ino, .handle = handle};
-	enum ps_open_mode mode = PS_MODE_CACHED;
-	int backing_id = 0;
+	fuse_req_t req = op->pending.req;
+	pid_t tid = fuse_req_ctx(req)->pid;
+	struct ps_open like = {.kind = PS_OPEN_FILE, .ino = op->ino, .handle = handle, .meal = {.tid = tid}};
+	int fd = ps_handle_complete_fd(handle), backing_id = 0;
+	const struct ps_openmode_wish wish = {.ino = op->ino,
+	        .tid = tid,
+	        .complete_fd = fd,
+	        .direct = fd < 0 && wants_direct(fs, tid)};
 
-	like.in_mode = ps_openmode_enter(&fs->openmodes, &fs->passthrough, op->ino,
-	                       ps_handle_complete_fd(handle), &mode, &backing_id) == 0;
+	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);
+	like.in_mode = rc == 0;
 	/* On failure the open takes `like` down with it, the mode too. */
-	struct ps_open *open = like.in_mode ? ps_fs_open_new(fs, &like) : NULL;
+	struct ps_open *open = rc == 0 ? ps_fs_open_new(fs, &like) : NULL;
 	if (!open) {
-		if (!like.in_mode)
+		if (rc < 0)
 			ps_handle_close(handle);
-		fuse_reply_err(op->pending.req, ENOMEM);
+		fuse_reply_err(req, rc < 0 ? -rc : ENOMEM);
 		return;
 	}
-	int rc;
-	if (mode == PS_MODE_PASSED) {
-		rc = ps_passthrough_reply_open(op->pending.req, (uintptr_t)open, backing_id);
+	op->fi.fh = (uintptr_t)open;
+	if (like.mode == PS_MODE_PASSED) {
+		rc = ps_passthrough_reply_open(req, &op->fi, backing_id);
 	} else {
 		/* A node's pages are valid for ever. Without this an open would also wait for READs in
 		 * flight. */
 		op->fi.keep_cache = 1;
-		op->fi.fh = (uintptr_t)open;
-		rc = fuse_reply_open(op->pending.req, &op->fi);
+		op->fi.direct_io = like.mode == PS_MODE_DIRECT;
+		rc = fuse_reply_open(req, &op->fi);
 	}
 	/* The kernel sends no release for an open whose caller was killed meanwhile. */
 	if (rc == -ENOENT)
@@ -83,6 +98,8 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 	} else if (errnum) {
 		/* ESTALE makes the kernel look the name up again, and open the version that stands for it
 		 * now. */
+		if (errnum == ESTALE)
+			ps_openmode_stale(&op->fs->openmodes, fuse_req_ctx(op->pending.req)->pid);
 		fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
 	} else {
 		reply_file(op, handle);
@@ -92,7 +109,7 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 
 static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ps_open like = {.kind = PS_OPEN_VIRTUAL, .node = ino};
+	struct ps_open like = {.kind = PS_OPEN_VIRTUAL, .ino = ino};
 	int rc = ps_virtual_text(fs, ino, &like.text, &like.text_len);
 
 	if (rc < 0) {
@@ -262,6 +279,7 @@ static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_
 
 void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
+	struct ps_fs *fs = ps_op_fs(req);
 	struct ps_open *open = ps_op_open(fi);
 
 	(void)ino;
@@ -278,45 +296,71 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	if (open->mode == PS_MODE_DIRECT)
+		ps_appetite_direct_read(&fs->appetite, &open->meal, size, fi->lock_owner == 0);
+	else if (open->mode == PS_MODE_CACHED && (uint64_t)off + size < ps_handle_size(open->handle))
+		ps_appetite_cached_read(&fs->appetite, &open->meal, size, atomic_load(&fs->read_ahead_nbytes));
 	op->read = (struct ps_read){.handle = open->handle,
 	        .offset = (uint64_t)off,
 	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),
 	        .done = read_done};
-	ps_pending_init(&op->pending, &ps_op_fs(req)->pending, req, free_read_op, cancel_read_op);
+	ps_pending_init(&op->pending, &fs->pending, req, free_read_op, cancel_read_op);
 	ps_handle_read(&op->read);
 	ps_pending_issued(&op->pending);
 }
 
 /* Requests on a file ------------------------------------------------------------------------------- */
 
+/* The kernel releases no file while a request on it is under way: the handle lives until the answer. */
+struct ioctl_op {
+	struct ps_job job;
+	fuse_req_t req;
+	struct ps_handle *handle;
+};
+
+static void run_warm(struct ps_job *job)
+{
+	ps_autofree struct ioctl_op *op = PS_CONTAINER_OF(job, struct ioctl_op, job);
+	int rc = ps_handle_warm(op->handle);
+
+	if (rc < 0)
+		fuse_reply_err(op->req, -rc); /* ENOSPC, which penstock warm knows */
+	else
+		fuse_reply_ioctl(op->req, 0, NULL, 0);
+}
+
+static void run_evict(struct ps_job *job)
+{
+	ps_autofree struct ioctl_op *op = PS_CONTAINER_OF(job, struct ioctl_op, job);
+	uint64_t nbytes = 0;
+	int rc = ps_handle_evict(op->handle, &nbytes);
+
+	if (rc < 0)
+		fuse_reply_err(op->req, ps_fs_errno(-rc));
+	else
+		fuse_reply_ioctl(op->req, 0, &nbytes, sizeof nbytes);
+}
+
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
 {
 	struct ps_open *open = ps_op_open(fi);
-	uint64_t nbytes = 0;
-	int rc;
+	bool evict = cmd == PS_IOC_EVICT;
 
 	(void)ino, (void)arg, (void)in, (void)in_nbytes;
-	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE) {
+	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || (!evict && cmd != PS_IOC_WARM)) {
 		fuse_reply_err(req, ENOTTY);
 		return;
 	}
-	switch (cmd) {
-	case PS_IOC_WARM:
-		rc = ps_handle_warm(open->handle);
-		if (rc < 0)
-			fuse_reply_err(req, -rc); /* ENOSPC, which penstock warm knows */
-		else
-			fuse_reply_ioctl(req, 0, NULL, 0);
-		break;
-	case PS_IOC_EVICT:
-		rc = out_nbytes < sizeof nbytes ? -EINVAL : ps_handle_evict(open->handle, &nbytes);
-		if (rc < 0)
-			fuse_reply_err(req, ps_fs_errno(-rc));
-		else
-			fuse_reply_ioctl(req, 0, &nbytes, sizeof nbytes);
-		break;
-	default:
-		fuse_reply_err(req, ENOTTY);
+	if (evict && out_nbytes < sizeof(uint64_t)) {
+		fuse_reply_err(req, EINVAL);
+		return;
 	}
+	struct ioctl_op *op = malloc(sizeof *op);
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	*op = (struct ioctl_op){.job.run = evict ? run_evict : run_warm, .req = req, .handle = open->handle};
+	ps_background_add(&ps_op_fs(req)->background, &op->job);
 }

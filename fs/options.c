@@ -234,6 +234,20 @@ static int set_log_level(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
+static int set_cold_reads(void *ctx, const char *value, struct ps_error *err)
+{
+	static const char *const names[] = {"auto", "direct", "cached"};
+	struct ps_mount_options *o = ctx;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		if (strcmp(value, names[i]) == 0) {
+			o->cold_reads = (enum ps_cold_reads)i;
+			return 0;
+		}
+	}
+	return ps_error_set(err, EINVAL, "option cold-reads: '%s' is none of auto, direct, cached", value);
+}
+
 #define FIELD(name) offsetof(struct ps_mount_options, name)
 
 const struct ps_opt ps_options_source[] = {
@@ -272,6 +286,8 @@ const struct ps_opt ps_options_mount[] = {
         {"nonempty", 0, PS_OPT_FLAG, FIELD(nonempty), NULL, "mount over a folder that holds files"},
         {"no-passthrough", 0, PS_OPT_FLAG, FIELD(no_passthrough), NULL,
                 "read complete files through the daemon, not straight from the cache"},
+        {"cold-reads", 0, PS_OPT_CALL, 0, "HOW",
+                "read what is not cached yet: direct, cached (by the kernel), or auto [auto]", 0, set_cold_reads},
         {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]", 0, set_log},
         {"log-level", 0, PS_OPT_CALL, 0, "LEVEL", "error, warning, info or debug [info]", 0, set_log_level},
         {"foreground", 'f', PS_OPT_FLAG, FIELD(foreground), NULL, "stay in the foreground", PS_OPT_CLI_ONLY},

@@ -13,6 +13,9 @@
 #include "cache.h"
 #include "cli.h"
 
+/* How a file that is not all in the cache is opened; see openmode.h. */
+enum ps_cold_reads { PS_COLD_AUTO, PS_COLD_DIRECT, PS_COLD_CACHED };
+
 struct ps_mount_options {
 	/* the cache */
 	char *cache_dir;  /* NULL: ps_cache_dir_default() */
@@ -31,6 +34,7 @@ struct ps_mount_options {
 	gid_t gid;
 	mode_t file_mode, dir_mode;
 	bool allow_other, nonempty, foreground, no_passthrough;
+	enum ps_cold_reads cold_reads;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
 	enum ps_log_level log_level;
 	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */

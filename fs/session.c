@@ -17,6 +17,7 @@
 #define THREADS_MIN 8
 #define THREADS_MAX 64
 #define READ_AHEAD_KIB 4096 /* the kernel's own is 128: four round trips through the daemon for each MiB */
+#define READ_AHEAD_DEFAULT_KIB 128
 #define STOP_GRACE_MS 300   /* for users without open files, whose detached mount ends by itself */
 #define CANCEL_WAIT_MS 3000 /* a cancelled read answers at once; this bounds our trust in that */
 
@@ -85,23 +86,28 @@ __attribute__((format(printf, 2, 0))) static void fuse_logs(
 
 /* The watching thread -------------------------------------------------------------------------------- */
 
-static void raise_read_ahead(dev_t dev)
+/* Returns what it is now, in bytes. */
+static size_t raise_read_ahead(dev_t dev)
 {
 	char path[96], value[32];
-	unsigned long now = 0;
+	unsigned long now = READ_AHEAD_DEFAULT_KIB;
 
 	snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev), minor(dev));
-	ps_autofd int fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return; /* not ours to change: the mount works, with smaller requests */
-	ssize_t n = read(fd, value, sizeof value - 1);
+	ps_autofd int readable = open(path, O_RDONLY | O_CLOEXEC), fd = open(path, O_WRONLY | O_CLOEXEC);
+	ssize_t n = readable < 0 ? -1 : read(readable, value, sizeof value - 1);
 	if (n > 0) {
 		value[n] = '\0';
 		now = strtoul(value, NULL, 10);
 	}
 	n = snprintf(value, sizeof value, "%d", READ_AHEAD_KIB);
-	if (now < READ_AHEAD_KIB && pwrite(fd, value, (size_t)n, 0) < 0)
-		ps_log_info("mount: read-ahead stays at %lu KiB: %s", now, strerror(errno));
+	/* It may not be ours to change: the mount works, with smaller requests. */
+	if (now < READ_AHEAD_KIB && fd >= 0) {
+		if (pwrite(fd, value, (size_t)n, 0) == n)
+			now = READ_AHEAD_KIB;
+		else
+			ps_log_info("mount: read-ahead stays at %lu KiB: %s", now, strerror(errno));
+	}
+	return now * 1024;
 }
 
 /* Asks the mount for its root, through the kernel, as any program would. */
@@ -117,7 +123,7 @@ static bool greet(struct session *s)
 		ps_log_error("mount: %s: unmounted at once", s->fs->mountpoint);
 		return false;
 	}
-	raise_read_ahead(st.st_dev);
+	atomic_store(&s->fs->read_ahead_nbytes, raise_read_ahead(st.st_dev));
 	ps_passthrough_probe(&s->fs->passthrough);
 	if (s->events->ready)
 		s->events->ready(s->events->arg);
@@ -238,6 +244,7 @@ static void end(struct session *s, pthread_t watcher)
 	/* After an abort the dead mount is still there. */
 	if (s->dev)
 		ps_mountfd_detach(s->fs->mountpoint, s->dev);
+	ps_background_stop(&s->fs->background);
 	ps_pending_cancel_all(&s->fs->pending);
 	if (!ps_pending_drain(&s->fs->pending, true, CANCEL_WAIT_MS)) {
 		/* Files cannot be closed under their reads. The cache survives a process that ends anywhere.
@@ -264,11 +271,14 @@ int ps_session_run(struct ps_fs *fs, const struct ps_session_events *events, str
 	s.dev = device_of(fs->mountpoint);
 	rc = new_session(fs, fd, err);
 	if (rc == 0) {
-		rc = -pthread_create(&watcher, NULL, watch, &s);
+		rc = ps_background_start(&fs->background);
+		if (rc == 0)
+			rc = -pthread_create(&watcher, NULL, watch, &s);
 		if (rc < 0)
 			ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	}
 	if (rc < 0) {
+		ps_background_stop(&fs->background);
 		ps_mountfd_detach(fs->mountpoint, s.dev);
 		return rc;
 	}

@@ -8,6 +8,21 @@
 #include "fs.h"
 #include "metrics.h"
 
+/* Handles by mode, ever and now. */
+static json_t *modes(const struct ps_openmode_table *table)
+{
+	static const char *const names[PS_MODE_COUNT] = {
+	        [PS_MODE_PASSED] = "passed", [PS_MODE_DIRECT] = "direct", [PS_MODE_CACHED] = "cached"};
+	json_t *doc = json_object();
+
+	for (size_t i = 0; i < PS_MODE_COUNT; i++)
+		json_object_set_new(doc, names[i],
+		        json_pack("{s:I, s:I}", "opens", (json_int_t)atomic_load(&table->nopens[i]), "open",
+		                (json_int_t)atomic_load(&table->nopen[i])));
+	json_object_set_new(doc, "upgrades", json_integer((json_int_t)atomic_load(&table->nupgrades)));
+	return doc;
+}
+
 static json_t *document(struct ps_fs *fs)
 {
 	json_t *doc = json_object(), *mount = ps_dataset_stats(fs->dataset),
@@ -17,13 +32,14 @@ static json_t *document(struct ps_fs *fs)
 	json_object_set_new(doc, "pid", json_integer(getpid()));
 	json_object_set_new(mount, "mountpoint", json_string(fs->mountpoint));
 	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
+	json_object_set_new(mount, "modes", modes(&fs->openmodes));
 	json_object_set_new(doc, "mounts", json_pack("[O]", mount));
 	json_object_update(doc, cache);
 	json_object_set_new(doc, "passthrough",
 	        json_pack("{s:b, s:s, s:I, s:I}", "active", (int)ps_passthrough_active(&fs->passthrough),
 	                "reason", ps_passthrough_reason(&fs->passthrough), "opens",
-	                (json_int_t)atomic_load(&fs->passthrough.nopens), "open",
-	                (json_int_t)atomic_load(&fs->passthrough.nopen)));
+	                (json_int_t)atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]), "open",
+	                (json_int_t)atomic_load(&fs->openmodes.nopen[PS_MODE_PASSED])));
 	json_decref(mount);
 	json_decref(cache);
 	return doc;

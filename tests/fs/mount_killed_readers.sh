@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A program that waits for an origin that does not answer is gone at once when it is killed, however it reads.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx-lua
+
+mkdir -p "$T/www"
+for i in {1..12}; do
+	truncate -s 20M "$T/www/$i.bin"
+done
+start_nginx
+
+cat >"$T/reader.py" <<'PY'
+import mmap, os, sys
+path, how = sys.argv[1:]
+fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if how == "odirect" else 0))
+if how in ("read", "small"):
+    os.read(fd, 3 << 20 if how == "read" else 10240)
+elif how == "odirect":
+    os.readv(fd, [mmap.mmap(-1, 1 << 20)])
+elif how == "sendfile":
+    os.sendfile(os.open("/dev/null", os.O_WRONLY), fd, 0, 1 << 20)
+else:
+    mmap.mmap(fd, 0, flags=mmap.MAP_SHARED if how == "mmap" else mmap.MAP_PRIVATE, prot=mmap.PROT_READ)[5000000]
+PY
+
+for cold in direct cached; do
+	mount_penstock "$ORIGIN/stall/" --timeout 100s --cold-reads "$cold"
+	touch "$T/nginx/stall"
+	i=0
+	for how in read small odirect mmap private sendfile; do
+		i=$((i + 1))
+		"$python" "$T/reader.py" "$MNT/$i.bin" "$how" 2>"$T/reader.err" &
+		reader=$!
+		check "$cold, $how: it waits" wait_until 10 "$BASH" -c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
+		sleep 0.2
+		kill -KILL "$reader"
+		at_most "$cold, $how: it is gone (ms)" 2000 "$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $reader")"
+		wait "$reader" 2>/dev/null || true
+		# A read-ahead is nobody's, and waits on.
+		[[ $cold == cached || $how != @(read|small|odirect) ]] ||
+			check "$cold, $how: so is its read" wait_until 5 "$BASH" -c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'"
+		rm "$T/nginx/stall"
+		wait_until 20 "$BASH" -c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'" || true
+		touch "$T/nginx/stall"
+	done
+	rm "$T/nginx/stall"
+	umount_penstock
+	rm -rf "$CACHE"
+done
