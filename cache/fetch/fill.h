@@ -79,6 +79,7 @@ struct ps_want {
 	struct ps_fill_file *file;
 	uint64_t next, end;  /* chunks */
 	unsigned run_blocks; /* length of one request, at most */
+	uint64_t queued_ns;
 	enum ps_want_class cls;
 	bool queued, on_heap;
 };

@@ -1,5 +1,6 @@
 /* What the files of the fill engine share: fill.c (files), timer.c, read.c (readers), want.c (queues), slot.c
- * (what is in memory), schedule.c (what is fetched next), run.c and run_end.c (requests), writeback.c (disk).
+ * (what is in memory), schedule.c (what is fetched next), yield.c (who gives way), run.c and run_end.c
+ * (requests), writeback.c (disk).
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
  *
@@ -69,6 +70,8 @@ struct ps_run {
 	size_t filled;     /* bytes in place, base included */
 	unsigned attempts; /* since the last progress */
 	uint64_t started_ns, retry_ns;
+	_Atomic uint64_t touched_ns; /* submitted, or something came */
+	bool yields;                 /* is being cancelled for another file; the engine's lock */
 	bool checked, other_version; /* of this attempt's response */
 	unsigned nbufs;              /* a block each */
 	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
@@ -85,6 +88,7 @@ struct ps_fill_file {
 	unsigned nruns;      /* at the origin, or waiting for another attempt */
 	unsigned ndemands;   /* queued wants of that class */
 	struct ps_want warm; /* all of it; queued by ps_fill_warm() */
+	unsigned nyields;    /* runs that gave way since one brought something */
 	bool draining;
 
 	pthread_mutex_t lock;           /* protects what follows */
@@ -115,6 +119,7 @@ struct ps_fill {
 	struct ps_concurrency concurrency;
 	unsigned active;        /* transfers at the origins */
 	unsigned nbusy_files;   /* with runs */
+	uint64_t first_byte_ns; /* from a request to its first byte, smoothed; 0: not known */
 	uint64_t next_start_ns; /* max_bytes_per_s */
 	bool paced;             /* something waits for it */
 	bool stopping;
@@ -229,6 +234,9 @@ void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns);
 /* Retries that are due are started as far as there are connections; returns when to call again, or
  * UINT64_MAX. */
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
+
+/* yield.c: no lock held. Cancels runs that stall for files that have none and wait; for the timer. */
+void ps_run_make_room(struct ps_fill *fill, uint64_t now_ns);
 
 /* writeback.c */
 int ps_writeback_start(struct ps_fill *fill);

@@ -38,6 +38,7 @@ void ps_run_submit(struct ps_run *run)
 		PS_LOCK_SCOPE(&file->lock);
 		run->get.expect = file->remote;
 	}
+	atomic_store(&run->touched_ns, ps_clock_mono_ns());
 	atomic_fetch_add(&file->fill->origin_requests, 1);
 	file->origin->ops->get(file->origin, &run->get);
 }
@@ -150,6 +151,7 @@ void ps_run_advance(struct ps_run *run, size_t filled)
 	if (filled <= run->filled)
 		return;
 	atomic_fetch_add(&file->fill->arrived_bytes, filled - run->filled);
+	atomic_store(&run->touched_ns, ps_clock_mono_ns());
 	ps_list_init(&ready);
 	{
 		PS_LOCK_SCOPE(&file->lock);

@@ -80,10 +80,31 @@ static bool give_up(struct ps_run *run, uint64_t block, int errnum, uint64_t unt
 		if (!(mine >> c & 1))
 			continue;
 		ps_slot_release(slot, c);
-		if (ps_fill_has_waiter(run->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
+		if (errnum && ps_fill_has_waiter(run->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
 			ps_slot_fail(slot, (uint16_t)(1u << c), errnum, until_ns);
 	}
 	return ps_slot_settle(slot);
+}
+
+/* Somebody else needs its place more: what came stays, the rest is wanted again if somebody waits for it. */
+static void run_yield(struct ps_run *run)
+{
+	struct ps_fill_file *file = run->file;
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+	struct ps_slot *whole[PS_RUN_MAX_BLOCKS];
+	unsigned nwhole = 0;
+	bool waited;
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		waited = ps_fill_has_waiter(file, from, end);
+		for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
+			if (give_up(run, b, 0, 0))
+				whole[nwhole++] = file->slots[b];
+	}
+	for (unsigned i = 0; i < nwhole; i++)
+		ps_writeback_queue(file->fill, whole[i]);
+	if (waited)
+		ps_fill_demand(file, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
 }
 
 static void run_fail(struct ps_run *run, const struct ps_error *err)
@@ -144,17 +165,27 @@ void ps_run_done(struct ps_get *get, const struct ps_error *err)
 		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early", run->nbytes - run->filled);
 		ended.retryable = true;
 	}
+	bool draining;
 	{
 		PS_LOCK_SCOPE(&fill->lock);
+		draining = run->file->draining;
 		ps_list_remove(&run->link);
 		fill->active--;
 		fill->nending++;
+		if (get->first_byte_ns)
+			fill->first_byte_ns = fill->first_byte_ns
+			                              ? (7 * fill->first_byte_ns + get->first_byte_ns) / 8
+			                              : get->first_byte_ns;
+		if (get->nbytes_done > 0)
+			run->file->nyields = 0;
 		if (ended.err == EAGAIN)
 			ps_concurrency_pushback(&fill->concurrency, ps_clock_mono_ns());
 	}
 	if (!ended.err) {
 		PS_LOCK_SCOPE(&run->file->lock);
 		run->file->attempt[0] = '\0';
+	} else if (run->yields && ended.err == ECANCELED && !draining) {
+		run_yield(run);
 	} else {
 		if (ended.err != ECANCELED)
 			atomic_fetch_add(&fill->origin_errors, 1);

@@ -132,14 +132,17 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 }
 
 /* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
- * of all others one by one. So each file has its share, but no less than a quarter; alone it may take three
- * quarters, for another may come at any time. The engine's lock is held. */
+ * of all others one by one. So each file has its share, and the last quarter of all is for files that have
+ * less than that. One of which a run had to give way (yield.c) does not get into that quarter until something
+ * comes of it. The engine's lock is held. */
 static bool file_may_start(const struct ps_fill *fill, const struct ps_fill_file *file)
 {
 	unsigned max = fill->concurrency.limit, nfiles = fill->nbusy_files + (file->nruns == 0);
-	unsigned share = PS_MIN(PS_MAX(max / nfiles, max / 4), max - max / 4);
+	unsigned share = PS_MIN(PS_MAX(max / nfiles, 1u), max - max / 4);
 
-	return file->nruns < PS_MAX(share, 1u);
+	if (fill->active < max - max / 4)
+		return file->nruns < max - max / 4;
+	return file->nruns < share && file->nyields == 0;
 }
 
 void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns)
@@ -155,16 +158,29 @@ void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns)
 	atomic_store(&fill->connections, fill->concurrency.limit);
 }
 
-/* The first want of a queue whose file has room. The engine's lock is held. */
+/* The want of a queue whose file has room and the fewest runs; of these, the first. The engine's lock is
+ * held. */
 static struct ps_want *first_want(struct ps_fill *fill, enum ps_want_class cls)
 {
+	struct ps_want *best = NULL;
+
 	for (struct ps_list *l = fill->wants[cls].next; l != &fill->wants[cls]; l = l->next) {
 		struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
 
-		if (file_may_start(fill, want->file))
-			return want;
+		if (file_may_start(fill, want->file) && (!best || want->file->nruns < best->file->nruns))
+			best = want;
+		if (best && best->file->nruns == 0)
+			break;
 	}
-	return NULL;
+	return best;
+}
+
+static enum ps_budget_class budget_class(const struct ps_want *want)
+{
+	if (want->cls == PS_WANT_DEMAND && want->file->nyields == 0)
+		return PS_BUDGET_DEMAND;
+	/* One that stalls would hold the last memory, too, for long. */
+	return want->cls == PS_WANT_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
 /* Takes memory for a want, and what of it the turn is to fetch with that; drops held blocks for a reader that
@@ -175,12 +191,10 @@ static bool take_turn(
 	uint64_t first = want->next / PS_BLOCK_CHUNKS;
 	uint64_t end = (want->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
 	size_t n = PS_MIN(end - first, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
-	enum ps_budget_class cls = want->cls == PS_WANT_DEMAND  ? PS_BUDGET_DEMAND
-	                           : want->cls == PS_WANT_AHEAD ? PS_BUDGET_AHEAD
-	                                                        : PS_BUDGET_LATER;
+	enum ps_budget_class cls = budget_class(want);
 
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
-	if (t->nbufs == 0 && cls == PS_BUDGET_DEMAND && ps_writeback_reclaim(fill, ret_unref))
+	if (t->nbufs == 0 && want->cls == PS_WANT_DEMAND && ps_writeback_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0)
 		return false;
@@ -230,6 +244,14 @@ static bool next_turn(struct ps_fill *fill, struct turn *t, struct ps_fill_file 
 	return false;
 }
 
+/* The engine's lock is held. */
+static bool may_retry(const struct ps_fill *fill, const struct ps_run *run)
+{
+	unsigned max = fill->concurrency.limit;
+
+	return fill->active < (run->file->nyields ? max - max / 4 : max);
+}
+
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
 {
 	for (;;) {
@@ -240,16 +262,17 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
 			for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next) {
 				struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 
-				if (run->retry_ns <= now_ns) {
+				if (run->retry_ns <= now_ns && may_retry(fill, run)) {
 					due = run;
 					break;
 				}
-				next = PS_MIN(next, run->retry_ns);
+				/* For want of a connection: also when one ends, by ps_fill_pump(). */
+				next = PS_MIN(next,
+				        run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
 			}
 			if (!due)
 				return next;
-			if (fill->active >= fill->concurrency.limit)
-				return now_ns + RETRY_TICK_NS; /* or when one ends: ps_fill_pump() */
+			due->yields = false;
 			ps_list_remove(&due->link);
 			ps_list_append(&fill->running, &due->link);
 			fill->active++;

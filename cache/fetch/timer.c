@@ -18,6 +18,7 @@ static void *timer_main(void *arg)
 		if (busy)
 			ps_fill_expire(fill, now);
 		ps_run_adapt(fill, now);
+		ps_run_make_room(fill, now);
 		uint64_t due = ps_run_retry_due(fill, now);
 		{
 			PS_LOCK_SCOPE(&fill->lock);

@@ -90,6 +90,7 @@ int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 	want->end = end;
 	want->run_blocks = PS_RUN_MAX_BLOCKS;
 	want->on_heap = want->queued = true;
+	want->queued_ns = ps_clock_mono_ns();
 	PS_LOCK_SCOPE(&file->fill->lock);
 	if (file->draining || join_demand(file, from, end)) {
 		free(want);

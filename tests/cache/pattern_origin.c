@@ -15,6 +15,7 @@ struct job {
 	struct ps_list link;
 	struct ps_get *get;
 	bool cancelled, stalled;
+	size_t at; /* bytes that have been handed over */
 };
 
 struct impl {
@@ -70,7 +71,7 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		cancelled = job->cancelled || impl->aborted;
 	}
 	if (cancelled) {
-		finish(o, job, job->stalled ? stall : 0, ECANCELED, false);
+		finish(o, job, job->at, ECANCELED, false);
 		return true;
 	}
 	bool fail = !job->stalled && atomic_load(&o->fail_next) > 0;
@@ -79,13 +80,18 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		stop = PS_MIN(stop, atomic_load(&o->fail_after));
 	}
 	const char *only = atomic_load(&o->stall_url);
-	bool stalls =
-	        !fail && stall < stop && !atomic_load(&o->released) && (!only || strcmp(only, get->url) == 0);
+	const char *prefix = atomic_load(&o->stall_prefix);
+	bool stalls = !fail && stall < stop && !atomic_load(&o->released) &&
+	              (!only || strcmp(only, get->url) == 0) &&
+	              (!prefix || strncmp(prefix, get->url, strlen(prefix)) == 0);
 	if (stalls)
-		stop = stall;
-	for (size_t at = job->stalled ? stall : 0; at < stop; at += PIECE) {
-		copy_pattern(get, at, PS_MIN(at + PIECE, stop));
-		get->progress(get, PS_MIN(at + PIECE, stop));
+		stop = PS_MAX(stall, job->at);
+	while (job->at < stop) {
+		size_t from = job->at;
+
+		job->at = PS_MIN(from + PIECE, stop);
+		copy_pattern(get, from, job->at);
+		get->progress(get, job->at);
 	}
 	if (stalls) {
 		job->stalled = true;

@@ -21,6 +21,7 @@ struct ps_pattern_origin {
 	        stall_after; /* bytes of a get after which it waits for release or cancel; SIZE_MAX: never */
 	_Atomic bool released;
 	_Atomic(const char *) stall_url;      /* only gets of this URL stall; NULL: all */
+	_Atomic(const char *) stall_prefix;   /* the same of URLs that begin so */
 	_Atomic unsigned nactive, max_active; /* gets at once */
 	_Atomic uint64_t max_asked;           /* the longest range asked for */
 	void *impl;

@@ -1,0 +1,176 @@
+/* What is bounded stays bounded: memory, connections, bytes from the origin; and nobody starves for it. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fetch/readahead.h"
+#include "tests/cache/fill_fixture.h"
+
+#define HANG_S 100
+
+/* Memory ----------------------------------------------------------------------------------------- */
+
+#define NFILES 1000
+
+static void readers_of_a_thousand_files_share_a_little_memory(void **state)
+{
+	struct fixture_options options = {.memory_bytes = 16 * PS_MIB, .timeout_ms = 60000};
+	struct fixture *f = fixture_new(&options);
+	static struct ps_fill_file *files[NFILES];
+	static struct ps_readahead *ras[NFILES];
+	static struct waited w[NFILES];
+	char url[64];
+
+	(void)state;
+	alarm(HANG_S);
+	for (unsigned i = 0; i < NFILES; i++) {
+		snprintf(url, sizeof url, "http://pattern/%u.tar", i);
+		files[i] = another_file(f, url);
+		assert_int_equal(ps_readahead_get(files[i], &ras[i]), 0);
+	}
+	for (unsigned i = 0; i < NFILES; i++) {
+		enum ps_access access;
+		unsigned stream = ps_readahead_saw(ras[i], 0, 131072, &access);
+		bool waited = begin_of(f, files[i], &w[i], access, 0, 131072);
+		ps_readahead_go(ras[i], stream, waited);
+	}
+	for (unsigned i = 0; i < NFILES; i++) {
+		assert_int_equal(end(&w[i]), 0);
+		assert_true(w[i].right);
+	}
+	for (unsigned i = 0; i < NFILES; i++)
+		ps_readahead_put(ras[i]);
+	json_t *stats = ps_budget_stats(ps_fill_budget(f->fill));
+	assert_true(json_integer_value(json_object_get(stats, "peak_bytes")) <= 16 * (json_int_t)PS_MIB);
+	json_decref(stats);
+	for (unsigned i = 0; i < NFILES; i++)
+		ps_fill_file_put(files[i]);
+	fixture_free(f);
+	alarm(0);
+}
+
+/* Connections ------------------------------------------------------------------------------------ */
+
+#define NSTALLED 6
+
+static void many_stalled_files_do_not_keep_a_reader_of_another(void **state)
+{
+	struct fixture_options options = {.memory_bytes = 64 * PS_MIB, .timeout_ms = 30000};
+	struct fixture *f = fixture_new(&options);
+	struct ps_fill_file *stalled[NSTALLED], *other = another_file(f, "http://pattern/fine.tar");
+	static struct waited stuck[NSTALLED][20];
+	struct waited w;
+	char url[64];
+
+	(void)state;
+	alarm(HANG_S);
+	atomic_store(&f->origin->stall_after, 0);
+	for (unsigned i = 0; i < NSTALLED; i++) {
+		snprintf(url, sizeof url, "http://pattern/stalled-%u.tar", i);
+		stalled[i] = another_file(f, url);
+		for (unsigned k = 0; k < PS_ARRAY_LEN(stuck[i]); k++)
+			begin_of(f, stalled[i], &stuck[i][k], PS_ACCESS_STREAM, 2 * k * PS_MIB, 4096);
+	}
+	usleep(300000);
+	assert_int_equal(atomic_load(&f->origin->max_active), 8);
+	atomic_store(&f->origin->stall_prefix, "http://pattern/stalled-");
+	for (unsigned k = 0; k < 5; k++) {
+		begin_of(f, other, &w, PS_ACCESS_STREAM, k * 3 * PS_MIB, 4096);
+		uint64_t start = ps_clock_mono_ns();
+		assert_int_equal(end(&w), 0);
+		assert_true(w.right);
+		assert_true((w.answered_ns - start) / PS_NS_PER_MS < 2000);
+	}
+	assert_true(atomic_load(&f->origin->max_active) <= 8);
+	/* Those that had to give way come again. */
+	atomic_store(&f->origin->released, true);
+	for (unsigned i = 0; i < NSTALLED; i++) {
+		for (unsigned k = 0; k < PS_ARRAY_LEN(stuck[i]); k++) {
+			assert_int_equal(end(&stuck[i][k]), 0);
+			assert_true(stuck[i][k].right);
+		}
+		ps_fill_file_put(stalled[i]);
+	}
+	ps_fill_file_put(other);
+	fixture_free(f);
+	alarm(0);
+}
+
+/* Bytes from the origin -------------------------------------------------------------------------- */
+
+struct reading {
+	struct fixture *f;
+	struct ps_readahead *ra;
+	uint64_t end;
+};
+
+static void *read_in_order(void *arg)
+{
+	struct reading *r = arg;
+
+	for (uint64_t at = 0; at < r->end; at += 131072) {
+		struct waited w;
+		enum ps_access access;
+
+		unsigned stream = ps_readahead_saw(r->ra, at, 131072, &access);
+		bool waited = begin_of(r->f, r->f->file, &w, access, at, 131072);
+		ps_readahead_go(r->ra, stream, waited);
+		if (end(&w) || !w.right)
+			return r;
+	}
+	return NULL;
+}
+
+/* Bytes that the origin sent when n readers have each read to `end`. */
+static uint64_t origin_bytes(unsigned n, uint64_t file_nbytes, uint64_t end)
+{
+	struct fixture *f = fixture_new(&(struct fixture_options){.file_nbytes = file_nbytes});
+	struct reading r = {.f = f, .end = end};
+	pthread_t threads[8];
+
+	assert_int_equal(ps_readahead_get(f->file, &r.ra), 0);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, read_in_order, &r), 0);
+	for (unsigned i = 0; i < n; i++) {
+		void *failed;
+
+		pthread_join(threads[i], &failed);
+		assert_null(failed);
+	}
+	usleep(300000); /* what is still on its way */
+	uint64_t nbytes = atomic_load(&f->origin->nbytes);
+	ps_readahead_put(r.ra);
+	fixture_free(f);
+	return nbytes;
+}
+
+static void any_number_of_readers_in_order_costs_the_origin_one_copy(void **state)
+{
+	(void)state;
+	assert_int_equal(origin_bytes(1, FIXTURE_FILE_NBYTES, FIXTURE_FILE_NBYTES), FIXTURE_FILE_NBYTES);
+	assert_int_equal(origin_bytes(8, FIXTURE_FILE_NBYTES, FIXTURE_FILE_NBYTES), FIXTURE_FILE_NBYTES);
+}
+
+static void who_stops_in_the_middle_costs_a_window_more_at_most(void **state)
+{
+	(void)state;
+	/* A window is half of the memory (32 MiB) at most. */
+	assert_true(origin_bytes(1, 256 * PS_MIB, 48 * PS_MIB) <= (48 + 16 + 2) * PS_MIB);
+	/* Who reads the head alone gets the first windows. */
+	assert_true(origin_bytes(1, 256 * PS_MIB, 4096) <= 12 * PS_MIB);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(readers_of_a_thousand_files_share_a_little_memory),
+	        cmocka_unit_test(many_stalled_files_do_not_keep_a_reader_of_another),
+	        cmocka_unit_test(any_number_of_readers_in_order_costs_the_origin_one_copy),
+	        cmocka_unit_test(who_stops_in_the_middle_costs_a_window_more_at_most),
+	};
+
+	return cmocka_run_group_tests_name("fill_limits", tests, NULL, NULL);
+}

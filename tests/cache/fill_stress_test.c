@@ -1,0 +1,227 @@
+/* The fetch engine under readers, cancels, faults, evictions and too little of everything, at random:
+ * whatever happened, no byte is wrong, nobody waits for ever, and afterwards all is there as if nothing had
+ * been. PENSTOCK_TEST_SEED repeats a run, PENSTOCK_TEST_ROUNDS makes it longer. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fetch/readahead.h"
+#include "tests/cache/fill_fixture.h"
+
+#define NFILES 8
+#define NREADERS 6
+#define FILE_NBYTES (6 * PS_MIB + 54321)
+#define HANG_S 120
+
+struct stress {
+	struct fixture *f;
+	struct ps_fill_file *files[NFILES];
+	unsigned seed, rounds;
+	_Atomic bool stop;
+	_Atomic unsigned nright, nfailed;
+};
+
+struct reader {
+	struct stress *s;
+	unsigned seed;
+};
+
+static unsigned below(unsigned *seed, unsigned n)
+{
+	return (unsigned)rand_r(seed) % n;
+}
+
+static void one_read(struct stress *s, unsigned *seed, struct ps_fill_file *file, struct ps_readahead *ra,
+        uint64_t offset, size_t nbytes, bool cancels)
+{
+	struct waited w;
+	enum ps_access access;
+
+	unsigned stream = ps_readahead_saw(ra, offset, nbytes, &access);
+	bool waited = begin_of(s->f, file, &w, access, offset, nbytes);
+	ps_readahead_go(ra, stream, waited);
+	if (cancels) {
+		usleep(below(seed, 2000));
+		ps_fill_cancel(file, &w.read); /* ours until we return, answered or not */
+	}
+	int errnum = end(&w);
+	if (!errnum && !w.right)
+		fail_msg("wrong bytes at %llu", (unsigned long long)offset);
+	if (errnum && errnum != ECANCELED && errnum != EIO && errnum != ETIMEDOUT)
+		fail_msg("a read ended with %d", errnum);
+	atomic_fetch_add(errnum ? &s->nfailed : &s->nright, 1);
+}
+
+static struct ps_fill_file *open_again(struct stress *s, unsigned i)
+{
+	struct ps_fill_file *file;
+
+	assert_int_equal(
+	        ps_fill_file_get(s->f->fill, ps_fill_file_object(s->files[i]), &s->f->origin->origin, &file),
+	        0);
+	return file;
+}
+
+/* Comes and goes as programs do: opens, reads in order or at random, closes. */
+static void *read_main(void *arg)
+{
+	struct reader *r = arg;
+	struct stress *s = r->s;
+
+	for (unsigned round = 0; round < s->rounds; round++) {
+		struct ps_fill_file *file = open_again(s, below(&r->seed, NFILES));
+		struct ps_readahead *ra;
+		bool in_order = below(&r->seed, 2);
+		uint64_t at = below(&r->seed, (unsigned)FILE_NBYTES);
+
+		assert_int_equal(ps_readahead_get(file, &ra), 0);
+		for (unsigned i = 0; i < 12; i++) {
+			size_t nbytes = 1 + below(&r->seed, in_order ? 400000 : 150000);
+
+			if (at >= FILE_NBYTES)
+				at = 0;
+			one_read(s, &r->seed, file, ra, at, nbytes, below(&r->seed, 10) == 0);
+			at = in_order ? at + nbytes : below(&r->seed, (unsigned)FILE_NBYTES);
+		}
+		ps_readahead_put(ra);
+		ps_fill_file_put(file);
+	}
+	return NULL;
+}
+
+static void *trouble_main(void *arg)
+{
+	struct reader *r = arg;
+	struct stress *s = r->s;
+	struct ps_pattern_origin *o = s->f->origin;
+
+	while (!atomic_load(&s->stop)) {
+		uint64_t ignored;
+		unsigned file = below(&r->seed, NFILES);
+
+		switch (below(&r->seed, 5)) {
+		case 0:
+			atomic_store(&o->fail_errno, EIO);
+			atomic_store(&o->fail_retryable, below(&r->seed, 4) > 0);
+			atomic_store(&o->fail_after, below(&r->seed, 300000));
+			atomic_store(&o->fail_next, (int)below(&r->seed, 4));
+			break;
+		case 1:
+			atomic_store(&o->released, false);
+			atomic_store(&o->stall_after, below(&r->seed, 200000));
+			break;
+		case 2:
+			assert_int_equal(ps_object_evict(ps_fill_file_object(s->files[file]), &ignored), 0);
+			break;
+		case 3:
+			ps_fill_warm(s->files[file]);
+			break;
+		default:
+			atomic_store(&o->released, true);
+			atomic_store(&o->stall_after, SIZE_MAX);
+		}
+		usleep(1000 + below(&r->seed, 20000));
+	}
+	atomic_store(&o->released, true);
+	atomic_store(&o->stall_after, SIZE_MAX);
+	atomic_store(&o->fail_next, 0);
+	return NULL;
+}
+
+static void run(struct stress *s)
+{
+	struct reader readers[NREADERS + 1];
+	pthread_t threads[NREADERS + 1];
+
+	for (unsigned i = 0; i <= NREADERS; i++) {
+		readers[i] = (struct reader){.s = s, .seed = s->seed * 100 + i};
+		assert_int_equal(pthread_create(&threads[i], NULL, i < NREADERS ? read_main : trouble_main,
+		                         &readers[i]),
+		        0);
+	}
+	for (unsigned i = 0; i < NREADERS; i++)
+		pthread_join(threads[i], NULL);
+	atomic_store(&s->stop, true);
+	pthread_join(threads[NREADERS], NULL);
+}
+
+/* What failed says so for a second; then everything can be had, and nobody holds what it needs. */
+static void all_is_well(struct stress *s)
+{
+	struct ps_verify_result verified;
+	json_t *stats;
+
+	usleep((PS_FILL_FAILED_MS + 200) * 1000);
+	for (unsigned i = 0; i < NFILES; i++) {
+		for (uint64_t at = 0; at < FILE_NBYTES; at += PS_MIB) {
+			struct waited w;
+
+			begin_of(s->f, s->files[i], &w, PS_ACCESS_STREAM, at, PS_MIB);
+			assert_int_equal(end(&w), 0);
+			assert_true(w.right);
+		}
+	}
+	assert_int_equal(ps_store_verify(s->f->store, NULL, NULL, NULL, &verified), 0);
+	assert_int_equal(verified.bad_blocks, 0);
+	stats = ps_fill_read_stats(s->f->fill);
+	assert_int_equal(json_integer_value(json_object_get(stats, "waiting")), 0);
+	json_decref(stats);
+	stats = ps_budget_stats(ps_fill_budget(s->f->fill));
+	assert_true(json_integer_value(json_object_get(stats, "peak_bytes")) <=
+	            json_integer_value(json_object_get(stats, "limit_bytes")));
+	json_decref(stats);
+}
+
+static void stress(const struct fixture_options *options)
+{
+	const char *seed = getenv("PENSTOCK_TEST_SEED"), *rounds = getenv("PENSTOCK_TEST_ROUNDS");
+	struct stress s = {.seed = seed ? (unsigned)atoi(seed) : (unsigned)getpid(),
+	        .rounds = rounds ? (unsigned)atoi(rounds) : 12};
+	char url[64];
+
+	print_message("# PENSTOCK_TEST_SEED=%u\n", s.seed);
+	alarm(HANG_S * s.rounds / 10);
+	s.f = fixture_new(options);
+	for (unsigned i = 0; i < NFILES; i++) {
+		snprintf(url, sizeof url, "http://pattern/%u.tar", i);
+		s.files[i] = another_file(s.f, url);
+	}
+	run(&s);
+	all_is_well(&s);
+	print_message("# %u reads right, %u failed\n", atomic_load(&s.nright), atomic_load(&s.nfailed));
+	for (unsigned i = 0; i < NFILES; i++)
+		ps_fill_file_put(s.files[i]);
+	fixture_free(s.f);
+	alarm(0);
+}
+
+static void with_room_for_all_on_disk(void **state)
+{
+	(void)state;
+	stress(&(struct fixture_options){
+	        .file_nbytes = FILE_NBYTES, .memory_bytes = 16 * PS_MIB, .timeout_ms = 2000});
+}
+
+static void with_room_for_two_of_eight_on_disk(void **state)
+{
+	(void)state;
+	stress(&(struct fixture_options){.file_nbytes = FILE_NBYTES,
+	        .memory_bytes = 16 * PS_MIB,
+	        .cache_bytes = 14 * PS_MIB,
+	        .max_connections = 3,
+	        .timeout_ms = 2000});
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(with_room_for_all_on_disk),
+	        cmocka_unit_test(with_room_for_two_of_eight_on_disk),
+	};
+
+	return cmocka_run_group_tests_name("fill_stress", tests, NULL, NULL);
+}
