@@ -9,16 +9,14 @@
 #include <unistd.h>
 
 #include "options.h"
-#include "order/order.h"
 #include "pipeline/pipeline.h"
 #include "public.h"
-#include "shard/index.h"
-#include "state.h"
+#include "resume.h"
 
 struct penstock_loader {
 	pid_t pid;
 	struct ps_options options;
-	struct ps_order *order;
+	struct ps_schedule schedule;
 	struct ps_plan *plan;
 	struct ps_pipeline *pipeline;
 	uint64_t open_ns;
@@ -48,21 +46,33 @@ static int pid_check(const struct penstock_loader *l, struct ps_load_error *err)
 	        (int)l->pid);
 }
 
-/* Where a state says that this loader shall stand. */
-static int state_read(struct penstock_loader *l, const void *state, size_t size, struct ps_position *at,
+/* Where a state says that this loader shall stand; makes `at`. */
+static int state_read(struct penstock_loader *l, const void *bytes, size_t size, struct ps_position *at,
         uint32_t *ret_bad_run, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
+	struct ps_state state;
 	int r;
 
 	ps_state_print_make(&l->print, &l->options);
-	r = ps_state_read(&l->print, state, size, at, ret_bad_run, err);
+	r = ps_state_read(&l->print, bytes, size, &state, err);
+	if (r < 0)
+		return r;
 	/* One past the last epoch is a run that is over. */
-	if (r == 0 && o->epochs && (at->epoch < o->epoch || at->epoch - o->epoch > o->epochs))
+	if (o->epochs && (state.epoch < o->epoch || state.epoch - o->epoch > o->epochs))
 		r = ps_load_error_set(err, EINVAL,
 		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
 		        "of them)",
-		        (uintmax_t)at->epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+		        (uintmax_t)state.epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	if (r == 0 && ps_position_init(at, ps_order_nlanes(l->schedule.order)) < 0)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == 0) {
+		r = ps_resume_position(&l->schedule, &state, at, err);
+		if (r < 0)
+			ps_position_fini(at);
+	}
+	*ret_bad_run = state.bad_run;
+	ps_state_fini(&state);
 	return r;
 }
 
@@ -87,10 +97,13 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	if (!ps_batch_nbytes(l->plan, o->batch, &batch_nbytes))
 		return ps_load_error_set(
 		        err, E2BIG, "a batch of %u rows is larger than memory can be", o->batch);
-	r = ps_memory_plan(o, batch_nbytes, ps_order_nlanes(l->order), &m, err);
+	r = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
 	if (r < 0)
 		return r;
-	p.order = l->order;
+	p.order = l->schedule.order;
+	p.epochs = l->schedule.epochs;
+	p.indexes = l->indexes;
+	p.nshards = l->schedule.nshards;
 	p.plan = l->plan;
 	p.depth = m.depth;
 	p.buf_nbytes = m.buf_nbytes;
@@ -108,12 +121,11 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 
 	if (!o->state)
 		return pipeline_make(l, &(struct ps_position){.epoch = o->epoch}, err);
-	if (ps_position_init(&at, ps_order_nlanes(l->order)) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
 	r = state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, err);
 	l->options.o.state = NULL; /* borrowed no longer */
-	if (r == 0)
-		r = pipeline_make(l, &at, err);
+	if (r < 0)
+		return r;
+	r = pipeline_make(l, &at, err);
 	ps_position_fini(&at);
 	return r;
 }
@@ -129,16 +141,9 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	l->order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
-	                                .nshards = (uint32_t)l->options.shards.n,
-	                                .window = o->shuffle_window,
-	                                .lanes = o->lanes,
-	                                .rank = o->rank,
-	                                .world = o->world,
-	                                .seed = o->seed},
-	        err);
-	if (!l->order)
-		return -err->err;
+	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
+	if (r < 0)
+		return r;
 	r = ps_plan_new(o, &l->plan, err);
 	return r < 0 ? r : pipeline_begin(l, err);
 }
@@ -173,7 +178,7 @@ void penstock_loader_close(struct penstock_loader *l)
 		return;
 	}
 	ps_pipeline_free(l->pipeline);
-	ps_order_free(l->order);
+	ps_schedule_fini(&l->schedule);
 	ps_plan_free(l->plan);
 	ps_options_fini(&l->options);
 	ps_indexes_free(l->indexes);
@@ -284,47 +289,15 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 
 /* -- Length ------------------------------------------------------------------------------------------- */
 
-static int length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples, struct ps_load_error *err)
-{
-	uint32_t shard = 0;
-	int r = 0;
-
-	*ret_samples = 0;
-	for (uint32_t lane = 0; lane < ps_order_nlanes(l->order); lane++) {
-		for (uint64_t k = 0; (r = ps_order_shard(l->order, epoch, lane, k, &shard)) == 1; k++) {
-			uint64_t count = 0;
-
-			r = ps_indexes_count(l->indexes, shard, &count, err);
-			if (r < 0 && r != -ENOMEM)
-				return ps_load_error_set(
-				        err, ENODATA, "the length is not known: %s", err->text);
-			if (r < 0)
-				return r;
-			*ret_samples += count;
-		}
-		if (r < 0)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
-	}
-	return 0;
-}
-
 int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct penstock_error *error)
 {
-	const struct penstock_options *o = &l->options.o;
 	struct ps_load_error err = {0};
-	uint64_t samples = 0;
 	int r = pid_check(l, &err);
 
 	if (r == 0)
-		r = length(l, epoch, &samples, &err);
-	if (r < 0)
-		return ps_give_error(error, r, &err);
-	*ret_samples = samples;
-	*ret_batches = samples / o->batch;
-	if (o->end != PENSTOCK_END_DROP_LAST && samples % o->batch > 0)
-		++*ret_batches;
-	return 0;
+		r = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &err);
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
 /* -- State -------------------------------------------------------------------------------------------- */
@@ -333,23 +306,26 @@ int penstock_loader_state_save(
         struct penstock_loader *l, void *buf, size_t size, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	const struct ps_position *at;
+	struct ps_state state;
 	size_t need;
 	int r = pid_check(l, &err);
 
 	if (r < 0)
 		return ps_give_error(error, r, &err);
-	at = ps_pipeline_position(l->pipeline);
-	need = ps_state_nbytes(at->nlanes);
+	need = ps_state_nbytes(ps_resume_nlanes(&l->schedule));
 	if (!buf)
 		return (int)need;
-	if (size < need) {
+	if (size < need)
 		r = ps_load_error_set(
 		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);
+	else
+		r = ps_resume_state(
+		        &l->schedule, ps_pipeline_position(l->pipeline), l->bad_run, &state, &err);
+	if (r < 0)
 		return ps_give_error(error, r, &err);
-	}
 	ps_state_print_make(&l->print, &l->options);
-	ps_state_write(&l->print, at, l->bad_run, buf);
+	ps_state_write(&l->print, &state, buf);
+	ps_state_fini(&state);
 	return (int)need;
 }
 
@@ -357,17 +333,14 @@ static int state_load(struct penstock_loader *l, const void *state, size_t size,
 {
 	struct ps_position at;
 	uint32_t bad_run;
-	int r = ps_position_init(&at, ps_order_nlanes(l->order));
+	int r = state_read(l, state, size, &at, &bad_run, err);
 
 	if (r < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = state_read(l, state, size, &at, &bad_run, err);
-	if (r == 0) {
-		r = ps_pipeline_restart(l->pipeline, &at, err);
-		l->failed = r;
-		l->why = *err;
-		l->bad_run = bad_run;
-	}
+		return r;
+	r = ps_pipeline_restart(l->pipeline, &at, err);
+	l->failed = r;
+	l->why = *err;
+	l->bad_run = bad_run;
 	ps_position_fini(&at);
 	return r;
 }

@@ -7,8 +7,12 @@
 
 #include "base/overflow.h"
 #include "batch/plan.h"
+#include "order/sequence.h"
 #include "pipeline/cpus.h"
 #include "shard/stream.h"
+
+#define MOST_STEPS (UINT64_C(1) << 40)
+#define MOST_SAMPLES (UINT64_C(1) << 60)
 
 static const struct penstock_options defaults = {
         .size = sizeof(struct penstock_options),
@@ -138,21 +142,98 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 	if (r == 0)
 		r = range_check("readers", o->readers, 0, PS_OPTIONS_MAX_READERS, err);
 	if (r == 0)
-		r = range_check("order", o->order, 0, PENSTOCK_ORDER_WINDOW, err);
+		r = range_check("order", o->order, 0, PENSTOCK_ORDER_PERMUTATION, err);
 	if (r == 0)
-		r = range_check("end", o->end, 0, PENSTOCK_END_PAD, err);
+		r = range_check("end", o->end, 0, PENSTOCK_END_SPLIT, err);
 	if (r == 0)
 		r = range_check("on_error", o->on_error, 0, PENSTOCK_SKIP, err);
 	if (r < 0)
 		return r;
-	if (o->end != PENSTOCK_END_UNEVEN && o->world > 1)
-		return ps_load_error_set(err, EINVAL,
-		        "end drop_last and pad with world %u: the ranks' numbers of batches are not known "
-		        "before they are read; "
-		        "use uneven, and stop each epoch after a number of steps of your own",
-		        o->world);
 	if (o->epochs > UINT64_MAX - o->epoch)
 		return ps_load_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
+	return 0;
+}
+
+/* What decides ranks: world, rank, and the batch that follows from global_batch. */
+static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
+{
+	int r = range_check("world", o->world, 1, PS_OPTIONS_MAX_WORLD, err);
+
+	if (r < 0)
+		return r;
+	if (o->rank >= o->world)
+		return ps_load_error_set(
+		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
+	if (o->global_batch == 0)
+		return 0;
+	if (o->global_batch % o->world)
+		return ps_load_error_set(err, EINVAL, "global_batch %u: must be a multiple of world %u",
+		        o->global_batch, o->world);
+	o->batch = o->global_batch / o->world;
+	return 0;
+}
+
+static int sampling_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	int r = range_check("bucket", o->bucket, 0, PS_OPTIONS_MAX_BUCKETS, err);
+
+	if (r == 0)
+		r = range_check("mix_end", o->mix_end, 0, PENSTOCK_MIX_LONGEST, err);
+	if (r == 0)
+		r = range_check("nmix", o->nmix, 0, PS_MAX_SETS, err);
+	if (r < 0)
+		return r;
+	if (o->bucket > 1 && o->order != PENSTOCK_ORDER_WINDOW)
+		return ps_load_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
+	if (o->nmix > 1 && o->order == PENSTOCK_ORDER_PERMUTATION)
+		return ps_load_error_set(err, EINVAL, "mix: cannot be had with order permutation");
+	if (o->steps > MOST_STEPS || o->skip > MOST_SAMPLES || o->take > MOST_SAMPLES ||
+	        o->repeat > MOST_STEPS)
+		return ps_load_error_set(
+		        err, EINVAL, "steps and repeat: at most 2^40; skip and take: at most 2^60");
+	return 0;
+}
+
+/* The weights of the datasets, and which shards are whose. */
+static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *err)
+{
+	uint32_t n = p->o.nmix;
+
+	if (!p->o.mix || n == 0) {
+		p->o.nmix = 0;
+		return 0;
+	}
+	if (n != nshards)
+		return ps_load_error_set(err, EINVAL,
+		        "mix: %u weights for %zu strings of shards; each string is a dataset and needs one",
+		        n, nshards);
+	p->mix = malloc(n * sizeof(*p->mix));
+	p->ends = calloc(n, sizeof(*p->ends));
+	if (!p->mix || !p->ends)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	memcpy(p->mix, p->o.mix, n * sizeof(*p->mix));
+	for (uint32_t i = 0; i < n; i++)
+		if (!(p->mix[i] > 0 && p->mix[i] < 1e12))
+			return ps_load_error_set(err, EINVAL,
+			        "mix: weight %g of dataset %u: must be above 0; leave out a dataset that is "
+			        "not wanted",
+			        p->mix[i], i);
+	p->o.mix = p->mix;
+	return 0;
+}
+
+/* Adds the shards of string i. */
+static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_load_error *err)
+{
+	size_t before = p->shards.n;
+	int r = ps_list_add(&p->shards, shards, err);
+
+	if (r < 0 || !p->ends)
+		return r;
+	p->ends[i] = p->shards.n;
+	if (p->shards.n == before)
+		return ps_load_error_set(
+		        err, EINVAL, "mix: dataset %zu (\"%.200s\") has no shards", i, shards);
 	return 0;
 }
 
@@ -166,13 +247,19 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
 	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
 	p->o.size = sizeof(p->o);
-	r = ranges_check(&p->o, err);
+	r = ranks_make(&p->o, err);
+	if (r == 0)
+		r = ranges_check(&p->o, err);
+	if (r == 0)
+		r = sampling_check(&p->o, err);
+	if (r == 0)
+		r = mix_make(p, nshards, err);
 	if (r == 0 && p->o.index_dir && !(p->index_dir = strdup(p->o.index_dir)))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0)
 		r = fields_make(p, in, err);
 	for (size_t i = 0; i < nshards && r == 0; i++)
-		r = ps_list_add(&p->shards, shards[i], err);
+		r = shards_add(p, shards[i], i, err);
 	if (r < 0) {
 		ps_options_fini(p);
 		return r;
@@ -192,6 +279,8 @@ void ps_options_fini(struct ps_options *p)
 	}
 	free(p->fields);
 	free(p->index_dir);
+	free(p->mix);
+	free(p->ends);
 	ps_list_fini(&p->shards);
 	*p = (struct ps_options){0};
 }

@@ -15,6 +15,8 @@
 #define PS_OPTIONS_MAX_DEPTH 64u
 #define PS_OPTIONS_MAX_THREADS 1024u
 #define PS_OPTIONS_MAX_READERS 64u
+#define PS_OPTIONS_MAX_WORLD (1u << 20)
+#define PS_OPTIONS_MAX_BUCKETS 256u
 
 struct ps_options {
 	struct penstock_options
@@ -22,6 +24,8 @@ struct ps_options {
 	struct penstock_field *fields; /* whole structs, with names of their own */
 	struct ps_list shards;
 	char *index_dir; /* the caller's, copied */
+	double *mix;     /* copied; o.nmix of them */
+	size_t *ends;    /* of the shards of each string: their places in `shards`; o.nmix of them */
 };
 
 int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,

@@ -187,20 +187,35 @@ struct penstock_field {
 };
 
 enum penstock_order {
-	PENSTOCK_ORDER_NONE = 0,   /* as in the list; ranks take shards in turn */
+	PENSTOCK_ORDER_NONE = 0,   /* as in the list; with end UNEVEN ranks take shards in turn */
 	PENSTOCK_ORDER_SHARDS = 1, /* shards shuffled, samples as in them */
 	PENSTOCK_ORDER_WINDOW = 2, /* shards shuffled, and samples within shuffle_window (default) */
+	/* All samples shuffled with all others, each read where it lies. Every shard needs an index, and should
+	 * be a file that is read from anywhere at no cost (see permute_remote). */
+	PENSTOCK_ORDER_PERMUTATION = 3,
 };
 
+/* How an epoch ends. With world > 1 all but UNEVEN need the number of samples of every shard, from its index
+ * (`penstock-loader index`), or `steps`; without, penstock_loader_open() refuses them. */
 enum penstock_end {
 	/* Every sample once (default). The last batch is as short as it comes, and ranks may have different
 	 * numbers of batches: synchronous training must stop each epoch after a number of steps of its own.
 	 */
 	PENSTOCK_END_UNEVEN = 0,
-	/* A short last batch is left out. world = 1 only. */
+	/* Samples that do not fill a global batch are left out: less than global_batch of an epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
-	/* A short last batch is filled by repeating rows, valid = 0. world = 1 only. */
+	/* Every sample once; the last batch is filled by repeating rows (a rank that has no sample left: by zeros,
+	 * shard and sample -1), valid = 0: less than global_batch rows of an epoch. */
 	PENSTOCK_END_PAD = 2,
+	/* Every sample once, and the same number of batches on all ranks: the last ones differ by one row at most.
+	 * Only where that cannot be (batch 1, or less samples than ranks) a rank's last batch is one row of
+	 * zeros, valid = 0. */
+	PENSTOCK_END_SPLIT = 3,
+};
+
+enum penstock_mix_end {
+	PENSTOCK_MIX_FIRST = 0,   /* with the first dataset that has no more samples when it is due (default) */
+	PENSTOCK_MIX_LONGEST = 1, /* with the one that lasts longest; the others are read again until then */
 };
 
 enum penstock_on_error {
@@ -253,13 +268,14 @@ struct penstock_options {
 	/* Samples that are shuffled with each other; 1 to 2^24; 4096. Shared out to the lanes: each shuffles
 	 * blocks of its share, with 64 lanes 64 samples. */
 	uint32_t shuffle_window;
-	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. Must be a multiple of
-	 * world. The same lanes and seed give the same samples in each global batch for any world, until the
-	 * first lane ends (at once, where there are fewer shards than lanes). */
+	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. The same lanes, seed and
+	 * global batch give the same samples in each global batch for any world: sample p of the epoch is of rank
+	 * p mod world. While a multiple of world lanes goes on, that means that each rank has lanes of its own, and
+	 * so shards of its own. Where lengths are not known (end UNEVEN without `steps`), a rank always keeps to
+	 * its own, so that ranks go apart once the first lane has ended (at once, where there are fewer shards
+	 * than lanes); lanes must be a multiple of world then, and each rank needs a shard. */
 	uint32_t lanes;
-	/* This is rank (from 0) of world ranks; 0 of 1. It takes the lanes rank, rank + world, ... . Each
-	 * rank needs a shard of its own. */
-	uint32_t rank, world;
+	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
 	uint32_t end; /* enum penstock_end; PENSTOCK_END_UNEVEN */
 
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
@@ -285,6 +301,32 @@ struct penstock_options {
 	/* A state is refused by a loader whose transform has another version: raise it when the transform
 	 * comes to write other values. */
 	uint64_t transform_version;
+
+	/* Rows of a batch over all ranks; must be a multiple of world: `batch` is global_batch / world then. 0
+	 * (default): batch * world. States go by it: a run may go on with another world. */
+	uint32_t global_batch;
+	/* Length buckets, at most 256: the samples of a window that are given side by side are of about the same
+	 * length (bytes of the fields wanted): each lane's share of shuffle_window is sorted and cut into so many
+	 * runs, which come in the same order in all lanes. So shuffle_window / bucket samples behind each other
+	 * are alike; let that be a multiple of global_batch. 0 (default), 1: none. order WINDOW only. */
+	uint32_t bucket;
+	/* Batches of an epoch on each rank. The shards are read again as often as that takes (each lane for
+	 * itself), or `repeat` times at most. 0 (default): as many as the samples make. */
+	uint64_t steps;
+	uint64_t repeat; /* each sample comes so many times an epoch, in `repeat` passes; 0 (default): see steps */
+	uint64_t skip;   /* samples of the epoch's order that are left out at its beginning; 0 */
+	uint64_t take;   /* samples that the epoch has behind them, at most; 0 (default): all */
+	uint32_t mix_end; /* enum penstock_mix_end; FIRST */
+	uint32_t nmix;
+	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a dataset. So
+	 * many of each of their samples come in any stretch of the order, one more or less. `nmix` is their
+	 * number; NULL (default): all strings are one dataset. With world > 1 counts or `steps` are needed. */
+	const double *mix;
+
+	/* PERMUTATION: 1: also where shards are not resident (on a penstock mount, not yet in its cache): every
+	 * sample fetches a block of its own from the origin then. 0 (default): that is refused. */
+	uint32_t permute_remote;
+	uint32_t reserved0;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its

@@ -8,7 +8,7 @@
 
 #include "image/jpeg.h"
 
-#define MAGIC UINT64_C(0x3154415453534550) /* "PESSTAT1" */
+#define MAGIC UINT64_C(0x3254415453534550) /* "PESSTAT2" */
 
 /* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
 #define ORDER_VERSION 1
@@ -24,10 +24,14 @@ enum {
 	P_ORDER,
 	P_WINDOW,
 	P_LANES,
-	P_BATCH,
-	P_RANK,
-	P_WORLD,
+	P_GLOBAL_BATCH,
 	P_END,
+	P_STEPS,
+	P_REPEAT,
+	P_SKIP,
+	P_TAKE,
+	P_BUCKET,
+	P_SAMPLING, /* mix */
 };
 
 /* The state's words. */
@@ -39,11 +43,15 @@ enum {
 	W_BATCHES,
 	W_BAD_RUN,
 	W_TURN,
+	W_RANK,
+	W_WORLD,
+	W_KNOWN,
 	W_NLANES,
 	W_HEAD,
 };
 
 enum {
+	L_LANE,
 	L_BLOCK,
 	L_K,
 	L_ORDINAL,
@@ -110,6 +118,16 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 	return h;
 }
 
+/* What there is of sampling beside plain numbers. */
+static uint64_t sampling_hash(const struct ps_options *options)
+{
+	uint64_t h = hash_u64(HASH_BEGIN, options->o.nmix > 1 ? options->o.mix_end : 0);
+
+	for (uint32_t i = 0; i < options->o.nmix && options->o.nmix > 1; i++)
+		h = hash_u64(hash_double(h, options->mix[i]), options->ends[i]);
+	return h;
+}
+
 void ps_state_print_make(struct ps_state_print *print, const struct ps_options *options)
 {
 	const struct penstock_options *o = &options->o;
@@ -130,10 +148,14 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 	w[P_ORDER] = o->order;
 	w[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;
 	w[P_LANES] = o->order == PENSTOCK_ORDER_NONE ? 0 : o->lanes;
-	w[P_BATCH] = o->batch;
-	w[P_RANK] = o->rank;
-	w[P_WORLD] = o->world;
+	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * o->world;
 	w[P_END] = o->end;
+	w[P_STEPS] = o->steps;
+	w[P_REPEAT] = o->repeat;
+	w[P_SKIP] = o->skip;
+	w[P_TAKE] = o->take;
+	w[P_BUCKET] = o->order == PENSTOCK_ORDER_WINDOW ? o->bucket : 0;
+	w[P_SAMPLING] = sampling_hash(options);
 }
 
 size_t ps_state_nbytes(uint32_t nlanes)
@@ -162,28 +184,31 @@ static uint64_t sum_of(const void *state, size_t nbytes)
 	return hash(HASH_BEGIN, (const uint8_t *)state + from, nbytes - from);
 }
 
-void ps_state_write(
-        const struct ps_state_print *print, const struct ps_position *at, uint32_t bad_run, void *state)
+void ps_state_write(const struct ps_state_print *print, const struct ps_state *s, void *state)
 {
 	word_put(state, W_MAGIC, MAGIC);
 	for (size_t i = 0; i < PS_STATE_NPRINT; i++)
 		word_put(state, W_PRINT + i, print->words[i]);
-	word_put(state, W_EPOCH, at->epoch);
-	word_put(state, W_BATCHES, at->batches);
-	word_put(state, W_BAD_RUN, bad_run);
-	word_put(state, W_TURN, at->turn);
-	word_put(state, W_NLANES, at->nlanes);
-	for (uint32_t i = 0; i < at->nlanes; i++) {
-		const struct ps_lane_position *l = &at->lanes[i];
+	word_put(state, W_EPOCH, s->epoch);
+	word_put(state, W_BATCHES, s->batches);
+	word_put(state, W_BAD_RUN, s->bad_run);
+	word_put(state, W_TURN, s->turn);
+	word_put(state, W_RANK, s->rank);
+	word_put(state, W_WORLD, s->world);
+	word_put(state, W_KNOWN, s->known);
+	word_put(state, W_NLANES, s->nlanes);
+	for (uint32_t i = 0; i < s->nlanes; i++) {
+		const struct ps_lane_position *l = &s->lanes[i].at;
 		size_t w = W_HEAD + (size_t)i * L_WORDS;
 
+		word_put(state, w + L_LANE, s->lanes[i].lane);
 		word_put(state, w + L_BLOCK, l->block);
 		word_put(state, w + L_K, l->k);
 		word_put(state, w + L_ORDINAL, l->ordinal);
 		word_put(state, w + L_OFFSET, l->offset);
 		word_put(state, w + L_TAKEN, l->taken);
 	}
-	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(at->nlanes)));
+	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes)));
 }
 
 /* Refuses a state whose print differs, with the first word that does. */
@@ -193,7 +218,8 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		int word;
 		const char *name;
 	} numbers[] = {{P_SEED, "seed"}, {P_ORDER, "order"}, {P_WINDOW, "shuffle_window"}, {P_LANES, "lanes"},
-	        {P_BATCH, "batch"}, {P_RANK, "rank"}, {P_WORLD, "world"}, {P_END, "end"}};
+	        {P_GLOBAL_BATCH, "global_batch"}, {P_END, "end"}, {P_STEPS, "steps"}, {P_REPEAT, "repeat"},
+	        {P_SKIP, "skip"}, {P_TAKE, "take"}, {P_BUCKET, "bucket"}};
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
 
@@ -216,6 +242,9 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 			        "%ju",
 			        numbers[i].name, (uintmax_t)theirs[numbers[i].word],
 			        (uintmax_t)mine[numbers[i].word], (uintmax_t)theirs[numbers[i].word]);
+	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of a loader with another mix; open it with what it was saved with");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader with other fields; open it with those it was saved with");
@@ -228,9 +257,43 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	return 0;
 }
 
-int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
-        struct ps_position *at, uint32_t *ret_bad_run, struct ps_load_error *err)
+/* The words behind the print, if they can be of a state. */
+static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 {
+	uint64_t nlanes = word_get(state, W_NLANES);
+
+	*s = (struct ps_state){.epoch = word_get(state, W_EPOCH),
+	        .batches = word_get(state, W_BATCHES),
+	        .bad_run = (uint32_t)word_get(state, W_BAD_RUN),
+	        .turn = (uint32_t)word_get(state, W_TURN),
+	        .rank = (uint32_t)word_get(state, W_RANK),
+	        .world = (uint32_t)word_get(state, W_WORLD),
+	        .known = word_get(state, W_KNOWN) != 0,
+	        .nlanes = (uint32_t)nlanes};
+	return nlanes <= PS_ORDER_MAX_LANES * PS_MAX_SETS && nbytes == ps_state_nbytes(s->nlanes) &&
+	       s->epoch != UINT64_MAX && s->batches <= PS_STATE_MAX_BATCHES &&
+	       word_get(state, W_BAD_RUN) <= UINT32_MAX && word_get(state, W_TURN) <= UINT32_MAX &&
+	       word_get(state, W_WORLD) <= UINT32_MAX && word_get(state, W_RANK) < s->world;
+}
+
+static bool lane_read(const void *state, uint32_t i, struct ps_state_lane *lane)
+{
+	size_t w = W_HEAD + (size_t)i * L_WORDS;
+
+	*lane = (struct ps_state_lane){.lane = (uint32_t)word_get(state, w + L_LANE),
+	        .at = {.block = word_get(state, w + L_BLOCK),
+	                .k = word_get(state, w + L_K),
+	                .ordinal = word_get(state, w + L_ORDINAL),
+	                .offset = word_get(state, w + L_OFFSET),
+	                .taken = (uint32_t)word_get(state, w + L_TAKEN)}};
+	return word_get(state, w + L_LANE) <= UINT32_MAX && lane->at.block < PS_STATE_MAX_BATCHES &&
+	       word_get(state, w + L_TAKEN) <= UINT32_MAX && lane->at.offset <= INT64_MAX;
+}
+
+int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
+        struct ps_state *ret_state, struct ps_load_error *err)
+{
+	struct ps_state s;
 	int r;
 
 	if (nbytes < ps_state_nbytes(0) || word_get(state, W_MAGIC) != MAGIC)
@@ -241,24 +304,22 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 	r = print_check(print, state, err);
 	if (r < 0)
 		return r;
-	if (word_get(state, W_NLANES) != at->nlanes || nbytes != ps_state_nbytes(at->nlanes) ||
-	        word_get(state, W_TURN) >= at->nlanes || word_get(state, W_EPOCH) == UINT64_MAX ||
-	        word_get(state, W_BAD_RUN) > UINT32_MAX)
+	if (!words_read(state, nbytes, &s))
 		return ps_load_error_set(err, EINVAL, "the state is damaged");
-	at->epoch = word_get(state, W_EPOCH);
-	at->batches = word_get(state, W_BATCHES);
-	at->turn = (uint32_t)word_get(state, W_TURN);
-	*ret_bad_run = (uint32_t)word_get(state, W_BAD_RUN);
-	for (uint32_t i = 0; i < at->nlanes; i++) {
-		size_t w = W_HEAD + (size_t)i * L_WORDS;
-
-		if (word_get(state, w + L_TAKEN) > UINT32_MAX || word_get(state, w + L_OFFSET) > INT64_MAX)
+	s.lanes = calloc(PS_MAX(s.nlanes, 1u), sizeof(*s.lanes));
+	if (!s.lanes)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < s.nlanes; i++)
+		if (!lane_read(state, i, &s.lanes[i])) {
+			ps_state_fini(&s);
 			return ps_load_error_set(err, EINVAL, "the state is damaged");
-		at->lanes[i] = (struct ps_lane_position){.block = word_get(state, w + L_BLOCK),
-		        .k = word_get(state, w + L_K),
-		        .ordinal = word_get(state, w + L_ORDINAL),
-		        .offset = word_get(state, w + L_OFFSET),
-		        .taken = (uint32_t)word_get(state, w + L_TAKEN)};
-	}
+		}
+	*ret_state = s;
 	return 0;
+}
+
+void ps_state_fini(struct ps_state *s)
+{
+	free(s->lanes);
+	*s = (struct ps_state){0};
 }

@@ -1,23 +1,43 @@
 /* The state of a run as bytes: where it stands, and a print of all that its order and its pixels come from.
  *
- *   64-bit words, little endian: the head (see state.c), then five a lane of the rank
+ *   64-bit words, little endian: the head (see state.c), then six a lane that is told
  *
- * The print is kept as separate words, so that a state which does not fit is refused with what differs.
+ * The print is kept as separate words, so that a state which does not fit is refused with what differs. Rank
+ * and world are not of it: a state says how many steps were made, which is the same on all ranks. Lanes spare
+ * the search for their places (resume.h).
  *
- * Ownership: none.   Threads: any.   Locks: none.   Blocks: never.
- * Errors: -EINVAL: no state, or damaged; -ESTALE: of another run; the text says which. */
+ * Ownership: a state owns its lanes.   Threads: any.   Locks: none.   Blocks: never.
+ * Errors: -EINVAL: no state, or damaged; -ESTALE: of another run; the text says which; -ENOMEM. */
 #ifndef PS_STATE_H
 #define PS_STATE_H
 
 #include <stddef.h>
 
 #include "options.h"
+#include "order/order.h"
 #include "pipeline/position.h"
 
-#define PS_STATE_NPRINT 12
+#define PS_STATE_NPRINT 16
+#define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* more is damage */
 
 struct ps_state_print {
 	uint64_t words[PS_STATE_NPRINT];
+};
+
+struct ps_state_lane {
+	uint32_t lane; /* among those of all ranks */
+	struct ps_lane_position at;
+};
+
+struct ps_state {
+	uint64_t epoch;
+	uint64_t batches; /* of the epoch that were delivered, on each rank */
+	uint32_t bad_run; /* bad samples behind each other */
+	uint32_t turn;    /* where lengths were not known: the place among the rank's lanes of the next */
+	uint32_t rank, world;
+	bool known; /* lengths were */
+	uint32_t nlanes;
+	struct ps_state_lane *lanes;
 };
 
 /* Makes the print of options that are whole; does nothing if it was made already. Reads all shard names. */
@@ -25,12 +45,11 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 
 size_t ps_state_nbytes(uint32_t nlanes);
 
-/* Writes ps_state_nbytes(position->nlanes) bytes. */
-void ps_state_write(const struct ps_state_print *print, const struct ps_position *position, uint32_t bad_run,
-        void *ret_state);
+/* Writes ps_state_nbytes(state->nlanes) bytes. */
+void ps_state_write(const struct ps_state_print *print, const struct ps_state *state, void *ret_bytes);
 
-/* Fills a position made for the lanes of the rank. */
-int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
-        struct ps_position *ret_position, uint32_t *ret_bad_run, struct ps_load_error *err) PS_MUST_USE;
+int ps_state_read(const struct ps_state_print *print, const void *bytes, size_t nbytes,
+        struct ps_state *ret_state, struct ps_load_error *err) PS_MUST_USE;
+void ps_state_fini(struct ps_state *state);
 
 #endif

@@ -67,6 +67,7 @@ struct penstock_batch {
 	enum ps_batch_state state;
 	uint64_t seq; /* in the order of delivery, over epochs */
 	uint64_t epoch, index;
+	uint32_t want;  /* rows that it is to have; 0: of a rank that has no sample in this step */
 	uint32_t nrows; /* that have a sample */
 	uint32_t ndone; /* of them decoded */
 	bool closed;    /* no more rows will come */

@@ -72,6 +72,8 @@ static uint64_t *offsets_of(const struct penstock_batch *b, uint32_t i)
 
 static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
+	if (b->nrows == 0)
+		return 0;
 	return i == PS_SLOT_KEYS ? b->rows[row].sample->key_len : b->pieces[i][row].items;
 }
 
@@ -189,7 +191,7 @@ static void keys_write(struct penstock_batch *b)
 {
 	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS);
 
-	for (uint32_t k = 0; k < b->out_rows; k++) {
+	for (uint32_t k = 0; k < b->out_rows && b->nrows > 0; k++) {
 		const struct ps_sample *s = b->rows[b->sources[k]].sample;
 
 		memcpy(b->mem + b->late[PS_SLOT_KEYS].data[0] + offsets[k], s->key, s->key_len);
@@ -228,13 +230,33 @@ static const char too_large[] =
         "the ragged fields of one batch are larger than half of memory_budget / depth; "
         "raise it, or lower batch or depth, or set max_bytes";
 
+/* The batch of a rank that has no sample in this step: zeros, and nothing in ragged fields. */
+static void blank_fill(struct penstock_batch *b)
+{
+	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
+	int64_t *samples = (int64_t *)(void *)(b->mem + b->at.samples);
+
+	b->out_rows = b->pad ? b->cap : 1;
+	memset(b->mem, 0, b->at.fixed_nbytes);
+	for (uint32_t i = 0; i < b->out_rows; i++) {
+		b->sources[i] = 0;
+		shards[i] = samples[i] = -1;
+	}
+	for (uint32_t f = 0; f < b->plan->nfields; f++)
+		if (b->pieces[f])
+			b->pieces[f][0] = (struct ps_piece){0};
+}
+
 static void rows_fill(struct penstock_batch *b)
 {
 	int r;
 
-	for (uint32_t i = 0; i < b->out_rows; i++)
+	if (b->nrows == 0)
+		blank_fill(b);
+	for (uint32_t i = 0; i < b->out_rows && b->nrows > 0; i++)
 		b->sources[i] = source_of(b, i);
-	fixed_fill(b);
+	if (b->nrows > 0)
+		fixed_fill(b);
 	r = late_fill(b);
 	if (r == -E2BIG)
 		fail(b, E2BIG, too_large);
@@ -274,7 +296,7 @@ void ps_batch_finish(struct penstock_batch *b)
 	} else if (b->max_ragged_nbytes &&
 	           atomic_load_explicit(&b->ragged_nbytes, memory_order_relaxed) > b->max_ragged_nbytes) {
 		fail(b, E2BIG, too_large);
-	} else if (b->nbad == b->nrows) {
+	} else if (b->nrows > 0 && b->nbad == b->nrows) {
 		const struct ps_sample *s = b->rows[0].sample;
 
 		fail(b, EBADMSG, NULL);

@@ -7,20 +7,42 @@
 
 #include "order/rng.h"
 
-/* Lanes are in one epoch or the next; more tables would only save a recomputation. */
-#define TABLES 2
+/* Lanes are in one pass or the next, of one epoch or the next; more tables would only save a recomputation.
+ */
+#define TABLES 4
 
 struct ps_order {
 	struct ps_order_options o;
-	uint32_t nlanes;
+	struct ps_order_set *sets;
+	struct ps_lane_set *lanes; /* of this rank, in sets */
+	uint32_t all_lanes;        /* of all ranks */
+	uint32_t nlanes;           /* of this one */
 	uint32_t block_len;
-	pthread_mutex_t lock; /* tables, latest */
+	pthread_mutex_t lock; /* tables, clock */
 	struct {
-		uint64_t epoch;
+		uint64_t epoch, pass;
+		uint64_t used;
 		uint32_t *shards; /* NULL: not made yet */
 	} tables[TABLES];
-	int latest; /* the table that was made last */
+	uint64_t clock;
 };
+
+static int ranks_check(const struct ps_order_options *o, struct ps_load_error *err)
+{
+	if (o->shared)
+		return 0;
+	if (o->world > o->nshards)
+		return ps_load_error_set(err, EINVAL,
+		        "world %u, but %u shard%s: each rank needs a shard of its own; write more, smaller "
+		        "shards, or index them (penstock-loader index), so that ranks can share them",
+		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
+	if (o->lanes % o->world)
+		return ps_load_error_set(err, EINVAL,
+		        "lanes %u: must be a multiple of world %u, as %u is, where not all shards have an "
+		        "index",
+		        o->lanes, o->world, (o->lanes / o->world + 1) * o->world);
+	return 0;
+}
 
 static int options_check(const struct ps_order_options *o, struct ps_load_error *err)
 {
@@ -29,20 +51,53 @@ static int options_check(const struct ps_order_options *o, struct ps_load_error 
 	if (o->world == 0 || o->rank >= o->world)
 		return ps_load_error_set(
 		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
-	if (o->world > o->nshards)
-		return ps_load_error_set(err, EINVAL,
-		        "world %u, but %u shard%s: each rank needs a shard of its own; write more, smaller "
-		        "shards",
-		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
 	if (o->lanes == 0 || o->lanes > PS_ORDER_MAX_LANES)
 		return ps_load_error_set(
 		        err, EINVAL, "lanes %u: must be 1 to %d", o->lanes, PS_ORDER_MAX_LANES);
-	if (o->lanes % o->world)
-		return ps_load_error_set(err, EINVAL, "lanes %u: must be a multiple of world %u, as %u is",
-		        o->lanes, o->world, (o->lanes / o->world + 1) * o->world);
 	if (o->mode == PS_ORDER_WINDOW && (o->window == 0 || o->window > PS_ORDER_MAX_WINDOW))
 		return ps_load_error_set(err, EINVAL, "shuffle window %u: must be 1 to %u samples", o->window,
 		        PS_ORDER_MAX_WINDOW);
+	return ranks_check(o, err);
+}
+
+/* How many lanes a set of shards gets: its share of them, at least one, and none without a shard. */
+static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
+{
+	const struct ps_order_options *o = &order->o;
+	uint64_t weights = 0, n;
+
+	if (o->mode == PS_ORDER_PERMUTATION)
+		return o->lanes;
+	for (uint32_t i = 0; i < o->nsets; i++)
+		weights += order->sets[i].weight;
+	n = (o->lanes * (unsigned __int128)order->sets[d].weight + weights - 1) / weights;
+	return (uint32_t)PS_MIN(PS_MAX(n, 1u), order->sets[d].n);
+}
+
+static int sets_make(struct ps_order *order)
+{
+	struct ps_order_options *o = &order->o;
+	struct ps_order_set all = {.n = o->nshards, .weight = 1};
+	const struct ps_order_set *sets = o->sets ? o->sets : &all;
+
+	if (!o->sets)
+		o->nsets = 1;
+	order->sets = malloc(o->nsets * sizeof(*order->sets));
+	order->lanes = malloc(o->nsets * sizeof(*order->lanes));
+	if (!order->sets || !order->lanes)
+		return -ENOMEM;
+	memcpy(order->sets, sets, o->nsets * sizeof(*sets));
+	o->sets = NULL; /* borrowed no longer */
+	for (uint32_t d = 0; d < o->nsets; d++) {
+		uint32_t n = set_lanes(order, d);
+
+		order->all_lanes += n;
+		if (!o->shared) /* one set alone */
+			n = (n - o->rank + o->world - 1) / o->world;
+		order->lanes[d] =
+		        (struct ps_lane_set){.first = order->nlanes, .n = n, .weight = order->sets[d].weight};
+		order->nlanes += n;
+	}
 	return 0;
 }
 
@@ -50,10 +105,12 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 {
 	struct ps_order_options o = *options;
 	struct ps_order *order;
-	uint32_t active;
 
+	o.shared = o.shared || o.world == 1; /* the same, and sets need it */
 	if (o.mode == PS_ORDER_NONE)
-		o.lanes = o.world;
+		o.lanes = o.shared ? 1 : o.world;
+	if (o.repeat == 0)
+		o.repeat = 1;
 	if (options_check(&o, err) < 0)
 		return NULL;
 	order = calloc(1, sizeof(*order));
@@ -62,11 +119,14 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 		return NULL;
 	}
 	pthread_mutex_init(&order->lock, NULL);
-	active = PS_MIN(o.lanes, o.nshards);
 	order->o = o;
-	order->nlanes = (active - o.rank + o.world - 1) / o.world;
-	order->block_len =
-	        o.mode == PS_ORDER_WINDOW ? (o.window + active - 1) / active : PS_ORDER_PLAIN_BLOCK;
+	if (sets_make(order) < 0) {
+		ps_order_free(order);
+		ps_load_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	order->block_len = o.mode == PS_ORDER_WINDOW ? (o.window + order->all_lanes - 1) / order->all_lanes
+	                                             : PS_ORDER_PLAIN_BLOCK;
 	return order;
 }
 
@@ -76,8 +136,16 @@ void ps_order_free(struct ps_order *order)
 		return;
 	for (int i = 0; i < TABLES; i++)
 		free(order->tables[i].shards);
+	free(order->sets);
+	free(order->lanes);
 	pthread_mutex_destroy(&order->lock);
 	free(order);
+}
+
+const struct ps_lane_set *ps_order_sets(const struct ps_order *order, uint32_t *ret_nsets)
+{
+	*ret_nsets = order->o.nsets;
+	return order->lanes;
 }
 
 uint32_t ps_order_nlanes(const struct ps_order *order)
@@ -85,9 +153,32 @@ uint32_t ps_order_nlanes(const struct ps_order *order)
 	return order->nlanes;
 }
 
+uint32_t ps_order_nactive(const struct ps_order *order)
+{
+	const struct ps_order_options *o = &order->o;
+
+	return o->shared && o->nsets == 1 && order->nlanes % o->world == 0 ? order->nlanes / o->world
+	                                                                   : order->nlanes;
+}
+
+uint32_t ps_order_lane(const struct ps_order *order, uint32_t lane)
+{
+	return order->o.shared ? lane : order->o.rank + lane * order->o.world;
+}
+
+uint32_t ps_order_all_lanes(const struct ps_order *order)
+{
+	return order->all_lanes;
+}
+
 bool ps_order_shuffles(const struct ps_order *order)
 {
 	return order->o.mode == PS_ORDER_WINDOW;
+}
+
+bool ps_order_buckets(const struct ps_order *order)
+{
+	return order->o.mode == PS_ORDER_WINDOW && order->o.bucket > 1;
 }
 
 uint32_t ps_order_block_len(const struct ps_order *order)
@@ -98,8 +189,6 @@ uint32_t ps_order_block_len(const struct ps_order *order)
 /* Fisher-Yates from the end: place i changes with a place of [0, i], the number's index is i. */
 static void permute(const struct ps_rng_key *key, uint32_t op, uint32_t n, uint32_t *v)
 {
-	for (uint32_t i = 0; i < n; i++)
-		v[i] = i;
 	for (uint32_t i = n; i-- > 1;) {
 		uint32_t j = (uint32_t)ps_rng_below(key, op, i, (uint64_t)i + 1);
 		uint32_t t = v[i];
@@ -109,96 +198,152 @@ static void permute(const struct ps_rng_key *key, uint32_t op, uint32_t n, uint3
 	}
 }
 
-/* The permuted shards of an epoch, from the table; order->lock is held. NULL: out of memory. */
-static const uint32_t *epoch_shards(struct ps_order *order, uint64_t epoch)
+static void count_up(uint32_t n, uint32_t *v)
 {
-	struct ps_rng_key key = {.seed = order->o.seed, .epoch = epoch};
-	int i;
-
-	for (i = 0; i < TABLES; i++)
-		if (order->tables[i].shards && order->tables[i].epoch == epoch)
-			return order->tables[i].shards;
-	i = (order->latest + 1) % TABLES;
-	if (!order->tables[i].shards)
-		order->tables[i].shards = malloc(order->o.nshards * sizeof(uint32_t));
-	if (!order->tables[i].shards)
-		return NULL;
-	permute(&key, PS_RNG_SHARD_ORDER, order->o.nshards, order->tables[i].shards);
-	order->tables[i].epoch = epoch;
-	order->latest = i;
-	return order->tables[i].shards;
+	for (uint32_t i = 0; i < n; i++)
+		v[i] = i;
 }
 
-int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t k, uint32_t *ret_shard)
+/* The permuted shards of a pass, from the table; order->lock is held. NULL: out of memory. */
+static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint64_t pass)
 {
-	const struct ps_order_options *o = &order->o;
-	uint64_t first = o->rank + (uint64_t)lane * o->world; /* the lane's number among all */
+	int oldest = 0;
+
+	for (int i = 0; i < TABLES; i++) {
+		if (order->tables[i].shards && order->tables[i].epoch == epoch &&
+		        order->tables[i].pass == pass) {
+			order->tables[i].used = ++order->clock;
+			return order->tables[i].shards;
+		}
+		if (order->tables[i].used < order->tables[oldest].used)
+			oldest = i;
+	}
+	if (!order->tables[oldest].shards)
+		order->tables[oldest].shards = malloc(order->o.nshards * sizeof(uint32_t));
+	if (!order->tables[oldest].shards)
+		return NULL;
+	count_up(order->o.nshards, order->tables[oldest].shards);
+	for (uint32_t d = 0; d < order->o.nsets; d++) {
+		uint32_t *shards = order->tables[oldest].shards + order->sets[d].first;
+		struct ps_rng_key key = {
+		        .seed = order->o.seed, .epoch = epoch, .sample = d, .draw = (uint32_t)pass};
+
+		count_up(order->sets[d].n, shards);
+		permute(&key, PS_RNG_SHARD_ORDER, order->sets[d].n, shards);
+		for (uint32_t i = 0; i < order->sets[d].n; i++)
+			shards[i] += order->sets[d].first;
+	}
+	order->tables[oldest].epoch = epoch;
+	order->tables[oldest].pass = pass;
+	order->tables[oldest].used = ++order->clock;
+	return order->tables[oldest].shards;
+}
+
+struct lane_place {
+	uint32_t set;
+	uint32_t at; /* among the set's lanes of all ranks */
+	uint32_t of; /* how many they are */
+};
+
+static struct lane_place place_of(const struct ps_order *order, uint32_t lane)
+{
+	struct lane_place p = {0};
+
+	while (lane >= order->lanes[p.set].first + order->lanes[p.set].n)
+		p.set++;
+	p.at = ps_order_lane(order, lane) - (order->o.shared ? order->lanes[p.set].first : 0);
+	p.of = order->o.shared ? order->lanes[p.set].n : order->all_lanes;
+	return p;
+}
+
+uint64_t ps_order_pass_len(const struct ps_order *order, uint32_t lane)
+{
+	struct lane_place p = place_of(order, lane);
+
+	return (order->sets[p.set].n - p.at + p.of - 1) / p.of;
+}
+
+int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t k, uint32_t *ret_shard,
+        uint64_t *ret_pass)
+{
+	struct lane_place p = place_of(order, lane);
+	uint64_t len = (order->sets[p.set].n - p.at + p.of - 1) / p.of, pass = k / len;
+	uint64_t place = order->sets[p.set].first + p.at + k % len * p.of;
 	const uint32_t *shards;
 
-	if (k >= o->nshards || first + k * o->lanes >= o->nshards)
+	if (pass >= order->o.repeat)
 		return 0;
-	if (o->mode == PS_ORDER_NONE) {
-		*ret_shard = (uint32_t)(first + k * o->lanes);
+	*ret_pass = pass;
+	if (order->o.mode == PS_ORDER_NONE) {
+		*ret_shard = (uint32_t)place;
 		return 1;
 	}
 	PS_LOCK_SCOPE(&order->lock);
-	shards = epoch_shards(order, epoch);
+	shards = pass_shards(order, epoch, pass);
 	if (!shards)
 		return -ENOMEM;
-	*ret_shard = shards[first + k * o->lanes];
+	*ret_shard = shards[place];
 	return 1;
 }
 
-void ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n,
-        uint32_t *ret_from)
+/* -- Blocks ------------------------------------------------------------------------------------------- */
+
+/* Merge sort is stable, and so the order is the same wherever it is made. */
+static void sort_by_length(uint32_t n, const uint64_t *nbytes, uint32_t *v, uint32_t *spare)
+{
+	uint32_t half = n / 2, a = 0, b = half, i = 0;
+
+	if (n < 2)
+		return;
+	sort_by_length(half, nbytes, v, spare);
+	sort_by_length(n - half, nbytes, v + half, spare);
+	memcpy(spare, v, n * sizeof(*v));
+	while (a < half || b < n)
+		v[i++] = b == n || (a < half && nbytes[spare[a]] <= nbytes[spare[b]]) ? spare[a++]
+		                                                                      : spare[b++];
+}
+
+#define MAX_BUCKETS 256
+
+/* Sorted by length, cut into runs that change places as in all lanes, each permuted in itself. */
+static int block_bucket(const struct ps_order *order, const struct ps_rng_key *key, uint32_t n,
+        const uint64_t *nbytes, uint32_t *from)
+{
+	struct ps_rng_key common = {.seed = key->seed, .epoch = key->epoch, .sample = key->sample, .draw = 1};
+	uint32_t runs = PS_MIN(PS_MIN(order->o.bucket, MAX_BUCKETS), PS_MAX(n, 1u));
+	uint32_t places[MAX_BUCKETS], at = 0;
+	ps_autofree uint32_t *spare = malloc(PS_MAX(n, 1u) * sizeof(*spare));
+
+	if (!spare)
+		return -ENOMEM;
+	sort_by_length(n, nbytes, from, spare);
+	memcpy(spare, from, n * sizeof(*from));
+	count_up(runs, places);
+	permute(&common, PS_RNG_SAMPLE_ORDER, runs, places);
+	for (uint32_t i = 0; i < runs; i++) {
+		uint32_t begin = (uint32_t)((uint64_t)n * places[i] / runs);
+		uint32_t len = (uint32_t)((uint64_t)n * (places[i] + 1) / runs) - begin;
+		struct ps_rng_key own = *key;
+
+		own.draw = 2 + i;
+		memcpy(from + at, spare + begin, len * sizeof(*from));
+		permute(&own, PS_RNG_SAMPLE_ORDER, len, from + at);
+		at += len;
+	}
+	return 0;
+}
+
+int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n,
+        const uint64_t *nbytes, uint32_t *ret_from)
 {
 	const struct ps_order_options *o = &order->o;
-	struct ps_rng_key key = {.seed = o->seed,
-	        .epoch = epoch,
-	        .shard = o->rank + (uint64_t)lane * o->world,
-	        .sample = block};
+	struct ps_rng_key key = {
+	        .seed = o->seed, .epoch = epoch, .shard = ps_order_lane(order, lane), .sample = block};
 
-	if (o->mode == PS_ORDER_WINDOW) {
+	count_up(n, ret_from);
+	if (ps_order_buckets(order))
+		return block_bucket(order, &key, n, nbytes, ret_from);
+	if (o->mode == PS_ORDER_WINDOW)
 		permute(&key, PS_RNG_SAMPLE_ORDER, n, ret_from);
-		return;
-	}
-	for (uint32_t i = 0; i < n; i++)
-		ret_from[i] = i;
-}
-
-/* -- Turns -------------------------------------------------------------------------------------------- */
-
-int ps_turns_init(struct ps_turns *t, uint32_t n)
-{
-	*t = (struct ps_turns){.n = n, .alive = n, .done = calloc(n, sizeof(bool))};
-	return t->done ? 0 : -ENOMEM;
-}
-
-void ps_turns_fini(struct ps_turns *t)
-{
-	free(t->done);
-	*t = (struct ps_turns){0};
-}
-
-void ps_turns_reset(struct ps_turns *t)
-{
-	memset(t->done, 0, t->n * sizeof(bool));
-	t->at = 0;
-	t->alive = t->n;
-}
-
-void ps_turns_advance(struct ps_turns *t)
-{
-	if (t->alive == 0)
-		return;
-	do
-		t->at = t->at + 1 == t->n ? 0 : t->at + 1;
-	while (t->done[t->at]);
-}
-
-void ps_turns_finish(struct ps_turns *t)
-{
-	t->done[t->at] = true;
-	t->alive--;
-	ps_turns_advance(t);
+	return 0;
 }

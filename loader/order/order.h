@@ -1,10 +1,10 @@
-/* The order of an epoch: which sample stands where, as arithmetic.
+/* The order of an epoch: which shards a lane reads, and how the samples of its blocks change places.
  *
- * The shards are permuted (Fisher-Yates, numbers keyed by seed and epoch) and dealt to `lanes` lanes: lane l
- * reads the shards at the permuted places l, l + lanes, ... one after the other. A rank owns the lanes l with
- * l mod world == rank, and takes one sample of each of its lanes in turn; a lane that is at its end is passed
- * over. So, while no lane has ended, position p of the whole epoch belongs to lane p mod lanes, and to rank p
- * mod world: a global batch holds the same samples for every world that divides the lanes.
+ * The shards of a set (all, or those of one dataset of a mix) are permuted (Fisher-Yates, numbers keyed by
+ * seed, epoch, pass and set) and dealt to the set's lanes: lane l reads the shards at the permuted places l,
+ * l + lanes,
+ * ... one after the other, then those of its next pass. Lanes give samples in turn (order/sequence.h): that
+ * is the canonical sequence of the epoch, the same for every world.
  *
  *   lane 0   | block 0 | block 1 | ...
  *   lane 1   | block 0 | block 1 | ...
@@ -12,14 +12,23 @@
  *
  * Each block of `window / lanes` samples (rounded up; counted along the lane, over the ends of shards; lanes:
  * those that have shards) is permuted in itself (Fisher-Yates, keyed by seed, epoch, lane and block).
- *
  * Without sample shuffle a block is only a unit of work: its samples keep their order.
+ *
+ * With `bucket` b > 1 the samples of a block are sorted by length, shorter first, ties as they were read; the
+ * sorted block is cut into b runs; the runs change places by a permutation that all lanes share (keyed by
+ * seed, epoch and block), and each is permuted in itself. So the samples that lanes give in the same turn are
+ * of about the same length, and batches of different lengths come in any order.
+ *
+ * Ranks: rank r of W has the canonical positions that are r mod W (shared), counted from the first position
+ * that is given. That needs the lanes' lengths. Where they are not known before they are read, a rank owns
+ * the lanes that are r mod W, and gives their samples in turn (not shared): the same, as long as no lane has
+ * ended and W divides the lanes; after that each rank goes on with its own.
  *
  * A position depends on the list of shards, the options and the counts of the shards read so far, and on
  * nothing else: no thread, no index, no memory limit.
  *
  * Ownership: an order belongs to its creator.   Threads: any.
- * Locks: its own, around the table of permuted shards; calls nobody with it held.
+ * Locks: its own, around the tables of permuted shards; calls nobody with it held.
  * Errors: 0 or -errno.   Blocks: on the processor only. */
 #ifndef PS_ORDER_ORDER_H
 #define PS_ORDER_ORDER_H
@@ -29,15 +38,23 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "order/sequence.h"
 
 #define PS_ORDER_MAX_LANES 4096
 #define PS_ORDER_MAX_WINDOW (1u << 24)
 #define PS_ORDER_PLAIN_BLOCK 16 /* samples of a block where blocks are not shuffled */
 
 enum ps_order_mode {
-	PS_ORDER_NONE = 0,   /* the list's order; as many lanes as ranks */
-	PS_ORDER_SHARDS = 1, /* shards permuted */
-	PS_ORDER_WINDOW = 2, /* and blocks of samples */
+	PS_ORDER_NONE = 0,        /* the list's order; one lane, or one for each rank that owns it */
+	PS_ORDER_SHARDS = 1,      /* shards permuted */
+	PS_ORDER_WINDOW = 2,      /* and blocks of samples */
+	PS_ORDER_PERMUTATION = 3, /* all samples (order/permutation.h); position p is of lane p mod lanes */
+};
+
+/* Shards of the list that are one dataset of a mix. */
+struct ps_order_set {
+	uint32_t first, n;
+	uint64_t weight; /* as in struct ps_lane_set */
 };
 
 struct ps_order_options {
@@ -47,6 +64,11 @@ struct ps_order_options {
 	uint32_t lanes;
 	uint32_t rank, world;
 	uint64_t seed;
+	uint64_t repeat;                 /* passes over the shards; 0: one; PS_ENDLESS */
+	bool shared;                     /* ranks share lanes, by position */
+	uint32_t bucket;                 /* runs of a block that is sorted by length; 0 or 1: not sorted */
+	const struct ps_order_set *sets; /* one after the other, all shards; NULL: all are one; copied */
+	uint32_t nsets;
 };
 
 struct ps_order;
@@ -55,33 +77,38 @@ struct ps_order;
 struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_load_error *err);
 void ps_order_free(struct ps_order *order); /* NULL is allowed */
 
-/* Lanes of this rank that have shards: 1 at least. */
-uint32_t ps_order_nlanes(const struct ps_order *order);
+/* The sets of lanes that this rank reads, numbered from 0: its own, or all. */
+const struct ps_lane_set *ps_order_sets(const struct ps_order *order, uint32_t *ret_nsets);
+uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
+
+/* Of those, the ones that are read side by side for this rank, while none has ended. */
+uint32_t ps_order_nactive(const struct ps_order *order);
+
+/* A lane's number among those of all ranks. */
+uint32_t ps_order_lane(const struct ps_order *order, uint32_t lane);
+
+/* Lanes of all ranks. */
+uint32_t ps_order_all_lanes(const struct ps_order *order);
 
 /* True if the samples of a block change places. */
 bool ps_order_shuffles(const struct ps_order *order);
 
+/* True if their places depend on their lengths. */
+bool ps_order_buckets(const struct ps_order *order);
+
 /* Samples of a block. */
 uint32_t ps_order_block_len(const struct ps_order *order);
 
-/* The k-th shard (its place in the list) of this rank's lane: 1, or 0 behind the last. -ENOMEM. */
-int ps_order_shard(
-        struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t k, uint32_t *ret_shard) PS_MUST_USE;
+/* The k-th shard (its place in the list) of a lane, and in which pass: 1, or 0 behind the last. -ENOMEM. */
+int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t k, uint32_t *ret_shard,
+        uint64_t *ret_pass) PS_MUST_USE;
 
-/* Where the samples of a block go: place i of the block gets its ret_from[i]-th sample. n: samples in it. */
-void ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n,
-        uint32_t *ret_from);
+/* Shards of one pass of a lane. */
+uint64_t ps_order_pass_len(const struct ps_order *order, uint32_t lane);
 
-/* Whose turn it is among n lanes. */
-struct ps_turns {
-	uint32_t n, at, alive;
-	bool *done;
-};
-
-int ps_turns_init(struct ps_turns *turns, uint32_t n) PS_MUST_USE; /* -ENOMEM */
-void ps_turns_fini(struct ps_turns *turns);
-void ps_turns_reset(struct ps_turns *turns);   /* a new epoch */
-void ps_turns_advance(struct ps_turns *turns); /* the lane `at` gave a sample */
-void ps_turns_finish(struct ps_turns *turns);  /* the lane `at` has ended; with alive 0 the epoch has */
+/* Where the samples of a block go: place i of the block gets its ret_from[i]-th sample. n: samples in it;
+ * `nbytes`: their lengths, for buckets alone. -ENOMEM. */
+int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n,
+        const uint64_t *nbytes, uint32_t *ret_from) PS_MUST_USE;
 
 #endif

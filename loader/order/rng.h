@@ -33,7 +33,8 @@ struct ps_rng_key {
 enum ps_rng_op {
 	PS_RNG_SHARD_ORDER = 1,  /* order of the shards of an epoch */
 	PS_RNG_SAMPLE_ORDER = 2, /* order of samples in the window, or in a full permutation */
-	PS_RNG_SAMPLE_DRAW = 3,  /* weighted sampling and mixing */
+	PS_RNG_SAMPLE_DRAW = 3,  /* weighted sampling */
+	PS_RNG_PERMUTATION = 4,  /* order/permutation.h */
 	PS_RNG_CROP = 16,        /* index: see image/augment.h */
 	PS_RNG_HFLIP = 17,
 	PS_RNG_TRANSFORM = 64, /* what the caller's transform is given */

@@ -9,7 +9,7 @@
 #define UNIT_ROWS 64             /* most rows claimed at once ... */
 #define UNIT_NBYTES (64UL << 10) /* ... while they are small: 50 to 100 us of work */
 
-static void block_pop(struct ps_pipeline *p, struct ps_lane *lane)
+void ps_block_pop(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	struct ps_block *block = lane->head;
 
@@ -39,111 +39,238 @@ static struct penstock_batch *batch_open(struct ps_pipeline *p)
 	b->epoch = p->claim_epoch;
 	b->index = p->claim_seq - p->epoch_seq;
 	b->seq = p->claim_seq++;
+	b->want = b->cap;
+	if (p->claiming->known)
+		b->want = ps_steps_rows(&p->claiming->steps, b->index, p->claiming->share.rank);
 	p->filling = b;
 	return b;
 }
 
-/* All lanes have ended: closes the batch that is being filled, whose rows may all be decoded already. */
+static void batch_close(struct ps_pipeline *p, struct penstock_batch *b)
+{
+	b->closed = true;
+	b->pad = p->o.end == PENSTOCK_END_PAD;
+	p->filling = NULL;
+}
+
+void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
+{
+	p->claiming = epoch;
+	ps_turns_reset(&p->turns, epoch->lengths);
+	if (epoch->known)
+		ps_turns_skip(&p->turns, epoch->share.begin + epoch->share.rank);
+}
+
+/* No more rows come in this epoch: closes the batch that is being filled, whose rows may all be decoded
+ * already. Lanes that have more of it leave it (lane_serve() in threads.c). */
 static void epoch_close(struct ps_pipeline *p)
 {
 	struct penstock_batch *b = p->filling;
 
-	if (b) {
-		b->closed = true;
-		b->pad = p->o.end == PENSTOCK_END_PAD;
+	if (b && b->nrows == 0) { /* all samples so far were skipped */
+		b->state = PS_BATCH_FREE;
+		p->filling = NULL;
+		p->claim_seq--;
+	} else if (b) {
+		batch_close(p, b);
 		b->drop = p->o.end == PENSTOCK_END_DROP_LAST;
 		if (b->drop)
 			p->claim_seq--; /* it was the last to get a number */
-		p->filling = NULL;
 	}
 	p->ends[p->claim_epoch & 1].known = true;
 	p->ends[p->claim_epoch & 1].seq = p->claim_seq;
 	p->claim_epoch++;
 	p->epoch_seq = p->claim_seq;
-	ps_turns_reset(&p->turns);
+	ps_epoch_unref(ps_steal_ptr(&p->claiming));
+	for (uint32_t i = 0; i < p->nlanes; i++)
+		while (p->lanes[i].head && p->lanes[i].head->epoch < p->claim_epoch)
+			ps_block_pop(p, &p->lanes[i]);
+	pthread_cond_broadcast(&p->room);
 	pthread_cond_signal(&p->ready);
 }
 
-/* Takes the sample whose turn it is for the next row. False if the epoch ended with it. */
-static bool row_claim(struct ps_pipeline *p, struct ps_unit *u, uint64_t *nbytes)
+/* Makes the block's next sample the next row. */
+static void row_add(struct ps_pipeline *p, struct ps_unit *u, struct ps_block *block, uint64_t *nbytes)
 {
-	struct ps_lane *lane = &p->lanes[p->turns.at];
-	struct ps_block *block = lane->head;
 	struct penstock_batch *b = u->batch;
 	struct ps_sample *s = block->samples[block->at++];
-	bool last = block->last;
 
+	block->left--;
 	*nbytes += s->wanted_nbytes;
-	b->rows[b->nrows] = (struct ps_row){.sample = s, .lane = p->turns.at, .where = block->where};
+	b->rows[b->nrows] = (struct ps_row){.sample = s, .lane = p->turns.lane, .where = block->where};
 	b->rows[b->nrows++].where.taken = block->at;
 	u->n++;
-	if (b->nrows == b->cap) {
-		b->closed = true;
-		p->filling = NULL;
-	}
-	if (block->at < block->n) {
-		if (lane->nqueued < p->ahead)
-			pthread_cond_signal(&p->room);
+	if (b->nrows == b->want)
+		batch_close(p, b);
+}
+
+static bool unit_full(const struct ps_unit *u, uint64_t nbytes)
+{
+	return u->batch->closed || u->n >= UNIT_ROWS || nbytes >= UNIT_NBYTES;
+}
+
+/* -- Lengths are known: rows by arithmetic -------------------------------------------------------------- */
+
+/* Takes the sample whose turn it is. False: it has not been read yet. */
+static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u, uint64_t *nbytes)
+{
+	struct ps_lane *lane = &p->lanes[p->turns.lane];
+	struct ps_block *block = lane->head;
+	uint32_t world = p->claiming->share.world;
+
+	if (!block || block->epoch != p->claim_epoch || block->begin > p->turns.index)
+		return false;
+	block->at = (uint32_t)(p->turns.index - block->begin);
+	assert(block->at < block->n && block->samples[block->at]);
+	row_add(p, u, block, nbytes);
+	if (block->left == 0)
+		ps_block_pop(p, lane);
+	if (world == 1)
 		ps_turns_advance(&p->turns);
-		return true;
+	else
+		ps_turns_skip(&p->turns, world);
+	return true;
+}
+
+static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
+{
+	uint64_t nbytes = 0;
+
+	if (!p->filling) {
+		if (p->claim_seq - p->epoch_seq >=
+		        ps_steps_count(&p->claiming->steps, p->claiming->share.rank)) {
+			epoch_close(p);
+			return PS_CLAIMED;
+		}
+		if (!batch_open(p))
+			return PS_NO_ROOM;
 	}
-	block_pop(p, lane);
-	if (!last) {
-		ps_turns_advance(&p->turns);
-		return true;
+	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
+	if (u->batch->want == 0) {
+		batch_close(p, u->batch);
+		return PS_CLAIMED;
 	}
-	ps_turns_finish(&p->turns);
-	if (p->turns.alive > 0)
+	while (row_claim_known(p, u, &nbytes) && !unit_full(u, nbytes))
+		;
+	if (u->n == 0)
+		return PS_NO_INPUT;
+	pthread_cond_signal(&p->room); /* lanes are read ahead of the turns */
+	return PS_CLAIMED;
+}
+
+/* -- Lengths are not known: ends are found -------------------------------------------------------------- */
+
+/* The lane whose turn it is has ended. False if the epoch ended with it. */
+static bool lane_finish(struct ps_pipeline *p, bool given)
+{
+	ps_turns_finish(&p->turns, given);
+	if (!p->turns.over)
 		return true;
 	epoch_close(p);
 	return false;
 }
 
-/* Passes over lanes that ended without another sample. PS_CLAIMED: a unit without rows, only to finish its
- * batch. */
-static enum ps_claim lanes_pass(struct ps_pipeline *p, struct ps_unit *u)
+/* Takes the sample whose turn it is, for the next row or, before `skip`, for none. False if the epoch ended
+ * with it. */
+static bool row_claim(struct ps_pipeline *p, struct ps_unit *u, uint64_t *nbytes)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
+	struct ps_lane *lane = &p->lanes[p->turns.lane];
+	struct ps_block *block = lane->head;
+	bool last = block->last;
+
+	if (p->turns.position >= o->skip) {
+		row_add(p, u, block, nbytes);
+	} else {
+		ps_sample_free(block->samples[block->at++]);
+		block->left--;
+	}
+	if (block->at < block->n) {
+		if (lane->nqueued < p->ahead)
+			pthread_cond_signal(&p->room);
+		last = false;
+	} else {
+		ps_block_pop(p, lane);
+	}
+	if (last) {
+		if (!lane_finish(p, true))
+			return false;
+	} else {
+		ps_turns_advance(&p->turns);
+	}
+	if (p->turns.over || (o->take != PS_ENDLESS && p->turns.position >= o->skip + o->take)) {
+		epoch_close(p);
+		return false;
+	}
+	return true;
+}
+
+/* Passes over lanes that ended without another sample. False: nothing can be claimed, *ret says why; it is
+ * CLAIMED where the epoch ended. */
+static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 {
 	for (;;) {
-		struct ps_lane *lane = &p->lanes[p->turns.at];
-		struct penstock_batch *b = p->filling;
+		struct ps_lane *lane = &p->lanes[p->turns.lane];
 
-		if (p->failed || p->claim_epoch == p->o.end_epoch)
-			return PS_NO_INPUT;
-		/* The end of the epoch before the last one was not delivered. */
-		if (p->ends[p->claim_epoch & 1].known)
-			return PS_NO_ROOM;
-		if (!lane->head)
-			return PS_NO_INPUT;
-		if (lane->head->at < lane->head->n)
-			return b || batch_open(p) ? PS_CLAIMED : PS_NO_ROOM;
-		assert(lane->head->last);
-		block_pop(p, lane);
-		ps_turns_finish(&p->turns);
-		if (p->turns.alive > 0)
-			continue;
-		epoch_close(p);
-		if (b && b->ndone == b->nrows) {
-			*u = (struct ps_unit){.batch = b};
-			return PS_CLAIMED;
+		*ret = PS_CLAIMED;
+		if (p->turns.over || ps_epochs_options(p->o.epochs)->take == 0 ||
+		        (!p->filling && p->claim_seq - p->epoch_seq >= p->claiming->steps.most)) {
+			epoch_close(p);
+			return false;
 		}
+		if (!lane->head) {
+			*ret = PS_NO_INPUT;
+			return false;
+		}
+		if (lane->head->at < lane->head->n) {
+			*ret = p->filling || batch_open(p) ? PS_CLAIMED : PS_NO_ROOM;
+			return *ret == PS_CLAIMED;
+		}
+		assert(lane->head->last);
+		ps_block_pop(p, lane);
+		if (!lane_finish(p, false))
+			return false;
 	}
 }
 
-enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
+static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u)
 {
+	struct penstock_batch *filling = p->filling;
 	uint64_t nbytes = 0;
 	enum ps_claim c;
 
-	u->batch = NULL;
-	c = lanes_pass(p, u);
-	if (c != PS_CLAIMED || u->batch)
+	if (!lanes_pass(p, &c)) {
+		/* The epoch ended behind rows that are all decoded: only to be finished. */
+		if (c == PS_CLAIMED && filling && filling->closed && filling->ndone == filling->nrows)
+			*u = (struct ps_unit){.batch = filling};
 		return c;
+	}
 	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
-	while (row_claim(p, u, &nbytes) && !u->batch->closed && u->n < UNIT_ROWS && nbytes < UNIT_NBYTES) {
-		struct ps_lane *lane = &p->lanes[p->turns.at];
+	while (row_claim(p, u, &nbytes) && !unit_full(u, nbytes)) {
+		struct ps_lane *lane = &p->lanes[p->turns.lane];
 
 		if (!lane->head || lane->head->at == lane->head->n)
 			break;
 	}
 	return PS_CLAIMED;
+}
+
+/* -- Both --------------------------------------------------------------------------------------------- */
+
+enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
+{
+	enum ps_claim c;
+
+	*u = (struct ps_unit){0};
+	do {
+		if (p->failed || p->claim_epoch == p->o.end_epoch)
+			return PS_NO_INPUT;
+		/* The end of the epoch before the last one was not delivered. */
+		if (p->ends[p->claim_epoch & 1].known)
+			return PS_NO_ROOM;
+		if (!p->claiming)
+			return p->asking ? PS_NO_INPUT : PS_NO_EPOCH;
+		c = p->claiming->known ? unit_claim_known(p, u) : unit_claim_unknown(p, u);
+	} while (c == PS_CLAIMED && !u->batch);
+	return c;
 }

@@ -40,7 +40,10 @@ struct ps_pipeline {
 	struct ps_lane *lanes;
 	uint32_t nlanes;
 	uint32_t ahead; /* most blocks queued for a lane */
+	bool known;     /* the lengths of lanes are */
 	struct ps_turns turns;
+	struct ps_epoch *claiming; /* of claim_epoch; NULL: to be asked for */
+	bool asking;               /* a worker does */
 	struct penstock_batch *batches;
 	struct penstock_batch *filling; /* rows are claimed in it; NULL: none yet */
 	uint64_t claim_epoch;           /* of the rows claimed next */
@@ -84,7 +87,14 @@ enum ps_claim {
 	PS_CLAIMED,
 	PS_NO_INPUT,
 	PS_NO_ROOM,
+	PS_NO_EPOCH, /* claim_epoch is to be asked for, and begun */
 };
+
+/* Takes over what is known of claim_epoch. */
+void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
+
+/* A block that nothing more is taken from: the first of a lane's queue. */
+void ps_block_pop(struct ps_pipeline *pipeline, struct ps_lane *lane);
 
 /* Claims the next rows of the epoch. */
 enum ps_claim ps_unit_claim(struct ps_pipeline *pipeline, struct ps_unit *ret_unit) PS_MUST_USE;

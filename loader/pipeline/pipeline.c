@@ -30,17 +30,61 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 
 /* -- The consumer's side ------------------------------------------------------------------------------ */
 
+/* Puts the turns where the epoch's batches say, and the lanes where the turns are. */
+static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
+{
+	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
+	uint32_t len = ps_order_block_len(p->o.order);
+
+	ps_turns_reset(&p->turns, epoch->lengths);
+	ps_turns_skip(&p->turns, epoch->share.begin + begin);
+	for (uint32_t i = 0; i < p->nlanes; i++) {
+		const struct ps_lane_position *at = &p->position.lanes[i];
+		uint64_t from = ps_turns_before(&p->turns, i);
+		bool usable = at->k != PS_PLACE_UNKNOWN && at->block * len <= from;
+
+		ps_lane_reset(&p->lanes[i], i, epoch->number, from, usable ? at : NULL, len);
+	}
+	ps_turns_skip(&p->turns, epoch->share.rank);
+}
+
+/* Puts the lanes where they were, and the turns at the lane that comes next. Lanes that have ended are found
+ * again. */
+static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
+{
+	uint32_t len = ps_order_block_len(p->o.order);
+	uint64_t rows = p->position.batches * p->o.rows;
+
+	ps_turns_reset(&p->turns, NULL);
+	if (rows > 0) {
+		uint64_t skip = ps_epochs_options(p->o.epochs)->skip;
+
+		ps_turns_set_lane(&p->turns, p->position.turn, skip + rows);
+	}
+	for (uint32_t i = 0; i < p->nlanes; i++) {
+		const struct ps_lane_position *at = &p->position.lanes[i];
+
+		ps_lane_reset(&p->lanes[i], i, epoch->number, at->block * len + at->taken,
+		        at->k != PS_PLACE_UNKNOWN ? at : NULL, len);
+	}
+}
+
 /* Puts everything at p->position; no thread of ours runs, but held batches may be released meanwhile. They
  * stay as they are. */
-static void rewind_all(struct ps_pipeline *p)
+static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 {
-	uint64_t epoch = p->position.epoch;
+	struct ps_epoch *epoch;
+	int r = ps_epochs_get(p->o.epochs, p->position.epoch, &epoch, err);
 
-	for (uint32_t i = 0; i < p->nlanes; i++) {
-		ps_lane_reset(&p->lanes[i], i, epoch, &p->position.lanes[i]);
-		p->lanes[i].ended = epoch == p->o.end_epoch;
-	}
+	if (r < 0)
+		return r;
+	if (epoch->known)
+		rewind_known(p, epoch);
+	else
+		rewind_unknown(p, epoch);
 	PS_LOCK_SCOPE(&p->lock);
+	for (uint32_t i = 0; i < p->nlanes; i++)
+		p->lanes[i].ended = epoch->number == p->o.end_epoch;
 	for (uint32_t i = 0; i < p->o.depth; i++) {
 		struct penstock_batch *b = &p->batches[i];
 
@@ -49,14 +93,16 @@ static void rewind_all(struct ps_pipeline *p)
 		ps_batch_clear(b);
 		b->state = PS_BATCH_FREE;
 	}
-	ps_turns_reset(&p->turns);
-	p->turns.at = p->position.turn;
+	ps_epoch_unref(p->claiming);
+	p->claiming = epoch;
+	p->asking = false;
 	p->filling = NULL;
-	p->claim_epoch = p->deliver_epoch = epoch;
+	p->claim_epoch = p->deliver_epoch = epoch->number;
 	p->claim_seq = p->deliver_seq = p->position.batches;
 	p->epoch_seq = p->first_seq = 0;
 	p->ends[0].known = p->ends[1].known = false;
 	p->failed = 0;
+	return 0;
 }
 
 static void position_set(struct ps_pipeline *p, const struct ps_position *at)
@@ -73,6 +119,8 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
         struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
 {
 	struct ps_pipeline *p = calloc(1, sizeof(*p));
+	const struct ps_lane_set *sets;
+	uint32_t nsets;
 	int r = 0;
 
 	if (!p)
@@ -88,14 +136,19 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	pthread_cond_init(&p->ready, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	sets = ps_order_sets(o->order, &nsets);
 	p->nlanes = ps_order_nlanes(o->order);
+	p->known = ps_epochs_options(o->epochs)->known;
 	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
 	p->o.readers = PS_MIN(o->readers, p->nlanes);
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
 	p->batches = calloc(o->depth, sizeof(*p->batches));
 	p->threads = calloc((size_t)o->readers + o->threads, sizeof(*p->threads));
 	p->source = (struct ps_lane_source){.order = o->order,
+	        .epochs = o->epochs,
+	        .indexes = o->indexes,
 	        .shards = o->shards,
+	        .nshards = o->nshards,
 	        .options = {.stream = {.buf_nbytes = o->buf_nbytes, .stop = &p->stop, .wake_fd = p->wake_fd},
 	                .wants = ps_plan_wants,
 	                .wants_ctx = o->plan,
@@ -104,7 +157,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .start_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
 		r = ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	else if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, p->nlanes) < 0 ||
+	else if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, sets, nsets) < 0 ||
 	         ps_position_init(&p->position, p->nlanes) < 0)
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < o->depth && r == 0; i++) {
@@ -116,8 +169,9 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	}
 	if (r == 0) {
 		position_set(p, at);
-		rewind_all(p);
-		r = ps_threads_start(p, err);
+		r = rewind_all(p, err);
+		if (r == 0)
+			r = ps_threads_start(p, err);
 	}
 	if (r < 0) {
 		ps_pipeline_free(p);
@@ -133,9 +187,10 @@ void ps_pipeline_free(struct ps_pipeline *p)
 		return;
 	ps_threads_stop(p);
 	for (uint32_t i = 0; i < p->nlanes && p->lanes; i++)
-		ps_lane_reset(&p->lanes[i], i, 0, NULL);
+		ps_lane_reset(&p->lanes[i], i, 0, 0, NULL, 1);
 	for (uint32_t i = 0; i < p->o.depth && p->batches; i++)
 		ps_batch_fini(&p->batches[i]);
+	ps_epoch_unref(p->claiming);
 	ps_turns_fini(&p->turns);
 	ps_position_fini(&p->position);
 	free(p->lanes);
@@ -165,10 +220,12 @@ bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 
 int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_load_error *err)
 {
+	int r;
+
 	ps_threads_stop(p);
 	position_set(p, at);
-	rewind_all(p);
-	return ps_threads_start(p, err);
+	r = rewind_all(p, err);
+	return r < 0 ? r : ps_threads_start(p, err);
 }
 
 /* Nothing is due any more in the epoch that is being delivered. */
@@ -189,8 +246,8 @@ static struct penstock_batch *batch_due(struct ps_pipeline *p)
 /* next() would not wait. */
 static bool next_is_known(struct ps_pipeline *p)
 {
-	return p->failed || p->nheld == p->o.depth || p->deliver_epoch == p->o.end_epoch || epoch_is_over(p) ||
-	       batch_due(p);
+	return p->failed || p->nheld == p->o.depth || p->deliver_epoch == p->o.end_epoch ||
+	       epoch_is_over(p) || batch_due(p);
 }
 
 int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_load_error *err)

@@ -9,8 +9,8 @@
  * the threads; decoding is done without it. A slow row delays its own batch alone: the others go on into the
  * next ones.
  *
- * Ownership: the pipeline owns batches, lanes and threads; it borrows order, shards and plan.
- * Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
+ * Ownership: the pipeline owns batches, lanes and threads; it borrows order, epochs, indexes, shards and
+ * plan. Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
  * Locks: one, `lock`, over lanes' queues, turns, states of batches and statistics; never held over reading,
  * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next() until
  * a batch is finished; restart and free until reads and decodes under way are over. */
@@ -23,7 +23,10 @@
 
 struct ps_pipeline_options {
 	struct ps_order *order;
+	struct ps_epochs *epochs;
+	struct ps_indexes *indexes; /* NULL: none is asked */
 	char *const *shards;
+	uint32_t nshards;
 	struct ps_plan *plan;
 	const struct ps_device_ops *device;
 	uint32_t rows, depth, threads, readers;

@@ -5,6 +5,9 @@
  * before them. Whose turn it is follows from the last row; which lanes have ended is found again, since they
  * give no more samples.
  *
+ * Where the lanes' lengths are known (order/epoch.h), the number of batches says all; the lanes' places only
+ * spare the search for them.
+ *
  * Ownership: a position owns its lanes.   Threads: one at a time.   Locks: none.   Blocks: never. */
 #ifndef PS_PIPELINE_POSITION_H
 #define PS_PIPELINE_POSITION_H
@@ -13,9 +16,11 @@
 
 #include "base/cleanup.h"
 
+#define PS_PLACE_UNKNOWN UINT64_MAX /* found by counting, from the lane's beginning */
+
 struct ps_lane_position {
-	uint64_t block;   /* in the lane's epoch */
-	uint64_t k;       /* of the lane's shards: that of the block's first sample ... */
+	uint64_t block; /* in the lane's epoch */
+	uint64_t k;     /* of the lane's shards: that of the block's first sample, or PS_PLACE_UNKNOWN ... */
 	uint64_t ordinal; /* ... its place in that shard ... */
 	uint64_t offset;  /* ... and in the file; 0: only to be found from the shard's beginning */
 	uint32_t taken;   /* samples of the block that were delivered */

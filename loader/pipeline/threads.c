@@ -10,20 +10,41 @@
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
 
-/* The lane whose next block is needed first, or NULL if all have enough. In a shuffled order the second block
- * is read once the first is half used: earlier would hold twice the window. */
-static struct ps_lane *lane_choose(struct ps_pipeline *p)
+/* The round up to which claims may come while a block is read: the next blocks of a lane that begin before it
+ * may be read now. In a shuffled order the second block is read once the first is half used: earlier would
+ * hold twice the window. */
+static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *lane)
+{
+	uint32_t len = ps_order_block_len(p->o.order);
+	uint64_t reach = p->ahead > PS_AHEAD_SHUFFLED ? (uint64_t)p->ahead * len : len / 2;
+
+	if (lane->epoch == p->claim_epoch && p->claiming)
+		return ps_turns_round(&p->turns, lane->index) + reach;
+	return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
+}
+
+/* A block of this lane may be read now, or sought. */
+static bool lane_wants(const struct ps_pipeline *p, const struct ps_lane *lane)
 {
 	uint32_t half = ps_order_block_len(p->o.order) / 2;
 
+	if (lane->epoch < p->claim_epoch)
+		return true;
+	if (!p->known)
+		return !lane->head || p->ahead > PS_AHEAD_SHUFFLED || lane->head->n - lane->head->at <= half;
+	if (lane->epoch > p->claim_epoch + 1)
+		return false;
+	return !lane->sought || lane->next <= round_ahead(p, lane);
+}
+
+/* The lane whose next block is needed first, or NULL if all have enough. */
+static struct ps_lane *lane_choose(struct ps_pipeline *p)
+{
 	for (uint32_t queued = 0; queued < p->ahead; queued++) {
 		for (uint32_t i = 0; i < p->nlanes; i++) {
-			struct ps_lane *lane = &p->lanes[(p->turns.at + i) % p->nlanes];
+			struct ps_lane *lane = &p->lanes[(p->turns.lane + i) % p->nlanes];
 
-			if (lane->busy || lane->ended || lane->nqueued != queued)
-				continue;
-			if (queued == 0 || p->ahead > PS_AHEAD_SHUFFLED ||
-			        lane->head->n - lane->head->at <= half)
+			if (!lane->busy && !lane->ended && lane->nqueued == queued && lane_wants(p, lane))
 				return lane;
 		}
 	}
@@ -61,6 +82,27 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 }
 /* -- Threads ------------------------------------------------------------------------------------------ */
 
+/* Asks for what is known of the epoch that is claimed next; the lock is let go meanwhile. */
+static void epoch_ask(struct ps_pipeline *p)
+{
+	struct ps_load_error err = {0};
+	struct ps_epoch *epoch = NULL;
+	uint64_t number = p->claim_epoch; /* it stays until the epoch was begun */
+	int r;
+
+	p->asking = true;
+	pthread_mutex_unlock(&p->lock);
+	r = ps_epochs_get(p->o.epochs, number, &epoch, &err);
+	pthread_mutex_lock(&p->lock);
+	p->asking = false;
+	if (r < 0)
+		ps_pipeline_fail(p, r, &err);
+	else
+		ps_epoch_begin(p, epoch);
+	pthread_cond_broadcast(&p->work);
+	pthread_cond_broadcast(&p->room);
+}
+
 static void *worker_main(void *arg)
 {
 	struct ps_pipeline *p = arg;
@@ -77,6 +119,10 @@ static void *worker_main(void *arg)
 		struct ps_unit u;
 		enum ps_claim c = ps_unit_claim(p, &u);
 
+		if (c == PS_NO_EPOCH) {
+			epoch_ask(p);
+			continue;
+		}
 		if (c != PS_CLAIMED) {
 			ps_stage_wait(&p->stages[PS_STAGE_DECODE],
 			        c == PS_NO_ROOM ? PS_WAIT_OUTPUT : PS_WAIT_INPUT, &p->work, &p->lock, NULL);
@@ -96,30 +142,48 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Fills one block of a lane; the lock is let go meanwhile. */
+/* Seeks or fills one block of a lane; the lock is let go meanwhile. Its epoch may have been closed before all
+ * its samples came: then it goes on with the next, and a block of the old one is dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	struct ps_load_error err = {0};
 	struct ps_block *block = NULL;
-	int r;
+	bool seek = p->known && !lane->sought;
+	bool leave = lane->epoch < p->claim_epoch;
+	uint64_t epoch = p->claim_epoch, next = 0;
+	int r = 0;
 
 	lane->busy = true;
 	pthread_mutex_unlock(&p->lock);
-	r = ps_lane_fill(lane, &p->source, &block, &err);
+	if (leave)
+		ps_lane_leave(lane, epoch);
+	else if (seek)
+		r = ps_lane_seek(lane, &p->source, &next, &err);
+	else
+		r = ps_lane_fill(lane, &p->source, &block, &err);
 	pthread_mutex_lock(&p->lock);
 	lane->busy = false;
+	lane->sought = seek && !leave && r == 1;
+	lane->next = next;
 	p->meter.nbytes += lane->meter.nbytes;
 	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
 	lane->meter = (struct ps_stream_meter){0};
-	if (r == 0) {
-		lane->ended = lane->epoch == p->o.end_epoch;
-		block_push(lane, block);
-		if (lane == &p->lanes[p->turns.at] && lane->nqueued == 1)
-			pthread_cond_broadcast(&p->work);
-	} else if (r != -ECANCELED) {
+	if (r < 0) {
 		lane->ended = true;
-		ps_pipeline_fail(p, r, &err);
+		if (r != -ECANCELED)
+			ps_pipeline_fail(p, r, &err);
+		return;
 	}
+	lane->ended = lane->epoch == p->o.end_epoch;
+	if (!block)
+		return;
+	if (block->epoch < p->claim_epoch) {
+		ps_block_free(block);
+		return;
+	}
+	block_push(lane, block);
+	if (lane->index == p->turns.lane && lane->nqueued == 1)
+		pthread_cond_broadcast(&p->work);
 }
 
 static void *reader_main(void *arg)
@@ -130,10 +194,12 @@ static void *reader_main(void *arg)
 	while (!atomic_load(&p->stop)) {
 		struct ps_lane *lane = lane_choose(p);
 
-		if (lane)
+		if (lane) {
+			pthread_cond_signal(&p->room); /* there may be another one */
 			lane_serve(p, lane);
-		else
+		} else {
 			ps_stage_wait(&p->stages[PS_STAGE_READ], PS_WAIT_OUTPUT, &p->room, &p->lock, NULL);
+		}
 	}
 	return NULL;
 }

@@ -367,6 +367,11 @@ void ps_shard_start_at(struct ps_shard *s, uint64_t ordinal, uint64_t offset)
 	s->start_offset = offset;
 }
 
+void ps_shard_hold(struct ps_shard *s, bool hold)
+{
+	s->options.never_hold = !hold;
+}
+
 static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 {
 	int r;

@@ -39,6 +39,9 @@ struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_s
  * that nothing before it is read; 0, or a file that cannot seek: found by walking there. */
 void ps_shard_start_at(struct ps_shard *shard, uint64_t ordinal, uint64_t offset);
 
+/* Whether the samples from the next on hold bytes; at first as never_hold says. Others are walked over. */
+void ps_shard_hold(struct ps_shard *shard, bool hold);
+
 /* 1 and the next sample, 0 at the end of the shard. */
 int ps_shard_next(
         struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;

@@ -84,17 +84,21 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 		uint64_t k;
 		bool open, last;
 	} * lanes;
-	uint32_t *from;
+	uint32_t *from, nsets;
+	const struct ps_lane_set *sets;
 	struct ps_turns turns;
+	uint64_t pass;
 
 	assert_non_null(order);
 	nlanes = ps_order_nlanes(order);
 	len = ps_order_block_len(order);
 	lanes = calloc(nlanes, sizeof(*lanes));
 	from = malloc(len * sizeof(*from));
-	assert_int_equal(ps_turns_init(&turns, nlanes), 0);
-	while (turns.alive > 0) {
-		struct lane *l = &lanes[turns.at];
+	sets = ps_order_sets(order, &nsets);
+	assert_int_equal(ps_turns_init(&turns, sets, nsets), 0);
+	ps_turns_reset(&turns, NULL);
+	while (!turns.over) {
+		struct lane *l = &lanes[turns.lane];
 
 		if (l->at < l->n) {
 			ret_samples[total++] = l->samples[l->at++];
@@ -102,7 +106,7 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 			continue;
 		}
 		if (l->last) {
-			ps_turns_finish(&turns);
+			ps_turns_finish(&turns, false);
 			continue;
 		}
 		free(l->samples);
@@ -110,7 +114,8 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 		uint32_t *plain = malloc(len * sizeof(uint32_t));
 		l->n = l->at = 0;
 		while (l->n < len) {
-			if (!l->open && ps_order_shard(order, n->epoch, turns.at, l->k++, &l->shard) == 0) {
+			if (!l->open &&
+			        ps_order_shard(order, n->epoch, turns.lane, l->k++, &l->shard, &pass) == 0) {
 				l->last = true;
 				break;
 			}
@@ -119,7 +124,8 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 			if (l->open)
 				plain[l->n++] = l->shard * 1000 + l->in_shard++;
 		}
-		ps_order_block(order, n->epoch, turns.at, l->block++, l->n, from);
+		assert_int_equal(
+		        ps_order_block(order, n->epoch, turns.lane, l->block++, l->n, NULL, from), 0);
 		for (uint32_t i = 0; i < l->n; i++)
 			l->samples[i] = plain[from[i]];
 		free(plain);
@@ -180,7 +186,8 @@ static void each_sample_comes_once_over_all_ranks(void **state)
 	for (uint32_t world = 1; world <= 8; world *= 2) {
 		memset(seen, 0, sizeof(seen));
 		for (uint32_t rank = 0; rank < world; rank++) {
-			struct ps_order_options o = {PS_ORDER_WINDOW, 50, 128, 16, rank, world, 11};
+			struct ps_order_options o = {
+			        PS_ORDER_WINDOW, 50, 128, 16, rank, world, 11, .repeat = 1};
 			struct naive n = {&o, 4, counts};
 			uint32_t len = real_epoch(&n, have);
 
@@ -213,7 +220,8 @@ static void global_batches_are_the_same_for_any_world(void **state)
 		static uint32_t steps[STEPS][GLOBAL];
 
 		for (uint32_t rank = 0; rank < world; rank++) {
-			struct ps_order_options o = {PS_ORDER_WINDOW, SHARDS, 200, 16, rank, world, 3};
+			struct ps_order_options o = {
+			        PS_ORDER_WINDOW, SHARDS, 200, 16, rank, world, 3, .repeat = 1};
 			struct naive n = {&o, 9, counts};
 			uint32_t local = GLOBAL / world;
 

@@ -375,12 +375,14 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	} while (0)
 	REFUSED(-ESTALE, "of 7 shards, but the loader has 6", &fewer, );
 	REFUSED(-ESTALE, "another order", swapped, );
-	REFUSED(-ESTALE, "batch 6, but this one has 5; open it with 6", pattern, s.o.batch = 5);
+	REFUSED(-ESTALE, "global_batch 6, but this one has 5; open it with 6", pattern, s.o.batch = 5);
 	REFUSED(-ESTALE, "seed 0", pattern, s.o.seed = 1);
 	REFUSED(-ESTALE, "lanes 4", pattern, s.o.lanes = 3);
 	REFUSED(-ESTALE, "shuffle_window 12", pattern, s.o.shuffle_window = 13);
 	REFUSED(-ESTALE, "order 2", pattern, s.o.order = PENSTOCK_ORDER_SHARDS, s.o.shuffle_window = 12);
-	REFUSED(-ESTALE, "world 1, but this one has 2", pattern, s.o.world = 2);
+	REFUSED(-ESTALE, "global_batch 6", pattern, s.o.world = 2);
+	REFUSED(-ESTALE, "bucket 0", pattern, s.o.bucket = 2);
+	REFUSED(-ESTALE, "steps 0", pattern, s.o.steps = 2);
 	REFUSED(-ESTALE, "end 0", pattern, s.o.end = PENSTOCK_END_PAD);
 	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
 	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
@@ -392,7 +394,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	setting_init(&s);
 	l = open_ok(&s.o, pattern, 1);
 	assert_int_equal(penstock_loader_state_save(l, bytes, 10, &e), -ENOBUFS);
-	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 152 + 4 * 40);
+	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 208 + 4 * 48);
 	penstock_loader_close(l);
 }
 
@@ -401,7 +403,7 @@ static void states_of_any_numbers_are_safe(void **state)
 {
 	static struct run run;
 	struct setting s;
-	uint64_t words[128], r = 1;
+	uint64_t words[256], r = 1;
 
 	(void)state;
 	setting_init(&s);
@@ -416,7 +418,7 @@ static void states_of_any_numbers_are_safe(void **state)
 		run.nbytes = save(l, run.states[0]);
 		memcpy(words, run.states[0], sizeof(words));
 		for (int j = 0; j < 1 + i % 3; j++) {
-			size_t w = 14 + (r = r * 6364136223846793005u + 1442695040888963407u) % 25;
+			size_t w = 18 + (r = r * 6364136223846793005u + 1442695040888963407u) % 32;
 
 			words[w] = i % 2 ? (r >> 33) % 8192 : r >> (r >> 58);
 		}

@@ -1,0 +1,270 @@
+#include "config.h"
+
+#include "order/epoch.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Readers and claims are in one epoch or the next. */
+#define KEPT 4
+
+struct ps_epochs {
+	struct ps_epochs_options o;
+	pthread_mutex_t lock; /* kept, next */
+	struct ps_epoch *kept[KEPT];
+	uint32_t next;
+};
+
+struct ps_epochs *ps_epochs_new(const struct ps_epochs_options *options)
+{
+	struct ps_epochs *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->o = *options;
+	pthread_mutex_init(&e->lock, NULL);
+	return e;
+}
+
+void ps_epochs_free(struct ps_epochs *e)
+{
+	if (!e)
+		return;
+	for (int i = 0; i < KEPT; i++)
+		ps_epoch_unref(e->kept[i]);
+	pthread_mutex_destroy(&e->lock);
+	free(e);
+}
+
+const struct ps_epochs_options *ps_epochs_options(const struct ps_epochs *e)
+{
+	return &e->o;
+}
+
+void ps_epoch_unref(struct ps_epoch *e)
+{
+	if (!e || atomic_fetch_sub(&e->refs, 1) > 1)
+		return;
+	ps_sequence_free(e->sequence);
+	free(e->lengths);
+	free(e->ends);
+	free(e);
+}
+
+/* The samples of a lane, over all passes. */
+static int lane_length(
+        struct ps_epochs *e, uint64_t epoch, uint32_t lane, uint64_t *ret_length, struct ps_load_error *err)
+{
+	uint64_t sum = 0, pass;
+	uint32_t shard;
+	int r;
+
+	if (e->o.repeat == PS_ENDLESS) {
+		*ret_length = PS_ENDLESS;
+		return 0;
+	}
+	for (uint64_t k = 0; (r = ps_order_shard(e->o.order, epoch, lane, k, &shard, &pass)) == 1; k++) {
+		uint64_t n = 0;
+
+		r = e->o.counts.count(e->o.counts.ctx, epoch, pass, shard, &n, err);
+		if (r < 0)
+			return r;
+		sum += n;
+	}
+	*ret_length = sum;
+	return r < 0 ? ps_load_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
+}
+
+/* A mix that ends with the longest set: the others are read again until then. */
+static void sets_lengthen(const struct ps_epochs *e, struct ps_epoch *epoch)
+{
+	uint32_t nsets, longest = 0;
+	const struct ps_lane_set *sets = ps_order_sets(e->o.order, &nsets);
+	unsigned __int128 most = 0, most_weight = 1;
+
+	for (uint32_t d = 0; d < nsets; d++) {
+		unsigned __int128 n = 0;
+
+		for (uint32_t i = 0; i < sets[d].n; i++)
+			n += epoch->lengths[sets[d].first + i];
+		if (n * most_weight <= most * sets[d].weight)
+			continue;
+		longest = d;
+		most = n;
+		most_weight = sets[d].weight;
+	}
+	for (uint32_t d = 0; d < nsets; d++)
+		for (uint32_t i = 0; i < sets[d].n && d != longest; i++)
+			epoch->lengths[sets[d].first + i] = PS_ENDLESS;
+}
+
+/* All samples, by number: the shards of the list one after the other. */
+static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+{
+	uint32_t nlanes = ps_order_nlanes(e->o.order);
+	uint64_t sum = 0, total;
+
+	epoch->ends = malloc(e->o.nshards * sizeof(uint64_t));
+	if (!epoch->ends)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t s = 0; s < e->o.nshards; s++) {
+		uint64_t n = 0;
+		int r = e->o.counts.count(e->o.counts.ctx, epoch->number, 0, s, &n, err);
+
+		if (r < 0)
+			return r;
+		sum += n;
+		epoch->ends[s] = sum;
+	}
+	if (sum == 0 && e->o.repeat == PS_ENDLESS)
+		return ps_load_error_set(err, ENODATA, "no shard holds a sample");
+	ps_permutation_init(&epoch->permutation, sum, e->o.seed, epoch->number, 0);
+	total = e->o.repeat == PS_ENDLESS ? PS_ENDLESS : sum * e->o.repeat;
+	for (uint32_t l = 0; l < nlanes; l++)
+		epoch->lengths[l] = total == PS_ENDLESS ? PS_ENDLESS
+		                    : total > l         ? (total - l + nlanes - 1) / nlanes
+		                                        : 0;
+	return 0;
+}
+
+static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+{
+	uint32_t n = ps_order_nlanes(e->o.order);
+
+	epoch->lengths = calloc(n, sizeof(uint64_t));
+	if (!epoch->lengths)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (e->o.mode == PS_ORDER_PERMUTATION)
+		return permuted_make(e, epoch, err);
+	for (uint32_t l = 0; l < n; l++) {
+		int r = lane_length(e, epoch->number, l, &epoch->lengths[l], err);
+
+		if (r < 0)
+			return r;
+	}
+	if (e->o.longest)
+		sets_lengthen(e, epoch);
+	return 0;
+}
+
+/* Makes lengths and steps; `world` 1: of this rank's own lanes. */
+static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t world, struct ps_load_error *err)
+{
+	const struct ps_epochs_options *o = &e->o;
+	const struct ps_lane_set *sets;
+	uint64_t total, end;
+	uint32_t nsets;
+	int r = lengths_make(e, epoch, err);
+
+	if (r < 0)
+		return r;
+	sets = ps_order_sets(o->order, &nsets);
+	if (ps_sequence_new(sets, nsets, epoch->lengths, &epoch->sequence) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	total = ps_sequence_total(epoch->sequence);
+	if (total != PS_ENDLESS)
+		total = total > o->skip ? total - o->skip : 0;
+	epoch->steps = (struct ps_steps){.samples = PS_MIN(total, o->take),
+	        .most = o->steps,
+	        .batch = o->batch,
+	        .world = world,
+	        .end = o->end};
+	end = ps_steps_end(&epoch->steps);
+	epoch->share = (struct ps_share){.begin = o->skip,
+	        .end = end >= PS_ENDLESS - o->skip ? PS_ENDLESS : o->skip + end,
+	        .rank = world > 1 ? o->rank : 0,
+	        .world = world};
+	return 0;
+}
+
+static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+{
+	epoch->known = e->o.known;
+	if (epoch->known)
+		return known_fill(e, epoch, e->o.world, err);
+	epoch->steps = (struct ps_steps){
+	        .samples = PS_ENDLESS, .most = e->o.steps, .batch = e->o.batch, .world = 1, .end = e->o.end};
+	return 0;
+}
+
+int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples, uint64_t *ret_batches,
+        struct ps_load_error *err)
+{
+	struct ps_epoch *epoch;
+	uint64_t end;
+	int r = ps_epochs_get(e, number, &epoch, err);
+
+	if (r < 0)
+		return r;
+	if (!epoch->known) {
+		ps_epoch_unref(epoch);
+		epoch = calloc(1, sizeof(*epoch));
+		if (!epoch)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		epoch->number = number;
+		atomic_init(&epoch->refs, 1);
+		r = known_fill(e, epoch, 1, err);
+	}
+	if (r == 0) {
+		end = ps_steps_end(&epoch->steps);
+		*ret_batches = ps_steps_count(&epoch->steps, epoch->share.rank);
+		*ret_samples =
+		        end > epoch->share.rank ? (end - epoch->share.rank - 1) / epoch->share.world + 1 : 0;
+	}
+	ps_epoch_unref(epoch);
+	return r;
+}
+
+int ps_epochs_get(
+        struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_load_error *err)
+{
+	struct ps_epoch *epoch;
+	int r;
+
+	PS_LOCK_SCOPE(&e->lock);
+	for (int i = 0; i < KEPT; i++) {
+		if (!e->kept[i] || e->kept[i]->number != number)
+			continue;
+		atomic_fetch_add(&e->kept[i]->refs, 1);
+		*ret_epoch = e->kept[i];
+		return 0;
+	}
+	epoch = calloc(1, sizeof(*epoch));
+	if (!epoch)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	epoch->number = number;
+	atomic_init(&epoch->refs, 2); /* the caller's and ours */
+	r = epoch_fill(e, epoch, err);
+	if (r < 0) {
+		atomic_store(&epoch->refs, 1);
+		ps_epoch_unref(epoch);
+		return r;
+	}
+	ps_epoch_unref(e->kept[e->next]);
+	e->kept[e->next] = epoch;
+	e->next = (e->next + 1) % KEPT;
+	*ret_epoch = epoch;
+	return 0;
+}
+
+void ps_epoch_permuted(const struct ps_epoch *e, uint32_t nshards, uint64_t position, uint32_t *ret_shard,
+        uint64_t *ret_ordinal, uint64_t *ret_pass)
+{
+	struct ps_permutation permutation = e->permutation;
+	uint32_t low = 0, high = nshards - 1;
+	uint64_t n;
+
+	*ret_pass = position / permutation.n;
+	permutation.pass = (uint32_t)*ret_pass;
+	n = ps_permutation_at(&permutation, position % permutation.n);
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (e->ends[mid] <= n)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	*ret_shard = low;
+	*ret_ordinal = n - (low > 0 ? e->ends[low - 1] : 0);
+}

@@ -1,0 +1,407 @@
+#include "config.h"
+
+#include "order/sequence.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+typedef unsigned __int128 u128;
+
+/* Samples of a set of weight w that are due before sample j of one of weight v, or (equal) at the same time.
+ */
+static uint64_t due_before(uint64_t w, uint64_t v, uint64_t j, bool equal)
+{
+	u128 x = ((u128)2 * j + 1) * w; /* 2i + 1 < x / v */
+	u128 n = equal ? (x / v + 1) / 2 : ((x + v - 1) / v) / 2;
+
+	return n > UINT64_MAX ? UINT64_MAX : (uint64_t)n;
+}
+
+/* Where sample j of set d stands among all sets. */
+static uint64_t set_position(const struct ps_lane_set *sets, uint32_t nsets, uint32_t d, uint64_t j)
+{
+	u128 p = j;
+
+	for (uint32_t e = 0; e < nsets; e++)
+		if (e != d)
+			p += due_before(sets[e].weight, sets[d].weight, j, e < d);
+	return p >= PS_ENDLESS ? PS_ENDLESS - 1 : (uint64_t)p;
+}
+
+/* -- Any sample --------------------------------------------------------------------------------------- */
+
+struct ps_sequence {
+	uint32_t nsets, nlanes;
+	uint64_t total;
+	struct ps_lane_set *sets;
+	uint64_t *lengths;
+	uint64_t *sorted; /* each set's lengths, ascending, at its first lane's place ... */
+	uint64_t *sums;   /* ... and the sums of those before */
+};
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static uint64_t set_total(const struct ps_sequence *s, const struct ps_lane_set *set)
+{
+	uint64_t last = set->n - 1;
+
+	if (set->n == 0)
+		return 0;
+	if (s->sorted[set->first + last] == PS_ENDLESS)
+		return PS_ENDLESS;
+	return s->sums[set->first + last] + s->sorted[set->first + last];
+}
+
+int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const uint64_t *lengths,
+        struct ps_sequence **ret_sequence)
+{
+	struct ps_sequence *s = calloc(1, sizeof(*s));
+	uint32_t n = sets[nsets - 1].first + sets[nsets - 1].n;
+
+	if (!s)
+		return -ENOMEM;
+	*s = (struct ps_sequence){.nsets = nsets,
+	        .nlanes = n,
+	        .total = PS_ENDLESS,
+	        .sets = malloc(nsets * sizeof(*s->sets)),
+	        .lengths = malloc(PS_MAX(n, 1u) * sizeof(uint64_t)),
+	        .sorted = malloc(PS_MAX(n, 1u) * sizeof(uint64_t)),
+	        .sums = malloc(PS_MAX(n, 1u) * sizeof(uint64_t))};
+	if (!s->sets || !s->lengths || !s->sorted || !s->sums) {
+		ps_sequence_free(s);
+		return -ENOMEM;
+	}
+	memcpy(s->sets, sets, nsets * sizeof(*sets));
+	memcpy(s->lengths, lengths, n * sizeof(uint64_t));
+	memcpy(s->sorted, lengths, n * sizeof(uint64_t));
+	for (uint32_t d = 0; d < nsets; d++) {
+		uint64_t sum = 0, samples;
+
+		qsort(s->sorted + sets[d].first, sets[d].n, sizeof(uint64_t), compare);
+		for (uint32_t i = sets[d].first; i < sets[d].first + sets[d].n; i++) {
+			s->sums[i] = sum;
+			sum += s->sorted[i] == PS_ENDLESS ? 0 : s->sorted[i];
+		}
+		samples = set_total(s, &sets[d]);
+		if (samples != PS_ENDLESS)
+			s->total = PS_MIN(s->total, set_position(sets, nsets, d, samples));
+	}
+	*ret_sequence = s;
+	return 0;
+}
+
+void ps_sequence_free(struct ps_sequence *s)
+{
+	if (!s)
+		return;
+	free(s->sets);
+	free(s->lengths);
+	free(s->sorted);
+	free(s->sums);
+	free(s);
+}
+
+uint64_t ps_sequence_total(const struct ps_sequence *s)
+{
+	return s->total;
+}
+
+uint64_t ps_sequence_length(const struct ps_sequence *s, uint32_t lane)
+{
+	return s->lengths[lane];
+}
+
+static uint32_t set_of(const struct ps_sequence *s, uint32_t lane)
+{
+	uint32_t d = 0;
+
+	while (lane >= s->sets[d].first + s->sets[d].n)
+		d++;
+	return d;
+}
+
+/* Lanes of a set whose length is at most `index`. */
+static uint32_t ended(const struct ps_sequence *s, const struct ps_lane_set *set, uint64_t index)
+{
+	const uint64_t *sorted = s->sorted + set->first;
+	uint32_t low = 0, high = set->n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (sorted[mid] <= index)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+uint64_t ps_sequence_position(const struct ps_sequence *s, uint32_t lane, uint64_t index)
+{
+	uint32_t d = set_of(s, lane);
+	const struct ps_lane_set *set = &s->sets[d];
+	uint32_t gone = ended(s, set, index);
+	uint64_t before = lane - set->first;
+	uint64_t sum = 0;
+
+	if (gone > 0) {
+		sum = s->sums[set->first + gone - 1] + s->sorted[set->first + gone - 1];
+		before = 0;
+		for (uint32_t l = set->first; l < lane; l++)
+			before += s->lengths[l] > index;
+	}
+	return set_position(s->sets, s->nsets, d, sum + index * (set->n - gone) + before);
+}
+
+bool ps_share_has(const struct ps_share *share, uint64_t p)
+{
+	return p >= share->begin && p < share->end && (p - share->begin) % share->world == share->rank;
+}
+
+uint64_t ps_sequence_next(
+        const struct ps_sequence *s, uint32_t lane, uint64_t index, const struct ps_share *share)
+{
+	const struct ps_lane_set *set = &s->sets[set_of(s, lane)];
+
+	while (index < s->lengths[lane]) {
+		uint64_t p = ps_sequence_position(s, lane, index);
+		uint32_t gone;
+
+		if (p >= share->end)
+			break;
+		if (ps_share_has(share, p))
+			return index;
+		gone = ended(s, set, index);
+		index++;
+		/* While a multiple of `world` lanes is alive, a lane is one rank's. */
+		if (s->nsets == 1 && p >= share->begin && (set->n - gone) % share->world == 0)
+			index = gone < set->n ? s->sorted[set->first + gone] : PS_ENDLESS;
+		else if (s->nsets == 1 && p < share->begin)
+			index = PS_MAX(index, index - 1 + (share->begin - p) / (set->n - gone));
+	}
+	return PS_ENDLESS;
+}
+
+/* -- In turn ------------------------------------------------------------------------------------------ */
+
+struct ps_turns_set {
+	struct ps_lane_set o;
+	uint32_t nalive;
+	uint32_t at; /* in the list of those alive */
+	uint64_t round;
+	uint64_t next_end; /* the least length of those alive */
+	uint64_t given;
+};
+
+int ps_turns_init(struct ps_turns *t, const struct ps_lane_set *sets, uint32_t nsets)
+{
+	uint32_t n = sets[nsets - 1].first + sets[nsets - 1].n;
+
+	*t = (struct ps_turns){.nsets = nsets,
+	        .nlanes = n,
+	        .sets = calloc(nsets, sizeof(*t->sets)),
+	        .alive = malloc(PS_MAX(n, 1u) * sizeof(uint32_t)),
+	        .lengths = malloc(PS_MAX(n, 1u) * sizeof(uint64_t))};
+	if (!t->sets || !t->alive || !t->lengths) {
+		ps_turns_fini(t);
+		return -ENOMEM;
+	}
+	for (uint32_t d = 0; d < nsets; d++)
+		t->sets[d].o = sets[d];
+	return 0;
+}
+
+void ps_turns_fini(struct ps_turns *t)
+{
+	free(t->sets);
+	free(t->alive);
+	free(t->lengths);
+	*t = (struct ps_turns){0};
+}
+
+/* Drops the lanes that have no sample `round`. */
+static void round_begin(struct ps_turns *t, struct ps_turns_set *s)
+{
+	uint32_t *alive = t->alive + s->o.first, n = 0;
+
+	s->at = 0;
+	if (s->round < s->next_end)
+		return;
+	s->next_end = PS_ENDLESS;
+	for (uint32_t i = 0; i < s->nalive; i++) {
+		uint64_t length = t->lengths[alive[i]];
+
+		if (length <= s->round)
+			continue;
+		s->next_end = PS_MIN(s->next_end, length);
+		alive[n++] = alive[i];
+	}
+	s->nalive = n;
+}
+
+/* Finds the set that is due, and its lane. */
+static void turn_find(struct ps_turns *t)
+{
+	uint32_t best = 0;
+
+	for (uint32_t d = 1; d < t->nsets; d++) {
+		const struct ps_turns_set *a = &t->sets[best], *b = &t->sets[d];
+
+		if (((u128)2 * b->given + 1) * a->o.weight < ((u128)2 * a->given + 1) * b->o.weight)
+			best = d;
+	}
+	t->set = best;
+	t->over = t->beyond || t->sets[best].nalive == 0;
+	if (t->over)
+		return;
+	t->lane = t->alive[t->sets[best].o.first + t->sets[best].at];
+	t->index = t->sets[best].round;
+}
+
+void ps_turns_reset(struct ps_turns *t, const uint64_t *lengths)
+{
+	for (uint32_t l = 0; l < t->nlanes; l++)
+		t->lengths[l] = lengths ? lengths[l] : PS_ENDLESS;
+	for (uint32_t d = 0; d < t->nsets; d++) {
+		struct ps_turns_set *s = &t->sets[d];
+
+		for (uint32_t i = 0; i < s->o.n; i++)
+			t->alive[s->o.first + i] = s->o.first + i;
+		s->nalive = s->o.n;
+		s->round = s->next_end = s->given = 0;
+		round_begin(t, s);
+	}
+	t->position = 0;
+	t->beyond = false;
+	turn_find(t);
+}
+
+void ps_turns_advance(struct ps_turns *t)
+{
+	struct ps_turns_set *s = &t->sets[t->set];
+
+	if (t->over)
+		return;
+	t->position++;
+	s->given++;
+	if (++s->at >= s->nalive) {
+		s->round++;
+		round_begin(t, s);
+	}
+	if (t->nsets > 1 || s->nalive == 0) {
+		turn_find(t);
+		return;
+	}
+	t->lane = t->alive[s->o.first + s->at];
+	t->index = s->round;
+}
+
+/* Passes over n samples of a set. */
+static void set_skip(struct ps_turns *t, struct ps_turns_set *s, uint64_t n)
+{
+	s->given += n;
+	while (n > 0 && s->nalive > 0) {
+		u128 room = (u128)(s->next_end - s->round) * s->nalive - s->at;
+
+		if (n < room) {
+			n += s->at;
+			s->round += n / s->nalive;
+			s->at = (uint32_t)(n % s->nalive);
+			return;
+		}
+		n -= (uint64_t)room;
+		s->round = s->next_end;
+		round_begin(t, s);
+	}
+	t->beyond = t->beyond || n > 0;
+}
+
+void ps_turns_skip(struct ps_turns *t, uint64_t n)
+{
+	uint64_t to = t->position + n, sum = 0;
+	u128 due, weights = 0;
+
+	if (t->nsets == 1) {
+		set_skip(t, &t->sets[0], n);
+		t->position = to;
+		turn_find(t);
+		return;
+	}
+	for (uint32_t d = 0; d < t->nsets; d++)
+		weights += t->sets[d].o.weight;
+	/* All that is due up to 2 (to - nsets) / weights is not more than `to` samples, and few less. */
+	due = to > t->nsets ? (u128)2 * (to - t->nsets) : 0;
+	for (uint32_t d = 0; d < t->nsets; d++) {
+		struct ps_turns_set *s = &t->sets[d];
+		uint64_t given = (uint64_t)((due * s->o.weight / weights + 1) / 2);
+
+		if (given > s->given)
+			set_skip(t, s, given - s->given);
+		sum += s->given;
+	}
+	assert(sum <= to);
+	t->position = sum;
+	turn_find(t);
+	while (t->position < to && !t->over)
+		ps_turns_advance(t);
+	t->position = to;
+}
+
+void ps_turns_finish(struct ps_turns *t, bool given)
+{
+	struct ps_turns_set *s = &t->sets[t->set];
+	uint32_t *alive = t->alive + s->o.first;
+
+	if (t->over)
+		return;
+	t->position += given;
+	s->given += given;
+	memmove(alive + s->at, alive + s->at + 1, (s->nalive - s->at - 1) * sizeof(*alive));
+	s->nalive--;
+	if (s->at == s->nalive && s->nalive > 0) {
+		s->round++;
+		s->at = 0;
+	}
+	turn_find(t);
+}
+
+void ps_turns_set_lane(struct ps_turns *t, uint32_t lane, uint64_t position)
+{
+	assert(t->nsets == 1 && t->sets[0].nalive == t->nlanes);
+	t->sets[0].at = lane;
+	t->position = position;
+	turn_find(t);
+}
+
+static const struct ps_turns_set *turns_set_of(const struct ps_turns *t, uint32_t lane)
+{
+	const struct ps_turns_set *s = t->sets;
+
+	while (lane >= s->o.first + s->o.n)
+		s++;
+	return s;
+}
+
+uint64_t ps_turns_before(const struct ps_turns *t, uint32_t lane)
+{
+	const struct ps_turns_set *s = turns_set_of(t, lane);
+
+	if (t->lengths[lane] <= s->round)
+		return t->lengths[lane];
+	for (uint32_t i = 0; i < s->at; i++)
+		if (t->alive[s->o.first + i] == lane)
+			return s->round + 1;
+	return s->round;
+}
+
+uint64_t ps_turns_round(const struct ps_turns *t, uint32_t lane)
+{
+	return turns_set_of(t, lane)->round;
+}

@@ -1,0 +1,162 @@
+#include "config.h"
+
+#include "resume.h"
+
+#include <errno.h>
+
+uint32_t ps_resume_nlanes(const struct ps_schedule *s)
+{
+	return s->counted ? 0 : ps_order_nlanes(s->order);
+}
+
+int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, uint32_t bad_run,
+        struct ps_state *ret_state, struct ps_load_error *err)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
+	struct ps_state state = {.epoch = at->epoch,
+	        .batches = at->batches,
+	        .bad_run = bad_run,
+	        .turn = at->turn,
+	        .rank = o->rank,
+	        .world = o->world,
+	        .known = o->known,
+	        .nlanes = ps_resume_nlanes(s)};
+
+	state.lanes = calloc(PS_MAX(state.nlanes, 1u), sizeof(*state.lanes));
+	if (!state.lanes)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < state.nlanes; i++)
+		state.lanes[i] =
+		        (struct ps_state_lane){.lane = ps_order_lane(s->order, i), .at = at->lanes[i]};
+	*ret_state = state;
+	return 0;
+}
+
+/* What a state tells of a lane, or NULL. */
+static const struct ps_lane_position *told(const struct ps_state *state, uint32_t lane)
+{
+	for (uint32_t i = 0; i < state->nlanes; i++)
+		if (state->lanes[i].lane == lane)
+			return &state->lanes[i].at;
+	return NULL;
+}
+
+/* Samples of the x-th of n lanes before position q, while none has ended. */
+static uint64_t taken_of(uint64_t q, uint32_t x, uint32_t n)
+{
+	return q > x ? (q - x - 1) / n + 1 : 0;
+}
+
+/* Lengths are known: the steps say it, if they were cut in the same way. */
+static int resume_known(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
+        struct ps_load_error *err)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
+	struct ps_epoch *epoch;
+	struct ps_steps theirs;
+	int r = ps_epochs_get(s->epochs, state->epoch, &epoch, err);
+
+	if (r < 0)
+		return r;
+	theirs = epoch->steps;
+	theirs.world = state->world;
+	theirs.batch = (uint32_t)((uint64_t)o->batch * o->world / state->world);
+	if (ps_steps_begin(&theirs, state->batches) != ps_steps_begin(&epoch->steps, state->batches) ||
+	        (!state->known && state->batches > 0 && state->world > 1))
+		r = ps_load_error_set(err, ESTALE,
+		        "the state was saved by rank %u of world %u at the end of an epoch, which world %u "
+		        "cuts "
+		        "into other batches; go on with world %u, or begin the next epoch",
+		        state->rank, state->world, o->world, state->world);
+	ps_epoch_unref(epoch);
+	for (uint32_t i = 0; i < at->nlanes && r == 0; i++) {
+		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
+
+		if (l)
+			at->lanes[i] = *l;
+		else
+			at->lanes[i].k = PS_PLACE_UNKNOWN;
+	}
+	return r;
+}
+
+/* Every lane that the state tells has given what it gives while none has ended. */
+static bool is_regular(const struct ps_schedule *s, const struct ps_state *state)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
+	uint64_t rows = state->batches * ((uint64_t)o->batch * o->world / state->world);
+	uint64_t len = ps_order_block_len(s->order);
+
+	for (uint32_t i = 0; i < state->nlanes; i++)
+		if (state->lanes[i].at.block * len + state->lanes[i].at.taken !=
+		        taken_of(rows, i, state->nlanes))
+			return false;
+	return state->nlanes > 0;
+}
+
+/* Lengths are not known, and the state is of this rank. */
+static int resume_own(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
+        struct ps_load_error *err)
+{
+	if (state->turn >= at->nlanes)
+		return ps_load_error_set(err, EINVAL, "the state is damaged");
+	at->turn = state->turn;
+	for (uint32_t i = 0; i < at->nlanes; i++) {
+		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
+
+		if (!l)
+			return ps_load_error_set(err, EINVAL, "the state is damaged");
+		at->lanes[i] = *l;
+	}
+	return 0;
+}
+
+/* Lengths are not known, and the state is of another rank or world. */
+static int resume_other(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
+        struct ps_load_error *err)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
+	uint64_t rows = state->batches * o->batch;
+	uint32_t len = ps_order_block_len(s->order), all = ps_order_all_lanes(s->order);
+	const char *why = NULL;
+
+	if (state->known || !is_regular(s, state))
+		why = "had begun to end";
+	else if (state->world != o->world && (all % state->world || all % o->world))
+		why = "are not dealt alike in both worlds";
+	if (why)
+		return ps_load_error_set(err, ESTALE,
+		        "the state was saved by rank %u of world %u when lanes %s: this is rank %u of world "
+		        "%u; go on "
+		        "with each rank's own state, or index the shards and take another end than uneven",
+		        state->rank, state->world, why, o->rank, o->world);
+	at->turn = (uint32_t)(rows % at->nlanes);
+	for (uint32_t i = 0; i < at->nlanes; i++) {
+		uint64_t taken = taken_of(rows, i, at->nlanes);
+		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
+
+		at->lanes[i] = (struct ps_lane_position){
+		        .block = taken / len, .k = PS_PLACE_UNKNOWN, .taken = (uint32_t)(taken % len)};
+		if (l && l->block * len <= taken && taken - l->block * len <= UINT32_MAX) {
+			at->lanes[i] = *l;
+			at->lanes[i].taken = (uint32_t)(taken - l->block * len);
+		}
+	}
+	return 0;
+}
+
+int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
+        struct ps_load_error *err)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
+
+	ps_position_begin(at, state->epoch);
+	at->batches = state->batches;
+	if (state->batches == 0)
+		return 0;
+	if (o->known)
+		return resume_known(s, state, at, err);
+	if (!state->known && state->rank == o->rank && state->world == o->world)
+		return resume_own(s, state, at, err);
+	return resume_other(s, state, at, err);
+}

@@ -1,0 +1,194 @@
+#include "config.h"
+
+#include "schedule.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* -- Counts ------------------------------------------------------------------------------------------- */
+
+static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count,
+        struct ps_load_error *err)
+{
+	struct ps_schedule *s = ctx;
+	int r = ps_indexes_count(s->indexes, shard, ret_count, err);
+
+	(void)epoch;
+	(void)pass;
+	return r < 0 && r != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err->text) : r;
+}
+
+/* Whether all shards' counts are known; if not, err says which is not, and why. */
+static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
+{
+	for (uint32_t i = 0; i < s->nshards; i++) {
+		uint64_t n;
+		int r = shard_count(s, 0, 0, i, &n, err);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* -- What is asked for -------------------------------------------------------------------------------- */
+
+/* Why counts are needed: a text for "... needs the number of samples of every shard", or NULL. */
+static const char *counts_reason(const struct penstock_options *o, bool endless)
+{
+	static const char *const ends[] = {
+	        "", "end drop_last with world > 1", "end pad with world > 1", "end split with world > 1"};
+
+	if (o->order == PENSTOCK_ORDER_PERMUTATION)
+		return "order permutation";
+	if (endless)
+		return NULL;
+	if (o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST)
+		return "mix_end longest";
+	if (o->world < 2)
+		return NULL;
+	if (o->end != PENSTOCK_END_UNEVEN)
+		return ends[o->end];
+	if (o->nmix > 1)
+		return "mix with world > 1";
+	return o->skip || o->take ? "skip or take with world > 1" : NULL;
+}
+
+/* Lengths are not needed, but with them what else would be refused or slow is done. */
+static bool counts_help(const struct penstock_options *o, uint32_t nshards)
+{
+	if (o->world == 1)
+		return o->skip > 0;
+	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes % o->world > 0);
+}
+
+/* Finds whether lengths are known; refuses what needs them where they are not. */
+static int known_decide(struct ps_schedule *s, const struct penstock_options *o, bool endless,
+        bool *ret_known, struct ps_load_error *err)
+{
+	const char *reason = counts_reason(o, endless);
+	struct ps_load_error why = {0};
+	int r;
+
+	*ret_known = endless;
+	if (!reason && (endless || !counts_help(o, s->nshards)))
+		return 0;
+	r = counts_find(s, &why);
+	if (r == -ENOMEM)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == 0) {
+		*ret_known = true;
+		return 0;
+	}
+	if (!reason)
+		return 0;
+	return ps_load_error_set(err, EINVAL,
+	        "%s needs the number of samples of every shard: %s; index them all (penstock-loader index)%s",
+	        reason, why.text,
+	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
+	                                               : ", or say how many batches an epoch has (steps=), "
+	                                                 "or take end uneven, and stop each "
+	                                                 "epoch after a number of steps of your own");
+}
+
+/* -- Mix ---------------------------------------------------------------------------------------------- */
+
+/* The shards of each string as a set, its weight scaled to integers. NULL with err->err 0: one set. */
+static int sets_make(
+        const struct ps_options *options, struct ps_order_set **ret_sets, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &options->o;
+	struct ps_order_set *sets;
+	double sum = 0;
+	size_t at = 0;
+
+	*ret_sets = NULL;
+	if (o->nmix < 2)
+		return 0;
+	sets = calloc(o->nmix, sizeof(*sets));
+	if (!sets)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < o->nmix; i++)
+		sum += options->mix[i];
+	for (uint32_t i = 0; i < o->nmix; i++) {
+		double scaled = options->mix[i] / sum * (double)(1 << 24);
+
+		sets[i].first = (uint32_t)at;
+		sets[i].n = (uint32_t)(options->ends[i] - at);
+		sets[i].weight = scaled < 1 ? 1 : (uint64_t)llround(scaled);
+		at = options->ends[i];
+	}
+	*ret_sets = sets;
+	return 0;
+}
+
+/* -- The whole ---------------------------------------------------------------------------------------- */
+
+int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, struct ps_indexes *indexes,
+        struct ps_load_error *err)
+{
+	const struct penstock_options *o = &options->o;
+	bool endless = o->steps > 0 && o->repeat == 0, known = false;
+	uint64_t repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u);
+	ps_autofree struct ps_order_set *sets = NULL;
+	int r;
+
+	*s = (struct ps_schedule){
+	        .indexes = indexes, .shards = options->shards.names, .nshards = (uint32_t)options->shards.n};
+	r = sets_make(options, &sets, err);
+	if (r == 0)
+		r = known_decide(s, o, endless, &known, err);
+	if (r < 0)
+		return r;
+	s->counted = known && (!endless || o->order == PENSTOCK_ORDER_PERMUTATION);
+	s->order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
+	                                .nshards = s->nshards,
+	                                .window = o->shuffle_window,
+	                                .lanes = o->lanes,
+	                                .rank = o->rank,
+	                                .world = o->world,
+	                                .seed = o->seed,
+	                                .repeat = repeat,
+	                                .shared = known,
+	                                .bucket = o->bucket,
+	                                .sets = sets,
+	                                .nsets = o->nmix},
+	        err);
+	if (!s->order)
+		return -err->err;
+	s->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = s->order,
+	        .mode = (enum ps_order_mode)o->order,
+	        .known = known,
+	        .longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless,
+	        .repeat = repeat,
+	        .counts = {.count = shard_count, .ctx = s},
+	        .nshards = s->nshards,
+	        .seed = o->seed,
+	        .skip = o->skip,
+	        .take = o->take ? o->take : PS_ENDLESS,
+	        .steps = o->steps ? o->steps : PS_ENDLESS,
+	        .batch = o->batch,
+	        .rank = o->rank,
+	        .world = o->world,
+	        .end = (enum penstock_end)o->end});
+	return s->epochs ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+}
+
+void ps_schedule_fini(struct ps_schedule *s)
+{
+	ps_epochs_free(s->epochs);
+	ps_order_free(s->order);
+	*s = (struct ps_schedule){0};
+}
+
+int ps_schedule_length(struct ps_schedule *s, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
+        struct ps_load_error *err)
+{
+	struct ps_load_error why = {0};
+	int r = ps_epochs_length(s->epochs, epoch, ret_samples, ret_batches, &why);
+
+	if (r == -ENODATA)
+		return ps_load_error_set(err, ENODATA, "the length is not known: %s", why.text);
+	return r < 0 ? ps_load_error_set(err, -r, "%s", why.text) : 0;
+}

@@ -1,0 +1,32 @@
+/* What decides the order of a run, made from the options: the order, what is known of its epochs, and so what
+ * can be promised. Says what cannot.
+ *
+ * Ownership: a schedule belongs to its creator; it borrows options and indexes.
+ * Threads: any, once made.   Locks: none of its own.   Blocks: make and length on reading indexes.
+ * Errors: -EINVAL with a text that names the option and what would help; -ENODATA: a length that is not
+ * known; -ENOMEM. */
+#ifndef PS_SCHEDULE_H
+#define PS_SCHEDULE_H
+
+#include "options.h"
+#include "order/epoch.h"
+#include "shard/index.h"
+
+struct ps_schedule {
+	struct ps_order *order;
+	struct ps_epochs *epochs;
+	struct ps_indexes *indexes; /* borrowed */
+	char *const *shards;
+	uint32_t nshards;
+	bool counted; /* lengths are known by counts */
+};
+
+int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *options,
+        struct ps_indexes *indexes, struct ps_load_error *err) PS_MUST_USE;
+void ps_schedule_fini(struct ps_schedule *schedule);
+
+/* What this rank's epoch has. */
+int ps_schedule_length(struct ps_schedule *schedule, uint64_t epoch, uint64_t *ret_samples,
+        uint64_t *ret_batches, struct ps_load_error *err) PS_MUST_USE;
+
+#endif
