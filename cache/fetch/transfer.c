@@ -11,7 +11,7 @@
 #include <curl/curl.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "fetch/transfer_loop.h"
 
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
 #define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
@@ -23,16 +23,18 @@
  *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done
  *              ↑__________________________________________________________________|  end returned true
  * `queued` and the flags busy, cancelled, any_cancelled, aborted and stop are under the engine's lock;
- * `active`, `easies` and the multi handle belong to the thread. */
+ * `active`, `later`, `easies` and the loop belong to the thread. */
 struct ps_transfer_thread {
 	struct ps_transfers *all;
 	pthread_t id;
-	CURLM *multi;
+	struct ps_loop loop;
 	struct ps_list queued;
 	bool any_cancelled;
 	unsigned nbusy; /* queued and active */
 
 	struct ps_list active;
+	struct ps_list later; /* to be flushed */
+	unsigned nrounds;     /* since that was done */
 	CURL *easies[IDLE_EASY_MAX];
 	unsigned neasies;
 	uint64_t tick_ns;
@@ -83,7 +85,8 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 
 	ps_list_remove(&t->link);
 	if (easy)
-		curl_multi_remove_handle(th->multi, easy);
+		curl_multi_remove_handle(th->loop.multi, easy);
+	ps_list_remove(&t->later);
 	bool again = t->ops->end(t, easy, rc);
 
 	easy_give(th, easy);
@@ -98,7 +101,7 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 		}
 	}
 	if (again)
-		curl_multi_wakeup(th->multi); /* the queue is looked at before the next sleep is over */
+		ps_loop_wake(&th->loop); /* the queue is looked at before the next sleep is over */
 	else
 		t->ops->done(t);
 }
@@ -116,8 +119,9 @@ static void start(struct ps_transfer_thread *th, struct ps_transfer *t, bool can
 		rc = t->ops->begin(t, t->curl);
 	}
 	ps_list_append(&th->active, &t->link);
+	ps_list_init(&t->later);
 	ps_transfer_touch(t);
-	if (!rc && curl_multi_add_handle(th->multi, t->curl) != CURLM_OK)
+	if (!rc && curl_multi_add_handle(th->loop.multi, t->curl) != CURLM_OK)
 		rc = -ENOMEM;
 	if (rc)
 		finish(th, t, rc);
@@ -184,7 +188,7 @@ static void end_finished(struct ps_transfer_thread *th)
 	CURLMsg *msg;
 	int left;
 
-	while ((msg = curl_multi_info_read(th->multi, &left))) {
+	while ((msg = curl_multi_info_read(th->loop.multi, &left))) {
 		void *t = NULL;
 		CURLcode rc = msg->data.result;
 
@@ -195,6 +199,23 @@ static void end_finished(struct ps_transfer_thread *th)
 	}
 }
 
+static void flush(struct ps_transfer_thread *th)
+{
+	th->nrounds = 0;
+	while (!ps_list_empty(&th->later)) {
+		struct ps_transfer *t = PS_CONTAINER_OF(th->later.next, struct ps_transfer, later);
+
+		ps_list_remove(&t->later);
+		t->ops->flush(t);
+	}
+}
+
+void ps_transfer_later(struct ps_transfer *t)
+{
+	if (ps_list_empty(&t->later))
+		ps_list_append(&t->thread->later, &t->later);
+}
+
 static void *thread_main(void *arg)
 {
 	struct ps_transfer_thread *th = arg;
@@ -203,20 +224,19 @@ static void *thread_main(void *arg)
 	snprintf(name, sizeof name, "%s-%d", th->all->name, (int)(th - th->all->threads));
 	pthread_setname_np(pthread_self(), name);
 	while (take_orders(th)) {
-		int running = 0;
-		CURLMcode mc = curl_multi_perform(th->multi, &running);
+		/* With something to flush, or with what the last round has brought: only a look. */
+		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
+		uint64_t deadline = ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
+		bool idle = true;
 
-		end_finished(th);
-		end_stalled(th);
-		if (mc == CURLM_OK)
-			mc = curl_multi_poll(th->multi, NULL, 0,
-			        ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS, NULL);
-		if (mc != CURLM_OK) {
+		if (ps_loop_run(&th->loop, deadline, &idle) < 0)
 			/* Out of memory, most likely: breathe, and let the stall clock end what cannot go on.
 			 */
-			ps_log_warning("transfer: %s", curl_multi_strerror(mc));
 			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
-		}
+		if (idle || ++th->nrounds >= PS_TRANSFER_ROUNDS)
+			flush(th);
+		end_finished(th);
+		end_stalled(th);
 	}
 	while (th->neasies)
 		curl_easy_cleanup(th->easies[--th->neasies]);
@@ -230,20 +250,22 @@ static int thread_start(struct ps_transfers *all)
 	struct ps_transfer_thread *th = &all->threads[all->nthreads];
 	sigset_t every, old;
 
-	*th = (struct ps_transfer_thread){.all = all, .multi = curl_multi_init()};
-	if (!th->multi)
-		return -ENOMEM;
-	curl_multi_setopt(th->multi, CURLMOPT_MAXCONNECTS, (long)KEPT_CONNECTIONS);
-	curl_multi_setopt(th->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+	*th = (struct ps_transfer_thread){.all = all};
+	int rc = ps_loop_init(&th->loop);
+	if (rc)
+		return rc;
+	curl_multi_setopt(th->loop.multi, CURLMOPT_MAXCONNECTS, (long)KEPT_CONNECTIONS);
+	curl_multi_setopt(th->loop.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
 	ps_list_init(&th->queued);
 	ps_list_init(&th->active);
+	ps_list_init(&th->later);
 	/* Signals are the main thread's. */
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
-	int rc = pthread_create(&th->id, NULL, thread_main, th);
+	rc = pthread_create(&th->id, NULL, thread_main, th);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		curl_multi_cleanup(th->multi);
+		ps_loop_fini(&th->loop);
 		return -rc;
 	}
 	all->nthreads++;
@@ -274,7 +296,7 @@ static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 
 void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 {
-	CURLM *multi;
+	struct ps_loop *loop;
 
 	t->curl = NULL;
 	{
@@ -289,14 +311,14 @@ void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 		th->nbusy++;
 		ps_list_init(&t->link);
 		ps_list_append(&th->queued, &t->link);
-		multi = th->multi;
+		loop = &th->loop;
 	}
-	curl_multi_wakeup(multi);
+	ps_loop_wake(loop);
 }
 
 void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
 {
-	CURLM *multi;
+	struct ps_loop *loop;
 
 	{
 		PS_LOCK_SCOPE(&all->lock);
@@ -304,9 +326,9 @@ void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
 			return;
 		t->cancelled = true;
 		t->thread->any_cancelled = true;
-		multi = t->thread->multi;
+		loop = &t->thread->loop;
 	}
-	curl_multi_wakeup(multi);
+	ps_loop_wake(loop);
 }
 
 void ps_transfer_touch(struct ps_transfer *t)
@@ -352,7 +374,7 @@ static void abort_all(struct ps_transfers *all, bool stop)
 	unsigned n = all->nthreads;
 	pthread_mutex_unlock(&all->lock);
 	for (unsigned i = 0; i < n; i++)
-		curl_multi_wakeup(all->threads[i].multi);
+		ps_loop_wake(&all->threads[i].loop);
 }
 
 void ps_transfers_abort(struct ps_transfers *all)
@@ -370,7 +392,7 @@ void ps_transfers_free(struct ps_transfers *all)
 		pthread_join(all->threads[i].id, NULL);
 	/* Only now: a done() in one thread may have submitted to another until the end. */
 	for (unsigned i = 0; i < n; i++)
-		curl_multi_cleanup(all->threads[i].multi);
+		ps_loop_fini(&all->threads[i].loop);
 	pthread_mutex_destroy(&all->lock);
 	free(all);
 }

@@ -1,5 +1,5 @@
-/* Transfers: a few threads, each driving many requests through its own curl_multi. What a request is (URL,
- * headers, what becomes of the body) is its owner's business: see struct ps_transfer_ops.
+/* Transfers: a few threads, each driving many requests through its own curl_multi (transfer_loop.h). What a
+ * request is (URL, headers, what becomes of the body) is its owner's business: see struct ps_transfer_ops.
  *
  * Ownership: a transfer belongs to its submitter, who keeps it alive until done().
  * Threads: submit and cancel from any thread. begin, end, done and curl's callbacks of one transfer come from
@@ -24,6 +24,8 @@ struct ps_transfer_ops {
 	/* Sets the request up on a CURL handle that is fresh but for NOSIGNAL, PRIVATE and the like. -errno:
 	 * end() follows with it. */
 	int (*begin)(struct ps_transfer *t, void *curl);
+	/* After ps_transfer_later(). NULL: never asked for. */
+	void (*flush)(struct ps_transfer *t);
 	/* Curl is done with this attempt. rc: a CURLcode (>= 0), the -errno of begin, -ECANCELED after
 	 * cancel, -ETIMEDOUT after a stall, -ENOMEM (curl is NULL, begin was not called). True: begin again
 	 * (a redirect); not after -ECANCELED. False: done() follows. The response's facts are to be read from
@@ -38,7 +40,7 @@ struct ps_transfer {
 	uint64_t stall_ns; /* an attempt untouched for so long ends with -ETIMEDOUT; 0: never */
 
 	/* The engine's. */
-	struct ps_list link;
+	struct ps_list link, later;
 	struct ps_transfer_thread *thread;
 	void *curl;
 	uint64_t touched_ns;
@@ -60,5 +62,10 @@ void ps_transfers_abort(struct ps_transfers *all);
 
 /* Something came: the stall clock starts anew. From curl's callbacks only. */
 void ps_transfer_touch(struct ps_transfer *t);
+
+/* flush() comes as soon as the thread has nothing more at hand, or has gone round PS_TRANSFER_ROUNDS times: what
+ * comes in small pieces is told of in larger ones. Not if end() comes first. From curl's callbacks only. */
+#define PS_TRANSFER_ROUNDS 8
+void ps_transfer_later(struct ps_transfer *t);
 
 #endif

@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "origin/url.h"
+
+/* A TLS record brings 16 KiB; to look for readers at each costs more than to decipher it. */
+#define TELL_NBYTES ((size_t)128 * PS_KIB)
 
 static int take_url(struct ps_http_request *rq, const char *url)
 {
@@ -60,6 +64,15 @@ static void scatter(const struct ps_get *get, const char *bytes, size_t n)
 	}
 }
 
+static void get_tell(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	rq->untold_nbytes = 0;
+	if (get->progress)
+		get->progress(get, get->nbytes_done);
+}
+
 static int get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 {
 	struct ps_get *get = get_of(rq->work);
@@ -73,8 +86,11 @@ static int get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	}
 	scatter(get, bytes, n);
 	get->nbytes_done += n;
-	if (get->progress)
-		get->progress(get, get->nbytes_done);
+	rq->untold_nbytes += n;
+	if (rq->untold_nbytes >= TELL_NBYTES)
+		get_tell(rq);
+	else
+		ps_transfer_later(&rq->work->transfer);
 	return 0;
 }
 
@@ -112,6 +128,7 @@ static const struct ps_http_kind get_kind = {
         .prepare = get_prepare,
         .accept = get_accept,
         .body = get_body,
+        .tell = get_tell,
         .again = get_again,
         .finish = get_finish,
         .done = get_done,

@@ -190,6 +190,7 @@ static void attempt_reset(struct ps_http_request *rq)
 	rq->error = (struct ps_error){0};
 	rq->header_done = rq->wanted_enough = false;
 	rq->thrown_nbytes = 0;
+	rq->untold_nbytes = 0;
 	rq->curl_text[0] = '\0';
 }
 
@@ -213,6 +214,14 @@ static int begin(struct ps_transfer *t, void *curl)
 	}
 	attempt_reset(rq);
 	return set_up(rq, curl);
+}
+
+static void flush(struct ps_transfer *t)
+{
+	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	rq->kind->tell(rq);
 }
 
 /* The end ----------------------------------------------------------------------------------------- */
@@ -346,7 +355,7 @@ static void done(struct ps_transfer *t)
 	kind->done(work, &err);
 }
 
-static const struct ps_transfer_ops transfer_ops = {.begin = begin, .end = end, .done = done};
+static const struct ps_transfer_ops transfer_ops = {.begin = begin, .flush = flush, .end = end, .done = done};
 
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work)
 {

@@ -45,6 +45,8 @@ struct ps_http_kind {
 	int (*accept)(struct ps_http_request *rq);
 	/* Some body, after accept() returned 0. 0, or -errno with rq->error: the transfer ends. */
 	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
+	/* After ps_transfer_later(). */
+	void (*tell)(struct ps_http_request *rq);
 	/* The attempt is over, rq->error tells how. True: another request is to follow (rq was changed). */
 	bool (*again)(struct ps_http_request *rq);
 	/* The end is settled: copy out of rq what is wanted. NULL: nothing is. */
@@ -69,6 +71,7 @@ struct ps_http_request {
 	struct ps_error error; /* verdict of accept() or body() */
 	bool header_done;
 	unsigned redirects;
+	size_t untold_nbytes; /* of the body, since the caller was last told */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
