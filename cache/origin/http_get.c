@@ -98,6 +98,8 @@ static void get_finish(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
+	if (rq->untold_nbytes)
+		get_tell(rq);
 	get->wire_nbytes = rq->wire_nbytes;
 	get->first_byte_ns = rq->first_byte_ns;
 }
