@@ -1,0 +1,295 @@
+/* What a loader holds, for how long, and in which process and thread it may be used. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+
+#include "make_tar.h"
+
+#define SAMPLES 400
+
+static char folder[64];
+static const char *const shards[] = {"n-{0..3}.tar"};
+
+/* -- Allocations, counted by the kind of thread that makes them --------------------------------------- */
+
+static atomic_int in_workers, in_consumer, in_readers;
+static _Thread_local int is_worker = -1;
+static _Thread_local bool is_consumer;
+
+static void count(void)
+{
+	if (is_worker < 0) {
+		char name[16] = "";
+
+		pthread_getname_np(pthread_self(), name, sizeof(name));
+		is_worker = strncmp(name, "ps-decode", 9) == 0 ? 1 : strncmp(name, "ps-", 3) == 0 ? 0 : -1;
+	}
+	if (is_worker == 1)
+		atomic_fetch_add(&in_workers, 1);
+	if (is_worker == 0)
+		atomic_fetch_add(&in_readers, 1);
+	if (is_consumer)
+		atomic_fetch_add(&in_consumer, 1);
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+	count();
+	return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	count();
+	return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	count();
+	return __real_realloc(p, n);
+}
+
+/* -- Shards of numbers and texts ----------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	for (int s = 0; s < 4; s++) {
+		struct tar t = {0};
+		char name[64], text[64];
+
+		for (int i = 0; i < SAMPLES / 4; i++) {
+			snprintf(text, sizeof(text), "%d", i);
+			snprintf(name, sizeof(name), "%d-%d.cls", s, i);
+			tar_add_text(&t, name, text);
+			snprintf(name, sizeof(name), "%d-%d.txt", s, i);
+			tar_add_text(&t, name, "some text" + i % 9);
+		}
+		tar_end(&t);
+		snprintf(name, sizeof(name), "n-%d.tar", s);
+		tar_save(&t, name);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+struct setting {
+	struct penstock_options o;
+	struct penstock_field f[3];
+};
+
+static void setting_init(struct setting *s)
+{
+	penstock_options_init(&s->o, sizeof(s->o));
+	penstock_field_init(&s->f[0], sizeof(s->f[0]), "cls", PENSTOCK_INT64);
+	penstock_field_init(&s->f[1], sizeof(s->f[1]), "txt", PENSTOCK_TEXT);
+	s->f[1].pad_to = 16;
+	penstock_field_init(&s->f[2], sizeof(s->f[2]), "TXT;txt", PENSTOCK_BYTES);
+	s->o.fields = s->f;
+	s->o.nfields = 3;
+	s->o.batch = 16;
+	s->o.threads = 2;
+	s->o.memory_budget = 64 << 20;
+}
+
+static struct penstock_loader *open_ok(const struct penstock_options *o)
+{
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	if (penstock_loader_open(o, shards, 1, &l, &e) < 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static void run_epochs(struct penstock_loader *l, int n)
+{
+	struct penstock_batch *b;
+	struct penstock_error e;
+	int r;
+
+	for (int i = 0; i < n; i++) {
+		while ((r = penstock_loader_next(l, &b, &e)) == 1)
+			penstock_batch_release(b);
+		if (r < 0)
+			fail_msg("%s", e.text);
+	}
+}
+
+/* Readers make samples; decoding and delivering them make nothing. */
+static void nothing_is_allocated_once_it_runs(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o);
+	run_epochs(l, 3); /* ragged fields have grown to what they need */
+	is_consumer = true;
+	atomic_store(&in_workers, 0);
+	atomic_store(&in_consumer, 0);
+	run_epochs(l, 5);
+	is_consumer = false;
+	assert_true(atomic_load(&in_readers) > 0); /* they are counted */
+	assert_int_equal(atomic_load(&in_workers), 0);
+	assert_int_equal(atomic_load(&in_consumer), 0);
+	penstock_loader_close(l);
+}
+
+static void batches_come_back_in_the_same_memory(void **state)
+{
+	const void *slots[3] = {0};
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	int n = 0;
+
+	(void)state;
+	setting_init(&s);
+	s.o.depth = 3;
+	s.o.nfields = 2;
+	l = open_ok(&s.o);
+	run_epochs(l, 2);
+	for (int i = 0; i < 20; i++) {
+		struct penstock_batch_info info;
+		int k = 0;
+
+		assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+		penstock_batch_info(b, &info);
+		while (k < n && slots[k] != info.slot)
+			k++;
+		assert_true(k < 3);
+		if (k == n)
+			slots[n++] = info.slot;
+		penstock_batch_release(b);
+	}
+	penstock_loader_close(l);
+}
+
+static void *closer(void *loader)
+{
+	penstock_loader_close(loader);
+	return NULL;
+}
+
+static void a_loader_may_be_closed_on_another_thread(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		struct setting s;
+		struct penstock_batch *b;
+		struct penstock_loader *l;
+		pthread_t thread;
+
+		setting_init(&s);
+		l = open_ok(&s.o);
+		for (int k = 0; k < i; k++)
+			assert_int_equal(penstock_loader_next(l, &b, NULL), 1); /* held */
+		assert_int_equal(pthread_create(&thread, NULL, closer, l), 0);
+		pthread_join(thread, NULL);
+	}
+}
+
+/* -- Fork ---------------------------------------------------------------------------------------------- */
+
+/* 0 if the call failed as it must in another process. */
+static int refused(int r, const struct penstock_error *e)
+{
+	return r != -ECHILD || !strstr(e->text, "open a loader in this process");
+}
+
+static int child_calls(struct penstock_loader *l, const void *saved, size_t saved_size)
+{
+	struct penstock_batch *b;
+	struct penstock_stats stats;
+	struct penstock_error e;
+	uint64_t samples, batches;
+	char state[8192];
+	int bad = 0;
+
+#define REFUSED(call)                     \
+	do {                              \
+		memset(&e, 0, sizeof(e)); \
+		bad += refused(call, &e); \
+	} while (0)
+	REFUSED(penstock_loader_next(l, &b, &e));
+	REFUSED(penstock_loader_wait(l, 10, &e));
+	REFUSED(penstock_loader_set_epoch(l, 1, &e));
+	REFUSED(penstock_loader_length(l, 0, &samples, &batches, &e));
+	REFUSED(penstock_loader_state_save(l, state, sizeof(state), &e));
+	REFUSED(penstock_loader_state_load(l, saved, saved_size, &e));
+	REFUSED(penstock_loader_stats(l, &stats, sizeof(stats), &e));
+#undef REFUSED
+	return bad;
+}
+
+static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_tensor t;
+	char saved[8192];
+	int status, n;
+	pid_t pid;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	n = penstock_loader_state_save(l, saved, sizeof(saved), NULL);
+	assert_true(n > 0);
+	pid = fork();
+	if (pid == 0) {
+		int bad = child_calls(l, saved, (size_t)n);
+
+		alarm(20);
+		bad += penstock_batch_field(b, "cls", &t, NULL) < 0; /* what is held may be looked at */
+		penstock_batch_release(b);
+		penstock_loader_close(l);
+		l = open_ok(&s.o); /* and a loader of its own works */
+		bad += penstock_loader_next(l, &b, NULL) != 1;
+		penstock_loader_close(l);
+		_exit(bad);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	penstock_batch_release(b);
+	run_epochs(l, 2);
+	penstock_loader_close(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(nothing_is_allocated_once_it_runs),
+	        cmocka_unit_test(batches_come_back_in_the_same_memory),
+	        cmocka_unit_test(a_loader_may_be_closed_on_another_thread),
+	        cmocka_unit_test(every_call_in_a_forked_child_fails_and_freeing_works),
+	};
+
+	alarm(120); /* a hang is a failure */
+	return cmocka_run_group_tests_name("lifetime", tests, setup, teardown);
+}
