@@ -83,6 +83,8 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	        .rows = o->batch,
 	        .threads = o->threads,
 	        .readers = o->readers,
+	        .tune_threads = l->options.tune_threads,
+	        .tune_readers = l->options.tune_readers,
 	        .seed = o->seed,
 	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
 	        .end = (enum penstock_end)o->end,

@@ -264,6 +264,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		ps_options_fini(p);
 		return r;
 	}
+	p->tune_threads = p->o.threads == 0;
+	p->tune_readers = p->o.readers == 0;
 	if (p->o.threads == 0)
 		p->o.threads = PS_MIN(ps_cpus_usable(), PS_OPTIONS_MAX_THREADS);
 	if (p->o.readers == 0)

@@ -7,6 +7,8 @@
 #ifndef PS_OPTIONS_H
 #define PS_OPTIONS_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "penstock.h"
 #include "shard/list.h"
@@ -26,6 +28,7 @@ struct ps_options {
 	char *index_dir; /* the caller's, copied */
 	double *mix;     /* copied; o.nmix of them */
 	size_t *ends;    /* of the shards of each string: their places in `shards`; o.nmix of them */
+	bool tune_threads, tune_readers; /* the caller left their number to us */
 };
 
 int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,

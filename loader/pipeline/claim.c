@@ -6,9 +6,6 @@
 
 /* All of it is called with the pipeline's lock held. */
 
-#define UNIT_ROWS 64             /* most rows claimed at once ... */
-#define UNIT_NBYTES (64UL << 10) /* ... while they are small: 50 to 100 us of work */
-
 void ps_block_pop(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	struct ps_block *block = lane->head;
@@ -90,13 +87,13 @@ static void epoch_close(struct ps_pipeline *p)
 }
 
 /* Makes the block's next sample the next row. */
-static void row_add(struct ps_pipeline *p, struct ps_unit *u, struct ps_block *block, uint64_t *nbytes)
+static void row_add(struct ps_pipeline *p, struct ps_unit *u, struct ps_block *block)
 {
 	struct penstock_batch *b = u->batch;
 	struct ps_sample *s = block->samples[block->at++];
 
 	block->left--;
-	*nbytes += s->wanted_nbytes;
+	u->nbytes += s->wanted_nbytes;
 	b->rows[b->nrows] = (struct ps_row){.sample = s, .lane = p->turns.lane, .where = block->where};
 	b->rows[b->nrows++].where.taken = block->at;
 	u->n++;
@@ -104,15 +101,15 @@ static void row_add(struct ps_pipeline *p, struct ps_unit *u, struct ps_block *b
 		batch_close(p, b);
 }
 
-static bool unit_full(const struct ps_unit *u, uint64_t nbytes)
+static bool unit_full(const struct ps_pipeline *p, const struct ps_unit *u)
 {
-	return u->batch->closed || u->n >= UNIT_ROWS || nbytes >= UNIT_NBYTES;
+	return u->batch->closed || ps_cost_is_unit(&p->cost, u->n, u->nbytes);
 }
 
 /* -- Lengths are known: rows by arithmetic -------------------------------------------------------------- */
 
 /* Takes the sample whose turn it is. False: it has not been read yet. */
-static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u, uint64_t *nbytes)
+static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
 	struct ps_lane *lane = &p->lanes[p->turns.lane];
 	struct ps_block *block = lane->head;
@@ -122,7 +119,7 @@ static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u, uint64_t *
 		return false;
 	block->at = (uint32_t)(p->turns.index - block->begin);
 	assert(block->at < block->n && block->samples[block->at]);
-	row_add(p, u, block, nbytes);
+	row_add(p, u, block);
 	if (block->left == 0)
 		ps_block_pop(p, lane);
 	if (world == 1)
@@ -134,8 +131,6 @@ static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u, uint64_t *
 
 static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
-	uint64_t nbytes = 0;
-
 	if (!p->filling) {
 		if (p->claim_seq - p->epoch_seq >=
 		        ps_steps_count(&p->claiming->steps, p->claiming->share.rank)) {
@@ -150,7 +145,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 		batch_close(p, u->batch);
 		return PS_CLAIMED;
 	}
-	while (row_claim_known(p, u, &nbytes) && !unit_full(u, nbytes))
+	while (row_claim_known(p, u) && !unit_full(p, u))
 		;
 	if (u->n == 0)
 		return PS_NO_INPUT;
@@ -172,7 +167,7 @@ static bool lane_finish(struct ps_pipeline *p, bool given)
 
 /* Takes the sample whose turn it is, for the next row or, before `skip`, for none. False if the epoch ended
  * with it. */
-static bool row_claim(struct ps_pipeline *p, struct ps_unit *u, uint64_t *nbytes)
+static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
 	struct ps_lane *lane = &p->lanes[p->turns.lane];
@@ -180,13 +175,14 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u, uint64_t *nbytes
 	bool last = block->last;
 
 	if (p->turns.position >= o->skip) {
-		row_add(p, u, block, nbytes);
+		row_add(p, u, block);
 	} else {
 		ps_sample_free(block->samples[block->at++]);
 		block->left--;
 	}
 	if (block->at < block->n) {
-		if (lane->nqueued < p->ahead)
+		/* half used: lane_wants() more from now on; so it is said once a block, not once a row */
+		if (lane->nqueued < p->ahead && block->n - block->at == ps_order_block_len(p->o.order) / 2)
 			pthread_cond_signal(&p->room);
 		last = false;
 	} else {
@@ -236,7 +232,6 @@ static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u)
 {
 	struct penstock_batch *filling = p->filling;
-	uint64_t nbytes = 0;
 	enum ps_claim c;
 
 	if (!lanes_pass(p, &c)) {
@@ -246,7 +241,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 		return c;
 	}
 	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
-	while (row_claim(p, u, &nbytes) && !unit_full(u, nbytes)) {
+	while (row_claim(p, u) && !unit_full(p, u)) {
 		struct ps_lane *lane = &p->lanes[p->turns.lane];
 
 		if (!lane->head || lane->head->at == lane->head->n)

@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "pipeline/pipeline.h"
+#include "pipeline/tune.h"
 
 /* Blocks queued for a lane, with the one that rows are taken from. Those that are not shuffled are small. */
 #define PS_AHEAD_SHUFFLED 2
@@ -61,6 +62,13 @@ struct ps_pipeline {
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
 	uint64_t reread;
+	struct ps_cost cost;     /* of rows */
+	struct ps_tune tunes[2]; /* of readers and workers */
+	uint32_t started[2];     /* of them, so far */
+	pthread_cond_t unpark;   /* threads beyond tunes[].now: it has grown */
+	struct ps_tune_mark {
+		uint64_t ns, total_ns[PENSTOCK_NSTAGES], wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
+	} tuned; /* when the tunes were looked at last, and the stages' times then */
 };
 
 /* Stops and joins all threads. */
@@ -70,6 +78,9 @@ void ps_threads_stop(struct ps_pipeline *pipeline);
 int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
+
+/* The stages' times until now. */
+void ps_tune_mark(struct ps_pipeline *pipeline, struct ps_tune_mark *ret_mark);
 
 /* The first failure is the one that next() gives. */
 void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_load_error *why);
@@ -81,6 +92,7 @@ void ps_batch_give(struct ps_pipeline *pipeline, struct penstock_batch *batch);
 struct ps_unit {
 	struct penstock_batch *batch;
 	uint32_t first, n;
+	uint64_t nbytes; /* of its samples */
 };
 
 enum ps_claim {

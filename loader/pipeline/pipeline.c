@@ -130,6 +130,8 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
+	pthread_cond_init(&p->unpark, NULL);
+	ps_cost_init(&p->cost);
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -141,6 +143,10 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	p->known = ps_epochs_options(o->epochs)->known;
 	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
 	p->o.readers = PS_MIN(o->readers, p->nlanes);
+	p->tunes[PS_STAGE_READ] = (struct ps_tune){
+	        .fixed = !o->tune_readers, .least = PS_MIN(2u, p->o.readers), .most = p->o.readers};
+	p->tunes[PS_STAGE_DECODE] =
+	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
 	p->batches = calloc(o->depth, sizeof(*p->batches));
 	p->threads = calloc((size_t)o->readers + o->threads, sizeof(*p->threads));
@@ -154,7 +160,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	                .wants_ctx = o->plan,
 	                .budget = &p->window,
 	                .max_sample_nbytes = o->max_sample_nbytes}};
-	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .start_ns = ps_mono_ns()};
+	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
 		r = ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
 	else if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, sets, nsets) < 0 ||
@@ -200,6 +206,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 		close(p->wake_fd);
 	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->room);
+	pthread_cond_destroy(&p->unpark);
 	pthread_cond_destroy(&p->ready);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -316,19 +323,26 @@ void ps_pipeline_release(struct penstock_batch *b)
 	ps_batch_give(p, b);
 }
 
+void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
+{
+	m->ns = ps_mono_ns(); /* not before the lock: waits may begin until then */
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
+		for (int w = 0; w < PS_NWAITS; w++)
+			m->wait_ns[i][w] = ps_stage_waited(&p->stages[i], (enum ps_wait)w, m->ns);
+	}
+}
+
 void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stats)
 {
-	uint64_t now;
+	struct ps_tune_mark m;
 
 	PS_LOCK_SCOPE(&p->lock);
-	now = ps_mono_ns(); /* not before the lock: waits may begin until then */
+	ps_tune_mark(p, &m);
 	*ret_stats = (struct ps_pipeline_stats){.nbytes_read = p->meter.nbytes,
 	        .reread = p->reread,
-	        .readers = p->stages[PS_STAGE_READ].nthreads,
-	        .workers = p->stages[PS_STAGE_DECODE].nthreads};
-	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
-		ret_stats->total_ns[i] = ps_stage_total(&p->stages[i], now);
-		for (int w = 0; w < PS_NWAITS; w++)
-			ret_stats->wait_ns[i][w] = ps_stage_waited(&p->stages[i], (enum ps_wait)w, now);
-	}
+	        .readers = p->tunes[PS_STAGE_READ].now,
+	        .workers = p->tunes[PS_STAGE_DECODE].now};
+	memcpy(ret_stats->total_ns, m.total_ns, sizeof(m.total_ns));
+	memcpy(ret_stats->wait_ns, m.wait_ns, sizeof(m.wait_ns));
 }

@@ -30,6 +30,7 @@ struct ps_pipeline_options {
 	struct ps_plan *plan;
 	const struct ps_device_ops *device;
 	uint32_t rows, depth, threads, readers;
+	bool tune_threads, tune_readers; /* as many of them as are worth having may run */
 	uint64_t seed;
 	uint64_t end_epoch; /* runs epochs before this one */
 	enum penstock_end end;

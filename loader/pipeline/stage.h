@@ -15,12 +15,11 @@ enum ps_wait {
 };
 
 struct ps_stage {
-	uint32_t nthreads;
-	uint64_t start_ns;         /* when they began */
-	uint64_t ns[PS_NWAITS];    /* of waits that are over */
+	uint32_t nthreads;      /* that run now ... */
+	uint64_t began_ns;      /* ... and the sum of the times they began at, less those that ended: below */
+	uint64_t ns[PS_NWAITS]; /* of waits that are over */
 	uint32_t now[PS_NWAITS];   /* threads that wait now ... */
 	uint64_t since[PS_NWAITS]; /* ... and the sum of the times they began at */
-	uint64_t before_ns;        /* thread time of earlier runs of the stage */
 };
 
 static inline uint64_t ps_mono_ns(void)
@@ -31,11 +30,23 @@ static inline uint64_t ps_mono_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* A thread of the stage begins or ends, or is parked: what it does between is no time of the stage. */
+static inline void ps_stage_enter(struct ps_stage *stage)
+{
+	stage->nthreads++;
+	stage->began_ns += ps_mono_ns();
+}
+
+static inline void ps_stage_leave(struct ps_stage *stage)
+{
+	stage->nthreads--;
+	stage->began_ns -= ps_mono_ns(); /* may wrap; the sum below is right all the same */
+}
+
 /* Waits on the condition once, and counts it. until_ns: of the monotonic clock, as the condition's must be
  * then; NULL: without end. */
-static inline void ps_stage_wait(
-        struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond, pthread_mutex_t *lock,
-        const uint64_t *until_ns)
+static inline void ps_stage_wait(struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond,
+        pthread_mutex_t *lock, const uint64_t *until_ns)
 {
 	uint64_t start = ps_mono_ns();
 
@@ -60,10 +71,10 @@ static inline uint64_t ps_stage_waited(const struct ps_stage *stage, enum ps_wai
 	return stage->ns[why] + stage->now[why] * now - stage->since[why];
 }
 
-/* Time of all threads until `now`. */
+/* Time of all threads until `now`: those that ended count with what they had. */
 static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now)
 {
-	return stage->before_ns + stage->nthreads * (now - stage->start_ns);
+	return stage->nthreads * now - stage->began_ns;
 }
 
 #endif

@@ -80,6 +80,49 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 	if (b->seq == p->deliver_seq)
 		pthread_cond_signal(&p->ready);
 }
+
+/* A thread beyond those that are worth having waits here. True: the lock was let go, and all may be
+ * different.
+ */
+static bool park(struct ps_pipeline *p, int stage, uint32_t index)
+{
+	if (index < p->tunes[stage].now)
+		return false;
+	pthread_cond_signal(&p->room); /* if that was what woke this one, it is another's now */
+	ps_stage_leave(&p->stages[stage]);
+	while (index >= p->tunes[stage].now && !atomic_load(&p->stop))
+		pthread_cond_wait(&p->unpark, &p->lock);
+	ps_stage_enter(&p->stages[stage]);
+	return true;
+}
+
+#define TUNE_NS 100000000 /* between two looks: some batches at least */
+
+/* Looks how the stages spent their time, and how many threads they shall have. */
+static void tune(struct ps_pipeline *p)
+{
+	const struct ps_tune_mark was = p->tuned;
+	double in[PENSTOCK_NSTAGES], out[PENSTOCK_NSTAGES];
+
+	if (ps_mono_ns() - was.ns < TUNE_NS)
+		return;
+	ps_tune_mark(p, &p->tuned);
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		double total = (double)(p->tuned.total_ns[i] - was.total_ns[i]) + 1;
+
+		in[i] = (double)(p->tuned.wait_ns[i][PS_WAIT_INPUT] - was.wait_ns[i][PS_WAIT_INPUT]) / total;
+		out[i] = (double)(p->tuned.wait_ns[i][PS_WAIT_OUTPUT] - was.wait_ns[i][PS_WAIT_OUTPUT]) /
+		         total;
+	}
+	/* readers that wait for the disk are not idle: more of them would wait for more at a time */
+	p->tunes[PS_STAGE_READ].now = ps_tune_next(&p->tunes[PS_STAGE_READ],
+	        &(struct ps_usage){.idle = out[PS_STAGE_READ], .starved = in[PS_STAGE_DECODE]});
+	p->tunes[PS_STAGE_DECODE].now = ps_tune_next(&p->tunes[PS_STAGE_DECODE],
+	        &(struct ps_usage){.idle = in[PS_STAGE_DECODE] + out[PS_STAGE_DECODE],
+	                .starved = in[PS_STAGE_CONSUMER]});
+	pthread_cond_broadcast(&p->unpark);
+}
+
 /* -- Threads ------------------------------------------------------------------------------------------ */
 
 /* Asks for what is known of the epoch that is claimed next; the lock is let go meanwhile. */
@@ -103,11 +146,33 @@ static void epoch_ask(struct ps_pipeline *p)
 	pthread_cond_broadcast(&p->room);
 }
 
+/* Decodes what was claimed; the lock is let go meanwhile. */
+static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_batch_worker *w)
+{
+	uint64_t begin;
+
+	pthread_mutex_unlock(&p->lock);
+	begin = ps_mono_ns();
+	for (uint32_t i = 0; i < u->n; i++)
+		ps_batch_decode(u->batch, u->first + i, w);
+	begin = ps_mono_ns() - begin;
+	pthread_mutex_lock(&p->lock);
+	ps_cost_learn(&p->cost, u->n, u->nbytes, begin);
+	u->batch->ndone += u->n;
+	if (u->batch->closed && u->batch->ndone == u->batch->nrows) {
+		batch_finish(p, u->batch);
+		tune(p);
+	}
+	p->reread += w->reread;
+	w->reread = 0;
+}
+
 static void *worker_main(void *arg)
 {
 	struct ps_pipeline *p = arg;
 	struct ps_batch_worker w;
 	struct ps_load_error err = {0};
+	uint32_t index;
 	int r = ps_batch_worker_init(&w, p->o.plan, p->o.seed, &err);
 
 	PS_LOCK_SCOPE(&p->lock);
@@ -115,10 +180,15 @@ static void *worker_main(void *arg)
 		ps_pipeline_fail(p, r, &err);
 		return NULL;
 	}
+	index = p->started[PS_STAGE_DECODE]++;
+	ps_stage_enter(&p->stages[PS_STAGE_DECODE]);
 	while (!atomic_load(&p->stop)) {
 		struct ps_unit u;
-		enum ps_claim c = ps_unit_claim(p, &u);
+		enum ps_claim c;
 
+		if (park(p, PS_STAGE_DECODE, index))
+			continue;
+		c = ps_unit_claim(p, &u);
 		if (c == PS_NO_EPOCH) {
 			epoch_ask(p);
 			continue;
@@ -128,16 +198,9 @@ static void *worker_main(void *arg)
 			        c == PS_NO_ROOM ? PS_WAIT_OUTPUT : PS_WAIT_INPUT, &p->work, &p->lock, NULL);
 			continue;
 		}
-		pthread_mutex_unlock(&p->lock);
-		for (uint32_t i = 0; i < u.n; i++)
-			ps_batch_decode(u.batch, u.first + i, &w);
-		pthread_mutex_lock(&p->lock);
-		u.batch->ndone += u.n;
-		if (u.batch->closed && u.batch->ndone == u.batch->nrows)
-			batch_finish(p, u.batch);
-		p->reread += w.reread;
-		w.reread = 0;
+		unit_run(p, &u, &w);
 	}
+	ps_stage_leave(&p->stages[PS_STAGE_DECODE]);
 	ps_batch_worker_fini(&w);
 	return NULL;
 }
@@ -190,10 +253,17 @@ static void *reader_main(void *arg)
 {
 	struct ps_pipeline *p = arg;
 
-	PS_LOCK_SCOPE(&p->lock);
-	while (!atomic_load(&p->stop)) {
-		struct ps_lane *lane = lane_choose(p);
+	uint32_t index;
 
+	PS_LOCK_SCOPE(&p->lock);
+	index = p->started[PS_STAGE_READ]++;
+	ps_stage_enter(&p->stages[PS_STAGE_READ]);
+	while (!atomic_load(&p->stop)) {
+		struct ps_lane *lane;
+
+		if (park(p, PS_STAGE_READ, index))
+			continue;
+		lane = lane_choose(p);
 		if (lane) {
 			pthread_cond_signal(&p->room); /* there may be another one */
 			lane_serve(p, lane);
@@ -201,6 +271,7 @@ static void *reader_main(void *arg)
 			ps_stage_wait(&p->stages[PS_STAGE_READ], PS_WAIT_OUTPUT, &p->room, &p->lock, NULL);
 		}
 	}
+	ps_stage_leave(&p->stages[PS_STAGE_READ]);
 	return NULL;
 }
 
@@ -212,30 +283,24 @@ void ps_threads_stop(struct ps_pipeline *p)
 		(void)eventfd_write(p->wake_fd, 1);
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->room);
+	pthread_cond_broadcast(&p->unpark);
 	pthread_mutex_unlock(&p->lock);
 	for (uint32_t i = 0; i < p->nthreads; i++)
 		pthread_join(p->threads[i], NULL);
 	p->nthreads = 0;
-	PS_LOCK_SCOPE(&p->lock);
-	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++) {
-		p->stages[i].before_ns = ps_stage_total(&p->stages[i], ps_mono_ns());
-		p->stages[i].nthreads = 0;
-	}
 }
 
-static int thread_start(struct ps_pipeline *p, int stage, const char *name, void *(*run)(void *))
+static int thread_start(struct ps_pipeline *p, uint32_t index, const char *name, void *(*run)(void *))
 {
-	struct ps_stage *s = &p->stages[stage];
-	char full[16];
+	char full[24];
 	int r = pthread_create(&p->threads[p->nthreads], NULL, run, p);
 
 	if (r != 0)
 		return -r;
-	snprintf(full, sizeof(full), "ps-%s-%u", name, s->nthreads);
+	snprintf(full, sizeof(full), "ps-%s-%u", name, index);
+	full[15] = 0; /* the kernel takes no more */
 	pthread_setname_np(p->threads[p->nthreads], full);
-	PS_LOCK_SCOPE(&p->lock);
 	p->nthreads++;
-	s->nthreads++;
 	return 0;
 }
 
@@ -248,15 +313,18 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 	atomic_store(&p->stop, false);
 	(void)eventfd_read(p->wake_fd, &count);
 	pthread_mutex_lock(&p->lock); /* others may ask for statistics */
-	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++)
-		p->stages[i].start_ns = ps_mono_ns();
+	ps_tune_mark(p, &p->tuned);
+	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++) {
+		p->started[i] = 0;
+		p->tunes[i].now = p->tunes[i].most;
+	}
 	pthread_mutex_unlock(&p->lock);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (uint32_t i = 0; i < p->o.readers && r == 0; i++)
-		r = thread_start(p, PS_STAGE_READ, "read", reader_main);
+		r = thread_start(p, i, "read", reader_main);
 	for (uint32_t i = 0; i < p->o.threads && r == 0; i++)
-		r = thread_start(p, PS_STAGE_DECODE, "decode", worker_main);
+		r = thread_start(p, i, "decode", worker_main);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r == 0)
 		return 0;
