@@ -122,10 +122,7 @@ void ps_batch_bytes_drop(const struct ps_plan *plan, struct ps_sample *s, struct
 
 		for (uint32_t i = 0; keep && i < plan->nfields && !kept; i++)
 			kept = keep[i] == in;
-		if (kept)
-			continue;
-		if (s->budget)
-			ps_budget_give(s->budget, in->size);
-		free(ps_steal_ptr(&in->data));
+		if (!kept)
+			ps_sample_drop(s, in);
 	}
 }

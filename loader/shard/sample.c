@@ -46,16 +46,15 @@ bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts
 	return false;
 }
 
-struct ps_shard_file *ps_shard_file_ref(struct ps_shard_file *file)
+void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n)
 {
-	atomic_fetch_add_explicit(&file->refs, 1, memory_order_relaxed);
-	return file;
+	atomic_fetch_add_explicit(&file->refs, n, memory_order_relaxed);
 }
 
-void ps_shard_file_unref(struct ps_shard_file *file)
+void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n)
 {
 	/* acq_rel: whoever frees it sees all that others did with it */
-	if (!file || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+	if (n == 0 || atomic_fetch_sub_explicit(&file->refs, n, memory_order_acq_rel) != n)
 		return;
 	if (file->fd >= 0)
 		close(file->fd);
@@ -64,12 +63,9 @@ void ps_shard_file_unref(struct ps_shard_file *file)
 
 struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, size_t len)
 {
-	for (uint32_t i = 0; i < s->nfields; i++) {
-		const char *have = s->fields[i].suffix;
-
-		if (strlen(have) == len && memcmp(have, suffix, len) == 0)
+	for (uint32_t i = 0; i < s->nfields; i++)
+		if (s->fields[i].suffix_len == len && memcmp(s->fields[i].suffix, suffix, len) == 0)
 			return &s->fields[i];
-	}
 	return NULL;
 }
 
@@ -98,6 +94,7 @@ int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_loa
 	if (s->budget)
 		ps_budget_force(s->budget, f->size);
 	f->data = ps_steal_ptr(&data);
+	f->owned = true;
 	return 0;
 }
 
@@ -127,18 +124,31 @@ int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *s, co
 	        key_cut, key, (uintmax_t)s->offset, reason);
 }
 
+void ps_sample_drop(struct ps_sample *s, struct ps_sample_field *f)
+{
+	uint8_t *data = ps_steal_ptr(&f->data);
+
+	if (!data || !f->owned)
+		return;
+	if (s->budget)
+		ps_budget_give(s->budget, f->size);
+	free(data);
+}
+
 void ps_sample_free(struct ps_sample *s)
 {
+	struct ps_slab *slab;
+
 	if (!s)
 		return;
-	for (uint32_t i = 0; i < s->nfields; i++) {
-		if (s->fields[i].data && s->budget)
-			ps_budget_give(s->budget, s->fields[i].size);
-		free(s->fields[i].data);
-	}
-	if (s->budget)
+	for (uint32_t i = 0; i < s->nfields; i++)
+		ps_sample_drop(s, &s->fields[i]);
+	if (s->budget && s->own_nbytes)
 		ps_budget_give(s->budget, s->own_nbytes);
-	ps_shard_file_unref(s->file);
+	ps_shard_file_unref(s->file, 1);
 	free(s->reason);
-	free(s);
+	slab = s->slab;
+	if (!s->in_slab)
+		free(s);
+	ps_slab_put(slab);
 }

@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "shard/budget.h"
+#include "shard/slab.h"
 
 #define PS_SAMPLE_MAX_FIELDS 1024 /* a sample with more is bad */
 
@@ -40,20 +41,25 @@ struct ps_shard_file {
 	const char *path; /* borrowed from that list */
 };
 
-struct ps_shard_file *ps_shard_file_ref(struct ps_shard_file *file);
-void ps_shard_file_unref(struct ps_shard_file *file); /* NULL is allowed */
+/* n references more, or less; the file is closed with the last one. */
+void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n);
+void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n);
 
 struct ps_sample_field {
 	const char *suffix; /* lower case, ends with a zero */
 	uint64_t offset;    /* of its data in the tar */
 	uint64_t size;
 	uint8_t *data; /* NULL: not held; read it with ps_sample_load() */
+	uint32_t suffix_len;
+	bool owned; /* data is memory of its own, else of the sample's slab */
 };
 
 struct ps_sample {
 	struct ps_shard_file *file;
+	struct ps_slab *slab;     /* in which some of it lies; NULL: none */
+	bool in_slab;             /* the sample itself does */
 	struct ps_budget *budget; /* of what the sample and its fields hold, NULL: not counted */
-	uint64_t own_nbytes;      /* of the sample itself, with its names */
+	uint64_t own_nbytes;      /* of the sample itself, with its names; 0: they are the slab's */
 	uint64_t ordinal;         /* the nth sample of its shard, from 0 */
 	uint64_t offset;          /* of its first header */
 	uint64_t resume_offset;   /* the same where a walk can begin there; 0: it cannot */
@@ -72,6 +78,9 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *sample, const char *suf
 /* Reads a field that is not held. -EBADMSG: the file has become shorter. Blocks on the disk. */
 int ps_sample_load(
         struct ps_sample *sample, struct ps_sample_field *field, struct ps_load_error *err) PS_MUST_USE;
+
+/* Lets go of a field's bytes. */
+void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
 
 /* Sets -EBADMSG with the line that names a bad sample: shard, key, offset, reason. Long names keep their
  * ends. */

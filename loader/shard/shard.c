@@ -7,30 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/overflow.h"
+#include "shard/builder.h"
 #include "shard/tar.h"
-
-/* The sample being put together. Its texts live in `names` until it is done: key, then a suffix a field, each
- * with a zero behind it. */
-struct builder {
-	bool open;
-	bool dropped;  /* marked __bad__ by its writer: WebDataset leaves it out */
-	bool left_out; /* bytes of a wanted field stay in the file */
-	int bad;
-	char *reason;
-	uint64_t offset;
-	uint64_t held; /* bytes of wanted fields */
-	char *names;
-	size_t names_len, names_cap;
-	size_t key_len;
-	struct {
-		size_t suffix_at;
-		uint64_t offset, size;
-		uint8_t *data;
-		bool wanted;
-	} fields[PS_SAMPLE_MAX_FIELDS];
-	uint32_t nfields;
-};
 
 struct ps_shard {
 	struct ps_shard_options options;
@@ -43,13 +21,13 @@ struct ps_shard {
 	bool has_pending;                     /* a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
-	struct builder b;
+	struct ps_builder b;
 };
 
 struct ps_shard *ps_shard_new(
         const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_load_error *err)
 {
-	struct ps_shard *s = calloc(1, sizeof(*s));
+	struct ps_shard *s = malloc(sizeof(*s)); /* not cleared: the builder is large */
 	struct ps_shard_file *file = calloc(1, sizeof(*file));
 
 	if (!s || !file) {
@@ -59,8 +37,10 @@ struct ps_shard *ps_shard_new(
 		return NULL;
 	}
 	*file = (struct ps_shard_file){.refs = 1, .fd = -1, .shard = shard, .path = path};
+	memset(s, 0, offsetof(struct ps_shard, b));
 	s->options = *options;
 	s->file = file;
+	ps_builder_init(&s->b, &s->options, file);
 	return s;
 }
 
@@ -75,33 +55,14 @@ struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_s
 	return s;
 }
 
-static void builder_reset(struct ps_shard *s)
-{
-	struct builder *b = &s->b;
-
-	for (uint32_t i = 0; i < b->nfields; i++) {
-		if (b->fields[i].data && s->options.budget)
-			ps_budget_give(s->options.budget, b->fields[i].size);
-		free(b->fields[i].data);
-	}
-	free(b->reason);
-	b->reason = NULL;
-	b->open = b->dropped = b->left_out = false;
-	b->bad = 0;
-	b->held = 0;
-	b->names_len = b->key_len = 0;
-	b->nfields = 0;
-}
-
 void ps_shard_free(struct ps_shard *s)
 {
 	if (!s)
 		return;
-	builder_reset(s);
-	free(s->b.names);
+	ps_builder_fini(&s->b);
 	ps_tar_free(s->tar);
 	ps_stream_free(s->stream);
-	ps_shard_file_unref(s->file);
+	ps_shard_file_unref(s->file, 1);
 	free(s);
 }
 
@@ -110,126 +71,21 @@ uint64_t ps_shard_offset(const struct ps_shard *s)
 	return s->stream ? ps_stream_offset(s->stream) : 0;
 }
 
-/* Marks the open sample bad; the first reason stays. */
-static int mark_bad(struct builder *b, int errnum, const char *reason)
-{
-	if (b->bad)
-		return 0;
-	b->reason = strdup(reason);
-	b->bad = errnum;
-	return b->reason ? 0 : -ENOMEM;
-}
-
-static int names_add(struct builder *b, const char *text, size_t len)
-{
-	if (b->names_cap - b->names_len < len + 1) {
-		size_t cap = PS_MAX(b->names_cap * 2, b->names_len + len + 1 + 256);
-		char *names = realloc(b->names, cap);
-
-		if (!names)
-			return -ENOMEM;
-		b->names = names;
-		b->names_cap = cap;
-	}
-	memcpy(b->names + b->names_len, text, len);
-	b->names_len += len;
-	b->names[b->names_len++] = 0;
-	return 0;
-}
-
-static int builder_begin(struct ps_shard *s, const char *key, size_t key_len, uint64_t offset)
-{
-	struct builder *b = &s->b;
-
-	builder_reset(s);
-	b->open = true;
-	b->offset = offset;
-	b->key_len = key_len;
-	return names_add(b, key, key_len);
-}
-
-static bool key_matches(const struct builder *b, const char *key, size_t len)
-{
-	return b->open && b->key_len == len && memcmp(b->names, key, len) == 0;
-}
-
-/* The key and the URL stand in a WebDataset sample beside its fields. */
-static bool is_taken(const struct builder *b, const char *suffix)
-{
-	if (strcmp(suffix, "__key__") == 0 || strcmp(suffix, "__url__") == 0)
-		return true;
-	for (uint32_t i = 0; i < b->nfields; i++)
-		if (strcmp(b->names + b->fields[i].suffix_at, suffix) == 0)
-			return true;
-	return false;
-}
-
-/* Memory for a field's bytes; NULL with 0 if they are not held. */
-static int field_alloc(struct ps_shard *s, bool wanted, uint64_t size, uint8_t **ret_data)
-{
-	const struct ps_shard_options *o = &s->options;
-	struct builder *b = &s->b;
-
-	*ret_data = NULL;
-	if (o->never_hold || b->bad || size == 0 || !wanted || s->ordinal < s->start_ordinal)
-		return 0;
-	if (!ps_u64_add(b->held, size, &b->held) || (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
-		return mark_bad(b, EFBIG, "larger than the memory a sample may take; raise memory_budget");
-	if (o->budget && !ps_budget_take(o->budget, size)) {
-		b->left_out = ps_stream_fd(s->stream) >= 0;
-		if (b->left_out)
-			return 0;
-		ps_budget_force(o->budget, size); /* a pipe cannot be read again: the window has to hold it */
-	}
-	*ret_data = size <= SIZE_MAX ? malloc((size_t)size) : NULL;
-	if (*ret_data)
-		return 0;
-	if (o->budget)
-		ps_budget_give(o->budget, size);
-	return -ENOMEM;
-}
-
 /* Adds a member to the open sample. */
-static int builder_add(struct ps_shard *s, const struct ps_tar_member *m, const struct ps_name_parts *parts,
+static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const struct ps_name_parts *parts,
         struct ps_load_error *err)
 {
-	struct builder *b = &s->b;
-	size_t at = b->names_len;
-	uint8_t *data;
 	char text[256];
-	bool wanted;
-	int r = names_add(b, parts->suffix, parts->suffix_len);
+	uint8_t *data;
+	int r = ps_builder_field(&s->b, parts->suffix, parts->suffix_len, m->offset, m->size,
+	        s->ordinal >= s->start_ordinal && m->kind == PS_TAR_FILE, &data);
 
-	if (r < 0)
-		return r;
-	for (char *p = b->names + at; *p; p++)
-		if (*p >= 'A' && *p <= 'Z')
-			*p = (char)(*p - 'A' + 'a');
-	if (is_taken(b, b->names + at)) {
-		snprintf(text, sizeof(text), "field .%.100s twice", b->names + at);
-		return mark_bad(b, EBADMSG, text);
+	if (r == 0 && m->kind == PS_TAR_SPARSE) {
+		snprintf(text, sizeof(text), "field .%.*s is a sparse file; store it as an ordinary one",
+		        (int)PS_MIN(parts->suffix_len, (size_t)100), parts->suffix);
+		return ps_builder_bad(&s->b, EBADMSG, text);
 	}
-	if (m->kind == PS_TAR_SPARSE) {
-		snprintf(text, sizeof(text), "field .%.100s is a sparse file; store it as an ordinary one",
-		        b->names + at);
-		return mark_bad(b, EBADMSG, text);
-	}
-	if (b->nfields == PS_SAMPLE_MAX_FIELDS)
-		return mark_bad(b, EBADMSG, "more than 1024 fields");
-	if (strcmp(b->names + at, "__bad__") == 0 && m->size > 0)
-		b->dropped = true;
-	wanted = !s->options.wants ||
-	         s->options.wants(s->options.wants_ctx, b->names + at, strlen(b->names + at));
-	r = field_alloc(s, wanted, m->size, &data);
-	if (r < 0)
-		return r;
-	b->fields[b->nfields].wanted = wanted;
-	b->fields[b->nfields].suffix_at = at;
-	b->fields[b->nfields].offset = m->offset;
-	b->fields[b->nfields].size = m->size;
-	b->fields[b->nfields].data = data;
-	b->nfields++;
-	return data ? ps_tar_read(s->tar, data, err) : 0;
+	return r == 0 && data ? ps_tar_read(s->tar, data, err) : r;
 }
 
 #define OPEN_FILES_HINT "; raise `ulimit -n`, or lower lanes"
@@ -245,120 +101,46 @@ static int file_keep(struct ps_shard *s)
 	return s->file->fd < 0 ? -1 : 0;
 }
 
-/* Fields that the sample shall have, and the bytes of their names and the key's. */
-static uint32_t wanted_count(const struct builder *b, size_t *ret_names_nbytes)
+static void index_flag(struct ps_shard *s)
 {
-	uint32_t n = 0;
-
-	*ret_names_nbytes = b->key_len + 1;
-	for (uint32_t i = 0; i < b->nfields && !b->bad; i++) {
-		if (!b->fields[i].wanted)
-			continue;
-		n++;
-		*ret_names_nbytes += strlen(b->names + b->fields[i].suffix_at) + 1;
-	}
-	return n;
-}
-
-static void fields_move(struct builder *b, struct ps_sample *sample, char *names)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < b->nfields && n < sample->nfields; i++) {
-		const char *suffix = b->names + b->fields[i].suffix_at;
-
-		if (!b->fields[i].wanted)
-			continue;
-		sample->fields[n++] = (struct ps_sample_field){.suffix = strcpy(names, suffix),
-		        .offset = b->fields[i].offset,
-		        .size = b->fields[i].size,
-		        .data = ps_steal_ptr(&b->fields[i].data)};
-		names += strlen(suffix) + 1;
-	}
-}
-
-/* Tells the index of the builder's sample. What cannot be indexed costs the index, not the sample: the writer
- * stays failed. */
-static void index_tell(struct ps_shard *s)
-{
-	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
-	const struct builder *b = &s->b;
-	uint32_t n = b->bad || b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
-
-	for (uint32_t i = 0; i < n; i++)
-		members[i] = (struct ps_index_member){.suffix = b->names + b->fields[i].suffix_at,
-		        .offset = b->fields[i].offset,
-		        .size = b->fields[i].size};
 	if (s->stream && ps_stream_is_inflated(s->stream))
 		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_COMPRESSED);
 	if (s->tar && ps_tar_has_global(s->tar))
 		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
-	(void)!ps_index_writer_add(
-	        s->options.index_writer, b->offset, b->bad, b->names, b->key_len, members, n);
 }
 
-/* Makes a sample of the builder and empties it. */
-static int builder_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
+/* Makes the open sample one that is given. */
+static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	struct builder *b = &s->b;
-	size_t names_nbytes;
-	uint32_t nfields = wanted_count(b, &names_nbytes);
-	size_t head = sizeof(struct ps_sample) + nfields * sizeof(struct ps_sample_field);
-	struct ps_sample *sample;
-	char *names;
+	struct ps_builder *b = &s->b;
+	bool can_resume =
+	        !b->bad && s->tar && !ps_tar_has_global(s->tar) && !ps_stream_is_inflated(s->stream);
 
 	if (b->left_out && !b->bad && file_keep(s) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT,
 		        s->file->path, strerror(errno));
-	sample = malloc(head + names_nbytes);
-	if (!sample)
-		return -ENOMEM;
 	if (s->options.index_writer)
-		index_tell(s);
-	names = (char *)sample + head;
-	if (b->key_len > 0)
-		memcpy(names, b->names, b->key_len);
-	names[b->key_len] = 0;
-	*sample = (struct ps_sample){.file = ps_shard_file_ref(s->file),
-	        .budget = s->options.budget,
-	        .ordinal = s->ordinal++,
-	        .wanted_nbytes = b->held,
-	        .offset = b->offset,
-	        .resume_offset =
-	                b->bad || !s->tar || ps_tar_has_global(s->tar) || ps_stream_is_inflated(s->stream)
-	                        ? 0
-	                        : b->offset,
-	        .own_nbytes = head + names_nbytes,
-	        .key = names,
-	        .key_len = (uint32_t)b->key_len,
-	        .bad = b->bad,
-	        .reason = ps_steal_ptr(&b->reason),
-	        .nfields = nfields};
-	fields_move(b, sample, names + b->key_len + 1);
-	if (sample->budget)
-		ps_budget_force(sample->budget, sample->own_nbytes); /* it cannot be left in the file */
-	builder_reset(s);
-	*ret_sample = sample;
-	return 0;
+		index_flag(s);
+	return ps_builder_finish(b, s->ordinal++, can_resume ? b->offset : 0, ret_sample, err);
 }
 
 /* The shard ends here because of `err`; what stands in the builder was not whole. */
 static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why, struct ps_load_error *err)
 {
-	struct builder *b = &s->b;
+	struct ps_builder *b = &s->b;
 
 	if (r == -ENOMEM || r == -ECANCELED)
 		return r;
 	if (r == -EMFILE || r == -ENFILE)
 		return ps_load_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
 	s->ended = true;
-	if (!b->open && builder_begin(s, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
+	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
 	b->dropped = false;
 	/* What ended the shard says more than what was wrong with the sample. */
 	free(ps_steal_ptr(&b->reason));
 	b->bad = 0;
-	return mark_bad(b, -r, why->text);
+	return ps_builder_bad(b, -r, why->text);
 }
 
 void ps_shard_start_at(struct ps_shard *s, uint64_t ordinal, uint64_t offset)
@@ -394,6 +176,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 			return r;
 		s->ordinal = s->start_ordinal;
 	}
+	s->b.can_read_again = ps_stream_fd(s->stream) >= 0;
 	s->tar = ps_tar_new(s->stream);
 	return s->tar ? 0 : -ENOMEM;
 }
@@ -438,10 +221,15 @@ static int shard_end(struct ps_shard *s, struct ps_load_error *err)
 	return 0;
 }
 
+static bool key_matches(const struct ps_builder *b, const char *key, size_t len)
+{
+	return b->open && b->key_len == len && memcmp(b->names.p, key, len) == 0;
+}
+
 /* Reads until a sample is whole (or known to be bad, or the shard is at its end). */
 static int group_read(struct ps_shard *s, struct ps_load_error *err)
 {
-	struct builder *b = &s->b;
+	struct ps_builder *b = &s->b;
 
 	for (;;) {
 		struct ps_tar_member m;
@@ -459,11 +247,11 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 				s->pending_parts = parts;
 				return 0;
 			}
-			r = builder_begin(s, m.name, parts.key_len, m.header_offset);
+			r = ps_builder_begin(b, m.name, parts.key_len, m.header_offset);
 			if (r < 0)
 				return r;
 		}
-		r = builder_add(s, &m, &parts, err);
+		r = member_add(s, &m, &parts, err);
 		if (r < 0)
 			return r;
 	}
@@ -482,12 +270,12 @@ int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_l
 			r = shard_fail(s, r, &why, err);
 		if (r == 0 && s->b.open && !s->b.dropped && s->ordinal < s->start_ordinal) {
 			s->ordinal++;
-			builder_reset(s);
+			ps_builder_reset(&s->b);
 		} else if (r == 0 && s->b.open && !s->b.dropped) {
-			r = builder_finish(s, ret_sample, err);
+			r = sample_finish(s, ret_sample, err);
 			r = r == 0 ? 1 : r;
 		} else if (r == 0)
-			builder_reset(s);
+			ps_builder_reset(&s->b);
 		if (r == -ENOMEM)
 			ps_load_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
 		if (r != 0)

@@ -20,6 +20,7 @@ struct ps_shard_options {
 	/* Memory for held bytes. Past it, fields of files that can be read again are left in the file; NULL:
 	 * no limit. */
 	struct ps_budget *budget;
+	struct ps_slab_pool *slabs; /* where memory of small samples comes from; NULL: malloc */
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	bool never_hold;            /* for listing: no bytes at all */
 	struct ps_index_writer

@@ -2,7 +2,8 @@
  *
  * Writes shards of records of one member each (ustar and pax as webdataset writes it: mtime with a fraction),
  * reads them once so that they are in the page cache, and prints a line a row: what read() of all their bytes
- * gives, the walk alone, samples of the walk (views, copies), and batches of the C interface (values + offsets). */
+ * gives, the walk alone, samples of the walk (views, copies), and batches of the C interface (values +
+ * offsets). */
 #include "config.h"
 
 #include <err.h>
@@ -37,7 +38,8 @@ static double cpu(void)
 	struct rusage u;
 
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 /* -- Shards -------------------------------------------------------------------------------------------- */
@@ -232,7 +234,8 @@ static void row_batches(const char *kind)
 	double best = 1e9, best_cpu = 0;
 	struct count c = {0};
 
-	snprintf(pattern, sizeof(pattern), "%s/%s-%u-%u-{00..%02u}.tar", folder, kind, record, per_shard, SHARDS - 1);
+	snprintf(pattern, sizeof(pattern), "%s/%s-%u-%u-{00..%02u}.tar", folder, kind, record, per_shard,
+	        SHARDS - 1);
 	penstock_options_init(&o, sizeof(o));
 	penstock_field_init(&field, sizeof(field), "bin", PENSTOCK_BYTES);
 	o.fields = &field;
@@ -270,9 +273,9 @@ static void row_batches(const char *kind)
 	line_print(kind, "batches", c, best, best_cpu);
 	(void)penstock_loader_stats(l, &st, sizeof(st), &e);
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
-		printf("       %-8s %u threads: busy %.2f, waits for input %.2f, for room %.2f\n", st.stages[i].name,
-		        st.stages[i].threads, st.stages[i].busy, st.stages[i].waiting_input,
-		        st.stages[i].waiting_output);
+		printf("       %-8s %u threads: busy %.2f, waits for input %.2f, for room %.2f\n",
+		        st.stages[i].name, st.stages[i].threads, st.stages[i].busy,
+		        st.stages[i].waiting_input, st.stages[i].waiting_output);
 	penstock_loader_close(l);
 }
 
@@ -295,15 +298,19 @@ int main(int argc, char **argv)
 {
 	static const struct option longs[] = {{"dir", 1, NULL, 'd'}, {"record", 1, NULL, 'r'},
 	        {"samples", 1, NULL, 's'}, {"threads", 1, NULL, 't'}, {"readers", 1, NULL, 'R'},
-	        {"batch", 1, NULL, 'b'}, {"rounds", 1, NULL, 'n'}, {"only", 1, NULL, 'o'}, {"kind", 1, NULL, 'k'},
-	        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"batch", 1, NULL, 'b'}, {"rounds", 1, NULL, 'n'}, {"only", 1, NULL, 'o'},
+	        {"kind", 1, NULL, 'k'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	static const char *const kinds[] = {"ustar", "pax"};
 	const char *only = NULL, *kind = NULL;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
-		uint32_t *number = c == 'r' ? &record : c == 's' ? &per_shard : c == 't' ? &threads
-		        : c == 'R' ? &readers : c == 'b' ? &batch : &rounds;
+		uint32_t *number = c == 'r'   ? &record
+		                   : c == 's' ? &per_shard
+		                   : c == 't' ? &threads
+		                   : c == 'R' ? &readers
+		                   : c == 'b' ? &batch
+		                              : &rounds;
 
 		switch (c) {
 		case 'd':

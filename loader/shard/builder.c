@@ -1,0 +1,268 @@
+#include "config.h"
+
+#include "shard/builder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/overflow.h"
+
+#define SMALL (8UL << 10) /* bytes of a field that go into a slab */
+#define ROOM (16UL << 10) /* that a slab has for the next sample, or a new one begins */
+#define FILE_REFS 1024
+
+void ps_builder_init(struct ps_builder *b, const struct ps_shard_options *options, struct ps_shard_file *file)
+{
+	/* not its fields: a page each of zeros that nobody looks at */
+	memset(b, 0, offsetof(struct ps_builder, fields));
+	b->options = options;
+	b->file = file;
+}
+
+static void field_free(struct ps_builder *b, struct ps_builder_field *f)
+{
+	if (!f->data || !f->owned)
+		return;
+	if (b->options->budget)
+		ps_budget_give(b->options->budget, f->size);
+	free(f->data);
+}
+
+void ps_builder_reset(struct ps_builder *b)
+{
+	for (uint32_t i = 0; i < b->nfields; i++)
+		field_free(b, &b->fields[i]);
+	if (b->slab && b->open)
+		ps_slab_rewind(b->slab, b->slab_used);
+	free(b->reason);
+	b->reason = NULL;
+	b->open = b->dropped = b->left_out = false;
+	b->bad = 0;
+	b->held = 0;
+	b->names.n = b->key_len = 0;
+	b->nfields = b->nwanted = 0;
+}
+
+void ps_builder_fini(struct ps_builder *b)
+{
+	ps_builder_reset(b);
+	ps_buf_fini(&b->names);
+	ps_slab_retire(b->slab);
+	b->slab = NULL;
+	ps_shard_file_unref(b->file, b->file_refs);
+	b->file_refs = 0;
+}
+
+int ps_builder_bad(struct ps_builder *b, int errnum, const char *reason)
+{
+	if (b->bad)
+		return 0;
+	b->reason = strdup(reason);
+	b->bad = errnum;
+	return b->reason ? 0 : -ENOMEM;
+}
+
+static int names_add(struct ps_builder *b, const char *text, size_t len)
+{
+	int r = ps_buf_reserve(&b->names, len + 1);
+
+	if (r < 0)
+		return r;
+	memcpy(b->names.p + b->names.n, text, len);
+	b->names.n += len;
+	b->names.p[b->names.n++] = 0;
+	return 0;
+}
+
+int ps_builder_begin(struct ps_builder *b, const char *key, size_t key_len, uint64_t offset)
+{
+	if (b->open)
+		ps_builder_reset(b);
+	if (b->slab && PS_SLAB_NBYTES - ps_slab_used(b->slab) < ROOM)
+		ps_slab_retire(ps_steal_ptr(&b->slab));
+	if (!b->slab && !b->options->never_hold)
+		b->slab = ps_slab_new(b->options->slabs, b->options->budget);
+	b->slab_used = b->slab ? ps_slab_used(b->slab) : 0;
+	b->open = true;
+	b->offset = offset;
+	b->key_len = key_len;
+	return names_add(b, key, key_len);
+}
+
+/* The key and the URL stand in a WebDataset sample beside its fields. */
+static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
+{
+	if (suffix[0] == '_' && (strcmp(suffix, "__key__") == 0 || strcmp(suffix, "__url__") == 0))
+		return true;
+	for (uint32_t i = 0; i < b->nfields; i++)
+		if (b->fields[i].suffix_len == len &&
+		        memcmp(b->names.p + b->fields[i].suffix_at, suffix, len) == 0)
+			return true;
+	return false;
+}
+
+/* Memory for a field's bytes; NULL with 0 if they are not held. */
+static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uint8_t **ret_data)
+{
+	const struct ps_shard_options *o = b->options;
+
+	*ret_data = b->slab && size <= SMALL ? ps_slab_take(b->slab, (size_t)size) : NULL;
+	*ret_owned = !*ret_data;
+	if (*ret_data)
+		return 0;
+	if (o->budget && !ps_budget_take(o->budget, size)) {
+		b->left_out = b->can_read_again;
+		if (b->left_out)
+			return 0;
+		ps_budget_force(o->budget, size); /* it cannot be read again: the window has to hold it */
+	}
+	*ret_data = size <= SIZE_MAX ? malloc((size_t)size) : NULL;
+	if (*ret_data)
+		return 0;
+	if (o->budget)
+		ps_budget_give(o->budget, size);
+	return -ENOMEM;
+}
+
+int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len, uint64_t offset,
+        uint64_t size, bool hold, uint8_t **ret_data)
+{
+	const struct ps_shard_options *o = b->options;
+	struct ps_builder_field *f = &b->fields[b->nfields];
+	size_t at = b->names.n;
+	char text[256], *name;
+	int r = names_add(b, suffix, suffix_len);
+
+	*ret_data = NULL;
+	if (r < 0)
+		return r;
+	name = (char *)b->names.p + at;
+	for (char *p = name; *p; p++)
+		if (*p >= 'A' && *p <= 'Z')
+			*p = (char)(*p - 'A' + 'a');
+	if (is_taken(b, name, suffix_len)) {
+		snprintf(text, sizeof(text), "field .%.100s twice", name);
+		return ps_builder_bad(b, EBADMSG, text);
+	}
+	if (b->nfields == PS_SAMPLE_MAX_FIELDS)
+		return ps_builder_bad(b, EBADMSG, "more than 1024 fields");
+	if (name[0] == '_' && strcmp(name, "__bad__") == 0 && size > 0)
+		b->dropped = true;
+	*f = (struct ps_builder_field){.suffix_at = at,
+	        .suffix_len = (uint32_t)suffix_len,
+	        .offset = offset,
+	        .size = size,
+	        .wanted = !o->wants || o->wants(o->wants_ctx, name, suffix_len)};
+	if (f->wanted && hold && !o->never_hold && !b->bad && size > 0) {
+		if (!ps_u64_add(b->held, size, &b->held) ||
+		        (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
+			r = ps_builder_bad(
+			        b, EFBIG, "larger than the memory a sample may take; raise memory_budget");
+		else
+			r = field_alloc(b, size, &f->owned, &f->data);
+		if (r < 0)
+			return r;
+	}
+	b->nfields++;
+	b->nwanted += f->wanted;
+	*ret_data = f->data;
+	return 0;
+}
+
+const char *ps_builder_suffix(const struct ps_builder *b)
+{
+	return (const char *)b->names.p + b->fields[b->nfields - 1].suffix_at;
+}
+
+/* -- Finishing ----------------------------------------------------------------------------------------- */
+
+/* Tells the index of the sample. What cannot be indexed costs the index, not the sample: the writer stays
+ * failed. */
+static void index_tell(const struct ps_builder *b)
+{
+	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	uint32_t n = b->bad || b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
+
+	for (uint32_t i = 0; i < n; i++)
+		members[i] =
+		        (struct ps_index_member){.suffix = (const char *)b->names.p + b->fields[i].suffix_at,
+		                .offset = b->fields[i].offset,
+		                .size = b->fields[i].size};
+	(void)!ps_index_writer_add(b->options->index_writer, b->offset, b->bad, (const char *)b->names.p,
+	        b->key_len, members, n);
+}
+
+/* Gives the wanted fields to the sample, with their names. */
+static void fields_move(struct ps_builder *b, struct ps_sample *sample, char *names)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->nfields && n < sample->nfields; i++) {
+		struct ps_builder_field *f = &b->fields[i];
+
+		if (!f->wanted)
+			continue;
+		memcpy(names, b->names.p + f->suffix_at, f->suffix_len + 1);
+		sample->fields[n++] = (struct ps_sample_field){.suffix = names,
+		        .suffix_len = f->suffix_len,
+		        .owned = f->owned,
+		        .offset = f->offset,
+		        .size = f->size,
+		        .data = ps_steal_ptr(&f->data)};
+		names += f->suffix_len + 1;
+	}
+}
+
+static struct ps_shard_file *file_share(struct ps_builder *b)
+{
+	if (b->file_refs == 0) {
+		ps_shard_file_ref(b->file, FILE_REFS);
+		b->file_refs = FILE_REFS;
+	}
+	b->file_refs--;
+	return b->file;
+}
+
+int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_offset,
+        struct ps_sample **ret_sample, struct ps_load_error *err)
+{
+	uint32_t nfields = b->bad ? 0 : b->nwanted;
+	size_t head = sizeof(struct ps_sample) + nfields * sizeof(struct ps_sample_field);
+	size_t nbytes = head + b->names.n;
+	struct ps_sample *sample;
+	bool in_slab;
+
+	if (b->options->index_writer)
+		index_tell(b);
+	sample = b->slab ? ps_slab_take(b->slab, nbytes) : NULL;
+	in_slab = sample != NULL;
+	if (!sample)
+		sample = malloc(nbytes);
+	if (!sample)
+		return ps_load_error_set(err, ENOMEM, "%s: out of memory", b->file->path);
+	*sample = (struct ps_sample){.file = file_share(b),
+	        .budget = b->options->budget,
+	        .slab = b->slab,
+	        .in_slab = in_slab,
+	        .ordinal = ordinal,
+	        .wanted_nbytes = b->held,
+	        .offset = b->offset,
+	        .resume_offset = resume_offset,
+	        .own_nbytes = in_slab ? 0 : nbytes,
+	        .key = (char *)sample + head,
+	        .key_len = (uint32_t)b->key_len,
+	        .bad = b->bad,
+	        .reason = ps_steal_ptr(&b->reason),
+	        .nfields = nfields};
+	memcpy((char *)sample + head, b->names.p, b->key_len + 1);
+	fields_move(b, sample, (char *)sample + head + b->key_len + 1);
+	if (sample->slab)
+		ps_slab_share(sample->slab);
+	if (sample->budget && sample->own_nbytes)
+		ps_budget_force(sample->budget, sample->own_nbytes); /* it cannot be left in the file */
+	b->slab_used = b->slab ? ps_slab_used(b->slab) : 0;
+	ps_builder_reset(b);
+	*ret_sample = sample;
+	return 0;
+}
