@@ -26,6 +26,7 @@ enum {
 struct ps_pipeline {
 	struct ps_pipeline_options o;
 	struct ps_budget window;
+	struct ps_slab_pool slabs;
 	struct ps_lane_source source;
 	atomic_bool stop; /* also read without the lock, by streams */
 	int wake_fd;      /* readable once stop is set */

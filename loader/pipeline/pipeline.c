@@ -10,6 +10,8 @@
 
 #include "pipeline/core.h"
 
+#define KEEP_SLABS 256 /* unused ones: 16 MiB */
+
 /* -- The lock must be held below this line ------------------------------------------------------------ */
 
 void ps_pipeline_fail(struct ps_pipeline *p, int r, const struct ps_load_error *why)
@@ -127,6 +129,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	p->o = *o;
 	p->window.limit = o->window_nbytes;
+	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
@@ -159,6 +162,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	                .wants = ps_plan_wants,
 	                .wants_ctx = o->plan,
 	                .budget = &p->window,
+	                .slabs = &p->slabs,
 	                .max_sample_nbytes = o->max_sample_nbytes}};
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
@@ -208,6 +212,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	pthread_cond_destroy(&p->room);
 	pthread_cond_destroy(&p->unpark);
 	pthread_cond_destroy(&p->ready);
+	ps_slab_pool_fini(&p->slabs);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 }
