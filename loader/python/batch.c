@@ -114,8 +114,9 @@ static PyObject *batch_bad(PyObject *self, PyObject *unused)
 	PyObject *list = PyList_New(0);
 	for (uint32_t i = 0; list && i < b->info.bad && penstock_batch_bad(b->batch, i, &bad) == 0; i++) {
 		PyObject *one = Py_BuildValue("{s:I,s:N,s:N,s:K,s:N}", "row", (unsigned)bad.row, "shard",
-		        PyUnicode_DecodeFSDefault(bad.shard), "key", PyUnicode_DecodeFSDefault(bad.key), "offset",
-		        (unsigned long long)bad.offset, "reason", PyUnicode_DecodeFSDefault(bad.reason));
+		        PyUnicode_DecodeFSDefault(bad.shard), "key", PyUnicode_DecodeFSDefault(bad.key),
+		        "offset", (unsigned long long)bad.offset, "reason",
+		        PyUnicode_DecodeFSDefault(bad.reason));
 
 		if (!one || PyList_Append(list, one) < 0)
 			Py_CLEAR(list);
@@ -146,8 +147,10 @@ static PyObject *batch_number(PyObject *self, void *which)
 
 static PyMethodDef batch_methods[] = {
         {"field", batch_field, METH_O, "field(name): a Tensor, or (values, offsets) of a ragged field."},
-        {"names", batch_names, METH_NOARGS, "The names of all its tensors; the same for each batch of a loader."},
-        {"bad_samples", batch_bad, METH_NOARGS, "A dict (row, shard, key, offset, reason) for each bad sample."},
+        {"names", batch_names, METH_NOARGS,
+                "The names of all its tensors; the same for each batch of a loader."},
+        {"bad_samples", batch_bad, METH_NOARGS,
+                "A dict (row, shard, key, offset, reason) for each bad sample."},
         {"release", batch_release, METH_NOARGS, "Gives the batch back before it is collected."},
         {NULL, NULL, 0, NULL},
 };
@@ -160,8 +163,7 @@ static PyGetSetDef batch_getset[] = {
         {NULL, NULL, NULL, NULL, NULL},
 };
 
-static char type_doc[] =
-        "A batch; it goes back to its loader when neither it nor a tensor of it is in use.";
+static char type_doc[] = "A batch; it goes back to its loader when neither it nor a tensor of it is in use.";
 
 static PyType_Slot batch_slots[] = {
         {Py_tp_dealloc, batch_dealloc},
@@ -171,5 +173,5 @@ static PyType_Slot batch_slots[] = {
         {0, NULL},
 };
 
-PyType_Spec batch_spec = {
-        "penstock._penstock.Batch", sizeof(struct batch_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};
+PyType_Spec batch_spec = {"penstock._penstock.Batch", sizeof(struct batch_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};

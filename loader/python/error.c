@@ -2,7 +2,8 @@
 
 #include <errno.h>
 
-static PyObject *exception_new(PyObject *module, const char *name, const char *doc, PyObject *base, PyObject *also)
+static PyObject *exception_new(
+        PyObject *module, const char *name, const char *doc, PyObject *base, PyObject *also)
 {
 	char full[64];
 	PyObject *bases = also ? PyTuple_Pack(2, base, also) : PyTuple_Pack(1, base);

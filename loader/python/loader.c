@@ -14,8 +14,8 @@ static bool enter(struct loader_object *l)
 		return false;
 	}
 	if (l->busy) {
-		PyErr_SetString(PyExc_RuntimeError,
-		        "another thread is in this loader: let one thread at a time call it, or give each its own");
+		PyErr_SetString(PyExc_RuntimeError, "another thread is in this loader: let one thread at a "
+		                                    "time call it, or give each its own");
 		return false;
 	}
 	l->busy = true;
@@ -27,8 +27,7 @@ static void close_now(struct loader_object *l)
 	struct penstock_loader *loader = l->loader;
 
 	l->loader = NULL;
-	Py_BEGIN_ALLOW_THREADS
-	penstock_loader_close(loader);
+	Py_BEGIN_ALLOW_THREADS penstock_loader_close(loader);
 	Py_END_ALLOW_THREADS
 }
 
@@ -59,10 +58,9 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	if (!PyArg_ParseTuple(args, "OOO:Loader", &shards, &options, &fields) ||
 	        !options_parse(&parsed, shards, options, fields))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
-	Py_END_ALLOW_THREADS
-	options_free(&parsed);
+	Py_BEGIN_ALLOW_THREADS r =
+	        penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
+	Py_END_ALLOW_THREADS options_free(&parsed);
 	struct module_state *state = PyType_GetModuleState(type);
 	if (r < 0)
 		return state ? raise_error(state, r, &error) : NULL;
@@ -98,12 +96,11 @@ static PyObject *loader_next(PyObject *self, PyObject *unused)
 	if (!enter(l))
 		return NULL;
 	do {
-		Py_BEGIN_ALLOW_THREADS
-		r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
+		Py_BEGIN_ALLOW_THREADS r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
 		if (r > 0)
 			r = penstock_loader_next(l->loader, &batch, &error) ?: 2;
-		Py_END_ALLOW_THREADS
-		if (r == 0 && PyErr_CheckSignals() < 0) {
+		Py_END_ALLOW_THREADS if (r == 0 && PyErr_CheckSignals() < 0)
+		{
 			leave(l);
 			return NULL;
 		}
@@ -128,10 +125,8 @@ static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_set_epoch(l->loader, epoch, &error);
-	Py_END_ALLOW_THREADS
-	leave(l);
+	Py_BEGIN_ALLOW_THREADS r = penstock_loader_set_epoch(l->loader, epoch, &error);
+	Py_END_ALLOW_THREADS leave(l);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	Py_RETURN_NONE;
@@ -147,10 +142,8 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
-	Py_END_ALLOW_THREADS
-	leave(l);
+	Py_BEGIN_ALLOW_THREADS r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
+	Py_END_ALLOW_THREADS leave(l);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
@@ -186,10 +179,8 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 
 	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !enter(l))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
-	Py_END_ALLOW_THREADS
-	leave(l);
+	Py_BEGIN_ALLOW_THREADS r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
+	Py_END_ALLOW_THREADS leave(l);
 	if (r == -EINVAL) {
 		PyErr_SetString(l->state->stale, error.text);
 		return NULL;
@@ -201,9 +192,9 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 
 static PyObject *stage_dict(const struct penstock_stage *stage)
 {
-	return Py_BuildValue("{s:s,s:I,s:d,s:d,s:d}", "name", stage->name, "threads", (unsigned)stage->threads,
-	        "busy", stage->busy, "waiting_input", stage->waiting_input, "waiting_output",
-	        stage->waiting_output);
+	return Py_BuildValue("{s:s,s:I,s:d,s:d,s:d}", "name", stage->name, "threads",
+	        (unsigned)stage->threads, "busy", stage->busy, "waiting_input", stage->waiting_input,
+	        "waiting_output", stage->waiting_output);
 }
 
 static PyObject *loader_stats(PyObject *self, PyObject *unused)
@@ -228,10 +219,10 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	}
 	if (!stages)
 		return NULL;
-	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N}", "samples", (unsigned long long)s.samples, "batches",
-	        (unsigned long long)s.batches, "bad", (unsigned long long)s.bad, "bytes_read",
-	        (unsigned long long)s.bytes_read, "reread", (unsigned long long)s.reread, "seconds", s.seconds,
-	        "stages", stages);
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N}", "samples", (unsigned long long)s.samples,
+	        "batches", (unsigned long long)s.batches, "bad", (unsigned long long)s.bad, "bytes_read",
+	        (unsigned long long)s.bytes_read, "reread", (unsigned long long)s.reread, "seconds",
+	        s.seconds, "stages", stages);
 }
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
@@ -256,8 +247,7 @@ static PyMethodDef loader_methods[] = {
         {NULL, NULL, 0, NULL},
 };
 
-static char type_doc[] =
-        "Loader(shards, options, fields): see penstock.Loader.";
+static char type_doc[] = "Loader(shards, options, fields): see penstock.Loader.";
 
 static PyType_Slot loader_slots[] = {
         {Py_tp_new, loader_new},

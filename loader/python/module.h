@@ -1,10 +1,10 @@
 /* The parts of the extension module penstock._penstock, a thin skin over penstock.h.
  *
- * Lifetime: a Tensor keeps its Batch, a Batch its Loader; what a consumer took through DLPack or NumPy's array
- * interface keeps the Tensor. So a batch goes back to its loader when nobody sees its memory any more, and a
- * loader that was closed ends when its last batch has come back.
- * Threads: the GIL is let go while the library blocks; a second thread in the same Loader is refused.
- * Errors: a Python exception that carries the library's text; see error.c for which. */
+ * Lifetime: a Tensor keeps its Batch, a Batch its Loader; what a consumer took through DLPack or NumPy's
+ * array interface keeps the Tensor. So a batch goes back to its loader when nobody sees its memory any more,
+ * and a loader that was closed ends when its last batch has come back. Threads: the GIL is let go while the
+ * library blocks; a second thread in the same Loader is refused. Errors: a Python exception that carries the
+ * library's text; see error.c for which. */
 #ifndef PS_PYTHON_MODULE_H
 #define PS_PYTHON_MODULE_H
 
@@ -33,13 +33,13 @@ struct parsed_options {
 };
 bool options_parse(struct parsed_options *parsed, PyObject *shards, PyObject *options, PyObject *fields);
 void options_free(struct parsed_options *parsed);
-/* The names that options_parse() takes: {"options": {name: kind}, "fields": {...}, "values": {name: [...]}}. */
+/* The names that options_parse() takes: {"options": {name: kind}, "fields": {...}, "values": {name: [...]}}.
+ */
 PyObject *options_names(PyObject *module, PyObject *unused);
 
 /* loader.c */
 struct loader_object {
-	PyObject_HEAD
-	struct module_state *state;
+	PyObject_HEAD struct module_state *state;
 	struct penstock_loader *loader; /* NULL: closed */
 	size_t nbatches;                /* that are out */
 	bool busy;                      /* a thread is in it, with the GIL let go */
@@ -50,8 +50,7 @@ void loader_batch_gone(struct loader_object *loader);
 
 /* batch.c */
 struct batch_object {
-	PyObject_HEAD
-	struct module_state *state;
+	PyObject_HEAD struct module_state *state;
 	struct loader_object *loader;
 	struct penstock_batch *batch; /* NULL: given back */
 	struct penstock_batch_info info;
@@ -63,16 +62,15 @@ PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch);
 
 /* tensor.c */
 struct tensor_object {
-	PyObject_HEAD
-	struct batch_object *batch;
+	PyObject_HEAD struct batch_object *batch;
 	const void *data;
 	uint32_t dtype;
 	int ndim;
 	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS]; /* strides in elements */
 };
 extern PyType_Spec tensor_spec;
-PyObject *tensor_new(struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim,
-        const uint64_t *shape);
+PyObject *tensor_new(
+        struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim, const uint64_t *shape);
 /* The dtype's name in penstock.h, in lower case, or NULL. */
 const char *dtype_name(uint32_t dtype);
 

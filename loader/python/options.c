@@ -16,8 +16,8 @@ struct member {
 	const char *const *values; /* words for the numbers 0, 1, ...; NULL: a number */
 };
 
-static const char *const words_kind[] = {"image", "int64", "bytes", "npy", "json", "text", "mask", "boxes", "tokens",
-        "float", "output", NULL};
+static const char *const words_kind[] = {
+        "image", "int64", "bytes", "npy", "json", "text", "mask", "boxes", "tokens", "float", "output", NULL};
 static const char *const words_dtype[] = {
         "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
 static const char *const words_layout[] = {"nchw", "nhwc", NULL};
@@ -28,8 +28,14 @@ static const char *const words_order[] = {"none", "shards", "window", NULL};
 static const char *const words_end[] = {"uneven", "drop_last", "pad", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
 
-#define FIELD(name, kind, words) {#name, kind, offsetof(struct penstock_field, name), words}
-#define OPTION(name, kind, words) {#name, kind, offsetof(struct penstock_options, name), words}
+#define FIELD(name, kind, words)                                          \
+	{                                                                 \
+#name, kind, offsetof(struct penstock_field, name), words \
+	}
+#define OPTION(name, kind, words)                                           \
+	{                                                                   \
+#name, kind, offsetof(struct penstock_options, name), words \
+	}
 
 /* `name` and `kind` of a field are read apart: they choose its defaults. */
 static const struct member field_members[] = {
@@ -121,7 +127,8 @@ static long word_number(const struct member *m, PyObject *value)
 			Py_DECREF(utf8);
 			return i;
 		}
-		PyOS_snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->values[i]);
+		PyOS_snprintf(
+		        all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->values[i]);
 	}
 	Py_DECREF(utf8);
 	PyErr_Format(PyExc_ValueError, "%s: %R is none of: %s", m->name, value, all);
@@ -274,7 +281,8 @@ static bool dict_set(char *base, const struct member *members, PyObject *dict, P
 		if (m)
 			ok = member_set(base, m, value, keep);
 		else if (name && !ok)
-			PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"", is_field ? "field option" : "option", name);
+			PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"",
+			        is_field ? "field option" : "option", name);
 		Py_XDECREF(utf8);
 		if (!ok)
 			return false;

@@ -32,12 +32,13 @@ const char *dtype_name(uint32_t dtype)
 	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
 }
 
-PyObject *tensor_new(struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim,
-        const uint64_t *shape)
+PyObject *tensor_new(
+        struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim, const uint64_t *shape)
 {
 	if (!dtype_name(dtype) || ndim > PENSTOCK_MAX_DIMS)
 		return PyErr_Format(batch->state->error,
-		        "libpenstock %s gives a tensor (dtype %u, %u dimensions) that this module does not know: "
+		        "libpenstock %s gives a tensor (dtype %u, %u dimensions) that this module does not "
+		        "know: "
 		        "install the module that came with it",
 		        penstock_version(), (unsigned)dtype, (unsigned)ndim);
 	PyTypeObject *type = (PyTypeObject *)batch->state->tensor_type;
@@ -121,20 +122,22 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 
 	(void)unused;
 	if (!type) {
-		PyErr_Format(PyExc_TypeError, "NumPy has no dtype %s: take it through DLPack (torch, JAX), or ask for f32",
+		PyErr_Format(PyExc_TypeError,
+		        "NumPy has no dtype %s: take it through DLPack (torch, JAX), or ask for f32",
 		        dtype_name(t->dtype));
 		return NULL;
 	}
 	PyObject *shape = shape_tuple(t);
-	return shape ? Py_BuildValue("{s:i,s:s,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape, "data",
-	                       PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False)
+	return shape ? Py_BuildValue("{s:i,s:s,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape,
+	                       "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False)
 	             : NULL;
 }
 
 /* -- DLPack ------------------------------------------------------------------------------------------- */
 
 /* One allocation for either structure and its shape; the tensor object is kept until the consumer is done. */
-struct export {
+struct export
+{
 	union {
 		struct dl_managed legacy;
 		struct dl_managed_versioned versioned;
@@ -279,7 +282,8 @@ static PyObject *tensor_repr(PyObject *self)
 {
 	struct tensor_object *t = (struct tensor_object *)self;
 	PyObject *shape = shape_tuple(t);
-	PyObject *text = shape ? PyUnicode_FromFormat("penstock.Tensor(shape=%R, dtype=%s)", shape, dtype_name(t->dtype))
+	PyObject *text = shape ? PyUnicode_FromFormat(
+	                                 "penstock.Tensor(shape=%R, dtype=%s)", shape, dtype_name(t->dtype))
 	                       : NULL;
 
 	Py_XDECREF(shape);
@@ -288,7 +292,8 @@ static PyObject *tensor_repr(PyObject *self)
 
 static PyMethodDef tensor_methods[] = {
         {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
-                "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without a copy."},
+                "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
+                "a copy."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, "(1, 0): host memory."},
         {"tobytes", tensor_tobytes, METH_VARARGS,
                 "tobytes(start=0, stop=len): a copy of these elements of the first dimension."},
@@ -317,5 +322,5 @@ static PyType_Slot tensor_slots[] = {
         {0, NULL},
 };
 
-PyType_Spec tensor_spec = {
-        "penstock.Tensor", sizeof(struct tensor_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
+PyType_Spec tensor_spec = {"penstock.Tensor", sizeof(struct tensor_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};

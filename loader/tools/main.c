@@ -12,14 +12,18 @@ static const struct {
 	const char *text;
 } commands[] = {
         {"bench", ps_cmd_bench, "load shards as a training run would, and say how fast and what limits"},
+        {"cat", ps_cmd_cat, "write samples, or one field of them, to standard output"},
+        {"doctor", ps_cmd_doctor, "say what is wrong with shards, and mend it"},
         {"index", ps_cmd_index, "write down how many samples shards hold, and where they begin"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
+        {"pack", ps_cmd_pack, "write files into shards"},
+        {"split", ps_cmd_split, "write shards into shards of other sizes, or into several sets"},
 };
 
 static void help(FILE *out)
 {
 	fprintf(out, "Usage: penstock-loader COMMAND [OPTION...] SHARDS...\n\n"
-	             "Reads WebDataset tar shards. SHARDS are paths, patterns as 'train-{000..127}.tar', or "
+	             "Reads and writes WebDataset tar shards. SHARDS are paths, patterns as 'train-{000..127}.tar', or "
 	             "@LIST files.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
@@ -30,7 +34,8 @@ static void help(FILE *out)
 	             "Exit status: 0 fine, 1 it failed, 2 it was called wrongly.\n\n"
 	             "Examples:\n"
 	             "  penstock-loader bench 'data/train-{000..127}.tar'\n"
-	             "  penstock-loader ls --json data/train-000.tar\n");
+	             "  penstock-loader ls --json data/train-000.tar\n"
+	             "  penstock-loader pack --classes --shuffle 1 images/ 'train-%%06d.tar'\n");
 }
 
 int main(int argc, char **argv)

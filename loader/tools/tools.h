@@ -19,8 +19,12 @@ enum {
 };
 
 int ps_cmd_bench(int argc, char **argv);
+int ps_cmd_cat(int argc, char **argv);
+int ps_cmd_doctor(int argc, char **argv);
 int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
+int ps_cmd_pack(int argc, char **argv);
+int ps_cmd_split(int argc, char **argv);
 
 /* One line on stderr: "penstock-loader: TEXT", control characters as '?': names in shards are not trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);

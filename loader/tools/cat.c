@@ -1,0 +1,158 @@
+/* penstock-loader cat: samples to standard output, as one tar or as the bytes of a field. */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+#include <strings.h>
+
+#include "tools/groups.h"
+#include "tools/tools.h"
+
+static const struct ps_option_help options_help[] = {
+        {"--key KEY", "only the samples of that key"},
+        {"--field SUFFIX", "the bytes of that field, one sample's behind the other's, instead of a tar"},
+        {"--lines", "with --field: end each with a newline, unless it has one"},
+};
+
+struct cat_options {
+	const char *key, *field;
+	bool lines;
+};
+
+struct cat {
+	const struct cat_options *o;
+	struct ps_tar_out *out; /* NULL with --field */
+	uint64_t found;
+};
+
+static int bytes_write(const struct ps_group_member *m, bool lines, struct ps_load_error *err)
+{
+	if (fwrite(m->data, 1, m->size, stdout) == m->size &&
+	        (!lines || (m->size > 0 && m->data[m->size - 1] == '\n') || putchar('\n') != EOF))
+		return 0;
+	return ps_load_error_set(
+	        err, errno ? errno : EIO, "standard output: cannot write: %s", strerror(errno));
+}
+
+static int field_write(struct cat *c, const struct ps_group *g, struct ps_load_error *err)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		const struct ps_group_member *m = &g->members[i];
+
+		if (strcasecmp(m->name + m->suffix_at, c->o->field) != 0)
+			continue;
+		c->found++;
+		int r = bytes_write(m, c->o->lines, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int group_take(struct cat *c, const struct ps_group *g, struct ps_load_error *err)
+{
+	const char *key = c->o->key;
+
+	if (key && (!g->key || strlen(key) != g->key_len || memcmp(key, g->key, g->key_len) != 0))
+		return 0;
+	if (c->o->field)
+		return g->key ? field_write(c, g, err) : 0;
+	c->found++;
+	return ps_group_write(g, c->out, err);
+}
+
+static int shard_take(struct cat *c, const char *path, struct ps_load_error *err)
+{
+	struct ps_groups *groups;
+	const struct ps_group *g;
+	int r = ps_groups_open(path, &groups, err);
+
+	if (r < 0)
+		return r;
+	while ((r = ps_groups_next(groups, &g, err)) == 1) {
+		r = group_take(c, g, err);
+		if (r < 0)
+			break;
+	}
+	ps_groups_close(groups);
+	return r;
+}
+
+static int cat_run(struct cat *c, const struct ps_list *shards)
+{
+	struct ps_load_error err = {0};
+	int r = c->o->field ? 0 : ps_tar_out_fd(STDOUT_FILENO, "standard output", 0, &c->out, &err);
+
+	for (size_t i = 0; i < shards->n && r == 0; i++)
+		r = shard_take(c, shards->names[i], &err);
+	if (r == 0 && c->out) {
+		r = ps_tar_out_finish(c->out, NULL, &err);
+		if (r == 0)
+			c->out = NULL;
+	}
+	ps_tar_out_abort(c->out);
+	if (r < 0) {
+		ps_complain("cat: %s", err.text);
+		return PS_EXIT_FAILED;
+	}
+	if (c->o->key && c->found == 0) {
+		ps_complain("cat: no sample %s%s%s in these shards", c->o->key,
+		        c->o->field ? " with a field " : "", c->o->field ? c->o->field : "");
+		return PS_EXIT_FAILED;
+	}
+	return PS_EXIT_OK;
+}
+
+int ps_cmd_cat(int argc, char **argv)
+{
+	static const struct option longs[] = {{"key", required_argument, NULL, 'k'},
+	        {"field", required_argument, NULL, 'f'}, {"lines", no_argument, NULL, 'l'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	struct cat_options o = {0};
+	struct cat c = {.o = &o};
+	int opt, r;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		switch (opt) {
+		case 'k':
+			o.key = optarg;
+			break;
+		case 'f':
+			o.field = optarg;
+			break;
+		case 'l':
+			o.lines = true;
+			break;
+		case 'h':
+			ps_help_print("Usage: penstock-loader cat [OPTION...] SHARDS...\n\n"
+			              "Writes the samples of all shards to standard output, as one tar, or "
+			              "with --field the "
+			              "bytes of a\nfield. Compressed shards are read, too.\n",
+			        options_help, PS_ARRAY_LEN(options_help),
+			        "Examples:\n"
+			        "  penstock-loader cat 'train-{000..003}.tar' > small.tar\n"
+			        "  penstock-loader cat --key n01440764/9 --field jpg train-000.tar > 9.jpg\n"
+			        "  penstock-loader cat --field json --lines train-*.tar | jq .caption\n");
+			return PS_EXIT_OK;
+		case ':':
+			ps_complain("cat: %s: needs a value", argv[optind - 1]);
+			return PS_EXIT_USAGE;
+		default:
+			ps_option_complain("cat", argv);
+			return PS_EXIT_USAGE;
+		}
+	}
+	if (o.lines && !o.field) {
+		ps_complain("cat: --lines goes with --field");
+		return PS_EXIT_USAGE;
+	}
+	if (!o.field && isatty(STDOUT_FILENO)) {
+		ps_complain("cat: standard output is a terminal: redirect it, or name a --field");
+		return PS_EXIT_USAGE;
+	}
+	r = ps_shards_take("cat", argc, argv, &shards);
+	return r == PS_EXIT_OK ? cat_run(&c, &shards) : r;
+}

@@ -1,0 +1,335 @@
+/* penstock-loader doctor: what is wrong with shards, and repairs that lose nothing. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "shard/stream.h"
+#include "shard/tar_out.h"
+#include "tools/doctor_find.h"
+#include "tools/doctor_jpeg.h"
+#include "tools/progress.h"
+#include "tools/tools.h"
+
+static const struct ps_option_help options_help[] = {
+        {"--fix DIR", "write sound shards of the same names into DIR, also those that were sound"},
+        {"--json", "a JSON object a line for each shard"},
+};
+
+/* What each finding is, and what --fix does about it. */
+static const struct {
+	const char *text;
+	bool error;  /* a loader fails or loses samples */
+	bool mended; /* by --fix */
+} kinds[PS_FOUND_NKINDS] = {
+        [PS_FOUND_TRUNCATED] = {"damaged or cut off; --fix keeps the samples before", true, true},
+        [PS_FOUND_NOT_TAR] = {"is no tar that can be read", true, false},
+        [PS_FOUND_SCATTERED] = {"samples whose members do not stand behind each other", true, true},
+        [PS_FOUND_DUPLICATE] = {"members that come twice, with the same bytes", true, true},
+        [PS_FOUND_CLASH] = {"members that come twice, with different bytes; remove the wrong one", true,
+                false},
+        [PS_FOUND_PROGRESSIVE] = {"progressive JPEGs, which decode three times slower than baseline ones",
+                false, true},
+        [PS_FOUND_BLOAT] = {"headers that tell a loader nothing", false, true},
+        [PS_FOUND_MISSING] = {"samples that lack a field most have", false, false},
+        [PS_FOUND_NO_SAMPLE] = {"members that belong to no sample; they are left out of a repaired shard",
+                false, true},
+};
+
+struct doctor {
+	const char *fix;
+	bool json;
+	bool unsound; /* something stays wrong */
+	struct ps_progress progress;
+};
+
+/* -- Reports ------------------------------------------------------------------------------------------ */
+
+static void report_json(const char *shard, const struct ps_chart *c, const char *fixed)
+{
+	bool first = true;
+
+	printf("{\"shard\": ");
+	ps_json_print(stdout, shard);
+	printf(", \"samples\": %ju, \"findings\": [", (uintmax_t)c->samples);
+	for (int k = 0; k < PS_FOUND_NKINDS; k++) {
+		const struct ps_finding *f = &c->findings[k];
+
+		if (f->count == 0)
+			continue;
+		printf("%s{\"kind\": \"%s\", \"count\": %ju, \"error\": %s, \"first\": ", first ? "" : ", ",
+		        ps_finding_names[k], (uintmax_t)f->count, kinds[k].error ? "true" : "false");
+		ps_json_print(stdout, f->first ? f->first : "");
+		printf("}");
+		first = false;
+	}
+	printf("], \"fixed\": ");
+	if (fixed)
+		ps_json_print(stdout, fixed);
+	else
+		printf("null");
+	printf("}\n");
+}
+
+static void report_plain(const char *shard, const struct ps_chart *c, const char *fixed)
+{
+	bool sound = true;
+
+	for (int k = 0; k < PS_FOUND_NKINDS; k++) {
+		const struct ps_finding *f = &c->findings[k];
+
+		if (f->count == 0)
+			continue;
+		sound = false;
+		ps_plain_print(stdout, shard);
+		printf(": %s: %s: %ju %s, first: ", kinds[k].error ? "error" : "hint", ps_finding_names[k],
+		        (uintmax_t)f->count, kinds[k].text);
+		ps_plain_print(stdout, f->first ? f->first : "?");
+		printf("\n");
+	}
+	if (sound || fixed) {
+		ps_plain_print(stdout, shard);
+		printf(": %ju samples%s%s", (uintmax_t)c->samples, sound ? ", sound" : "",
+		        fixed ? ", written to " : "");
+		if (fixed)
+			ps_plain_print(stdout, fixed);
+		printf("\n");
+	}
+}
+
+/* -- Repairs ------------------------------------------------------------------------------------------ */
+
+/* A descriptor that gives the tar's bytes at any offset: the shard's, or of a nameless copy in `dir` where it
+ * has to be decompressed. */
+static int tar_open(const char *shard, const char *dir, struct ps_load_error *err)
+{
+	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
+	struct ps_stream *stream;
+	const uint8_t *p;
+	size_t n;
+	int fd = -1, r = ps_stream_open(shard, &options, &stream, err);
+
+	if (r < 0)
+		return r;
+	r = ps_stream_inflate(&stream, err);
+	if (r == 0 && ps_stream_fd(stream) >= 0) {
+		fd = fcntl(ps_stream_fd(stream), F_DUPFD_CLOEXEC, 0);
+	} else if (r == 0) {
+		fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		while (fd >= 0 && (r = ps_stream_peek_some(stream, &p, &n, err)) == 0 && n > 0) {
+			ssize_t w = write(fd, p, n);
+
+			if (w <= 0)
+				break;
+			ps_stream_take(stream, (size_t)w);
+			n = 0;
+		}
+		if (r == -EBADMSG)
+			r = 0; /* cut off: what is there is what the chart knows */
+	}
+	if (r == 0 && fd < 0)
+		r = ps_load_error_set(err, errno, "%s: cannot read it again: %s", shard, strerror(errno));
+	ps_stream_free(stream);
+	if (r < 0 && fd >= 0)
+		close(fd);
+	return r < 0 ? r : fd;
+}
+
+static int bytes_read(int fd, const struct ps_chart_member *m, uint8_t **buf, struct ps_load_error *err)
+{
+	uint8_t *grown = realloc(*buf, m->size ? m->size : 1);
+
+	if (!grown)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	*buf = grown;
+	for (uint64_t at = 0; at < m->size;) {
+		ssize_t n = pread(fd, grown + at, m->size - at, (off_t)(m->offset + at));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return ps_load_error_set(
+			        err, n < 0 ? errno : EIO, "%s: cannot be read again: it changed", m->name);
+		at += (uint64_t)n;
+	}
+	return 0;
+}
+
+static int member_write(const struct ps_chart_member *m, const uint8_t *data, struct ps_tar_out *out,
+        struct ps_load_error *err)
+{
+	ps_autofree uint8_t *baseline = NULL;
+	size_t n = m->size;
+	int r = m->progressive ? ps_jpeg_to_baseline(data, m->size, &baseline, &n) : 0;
+
+	if (r < 0)
+		return ps_load_error_set(err, -r, "%s: %s", m->name, strerror(-r));
+	r = ps_tar_out_member(out, m->name, m->name_len, n, err);
+	return r < 0 ? r : ps_tar_out_data(out, baseline ? baseline : data, n, err);
+}
+
+/* A member that is left out as a duplicate has the same bytes as the one that stays, or the repair stops. */
+static int duplicate_check(
+        int fd, const struct ps_chart *c, size_t at, const uint8_t *data, struct ps_load_error *err)
+{
+	const struct ps_chart_member *m = &c->members[at];
+	ps_autofree uint8_t *other = NULL;
+
+	for (size_t i = at; i-- > 0;) {
+		const struct ps_chart_member *kept = &c->members[i];
+
+		if (kept->drop || strcmp(kept->name, m->name) != 0)
+			continue;
+		int r = bytes_read(fd, kept, &other, err);
+		if (r == 0 && memcmp(other, data, m->size) != 0)
+			r = ps_load_error_set(err, EBADMSG,
+			        "%s comes twice, with different bytes; remove the wrong one", m->name);
+		return r;
+	}
+	return 0; /* of the sample that was cut off */
+}
+
+static int members_write(
+        int fd, const struct ps_chart *c, struct ps_tar_out *out, struct doctor *d, struct ps_load_error *err)
+{
+	ps_autofree uint8_t *buf = NULL;
+
+	for (size_t i = 0; i < c->n; i++) {
+		const struct ps_chart_member *m = &c->members[i];
+
+		if (m->key_len == 0)
+			continue;
+		int r = bytes_read(fd, m, &buf, err);
+		if (r == 0)
+			r = m->drop ? duplicate_check(fd, c, i, buf, err) : member_write(m, buf, out, err);
+		if (r < 0)
+			return r;
+		ps_progress_add(&d->progress, 0, m->size);
+	}
+	return 0;
+}
+
+/* Writes the shard anew into the folder; *ret_path is the caller's. */
+static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart *c, char **ret_path,
+        struct ps_load_error *err)
+{
+	const char *slash = strrchr(shard, '/'), *base = slash ? slash + 1 : shard;
+	size_t len = strlen(base);
+	bool zst = len > 4 && strcmp(base + len - 4, ".zst") == 0;
+	ps_autofree char *path = NULL;
+	struct stat a, b;
+
+	for (int i = 0; i < 2 && !zst; i++) {
+		static const char *const other[] = {".gz", ".lz4"};
+
+		if (len > strlen(other[i]) && strcmp(base + len - strlen(other[i]), other[i]) == 0)
+			len -= strlen(other[i]); /* written as they are: only zstd is written compressed */
+	}
+	if (asprintf(&path, "%s/%.*s", d->fix, (int)len, base) < 0) {
+		path = NULL;
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	if (stat(shard, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+		return ps_load_error_set(err, EINVAL,
+		        "%s: --fix would write over the shard itself: name another folder", shard);
+	ps_autofd int fd = tar_open(shard, d->fix, err);
+	if (fd < 0)
+		return fd;
+	struct ps_tar_out *out;
+	int r = ps_tar_out_open(path, zst ? 3 : 0, &out, err);
+	if (r < 0)
+		return r;
+	r = members_write(fd, c, out, d, err);
+	if (r == 0)
+		r = ps_tar_out_finish(out, NULL, err);
+	if (r < 0)
+		ps_tar_out_abort(out);
+	else
+		*ret_path = ps_steal_ptr(&path);
+	return r;
+}
+
+/* -- The command -------------------------------------------------------------------------------------- */
+
+static bool can_fix(const struct ps_chart *c)
+{
+	return c->findings[PS_FOUND_NOT_TAR].count == 0 && c->findings[PS_FOUND_CLASH].count == 0;
+}
+
+static void shard_see(struct doctor *d, const char *shard)
+{
+	__attribute__((cleanup(ps_chart_fini))) struct ps_chart chart = {0};
+	struct ps_load_error err = {0};
+	ps_autofree char *fixed = NULL;
+	int r = ps_chart_make(shard, &chart, &err);
+
+	if (r == 0 && d->fix && can_fix(&chart))
+		r = shard_fix(d, shard, &chart, &fixed, &err);
+	ps_progress_end(&d->progress);
+	if (r < 0) {
+		ps_complain("doctor: %s", err.text);
+		d->unsound = true;
+	} else if (d->json) {
+		report_json(shard, &chart, fixed);
+	} else {
+		report_plain(shard, &chart, fixed);
+	}
+	for (int k = 0; k < PS_FOUND_NKINDS; k++)
+		if (chart.findings[k].count > 0 && kinds[k].error && !(fixed && kinds[k].mended))
+			d->unsound = true;
+}
+
+int ps_cmd_doctor(int argc, char **argv)
+{
+	static const struct option longs[] = {{"fix", required_argument, NULL, 'f'},
+	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	struct doctor d = {0};
+	struct stat st;
+	int c, r;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'f':
+			d.fix = optarg;
+			break;
+		case 'j':
+			d.json = true;
+			break;
+		case 'h':
+			ps_help_print("Usage: penstock-loader doctor [OPTION...] SHARDS...\n\n"
+			              "Says what is wrong with shards, or slows loaders down, and with --fix "
+			              "writes them anew: the "
+			              "same\nsamples with the same bytes, but progressive JPEGs as baseline "
+			              "ones of the same pixels. "
+			              "Exit status 1:\nsomething is wrong and was not mended.\n",
+			        options_help, PS_ARRAY_LEN(options_help),
+			        "Examples:\n"
+			        "  penstock-loader doctor 'train-{000..127}.tar'\n"
+			        "  penstock-loader doctor --fix sound/ train-*.tar\n");
+			return PS_EXIT_OK;
+		case ':':
+			ps_complain("doctor: %s: needs a value", argv[optind - 1]);
+			return PS_EXIT_USAGE;
+		default:
+			ps_option_complain("doctor", argv);
+			return PS_EXIT_USAGE;
+		}
+	}
+	if (d.fix && (stat(d.fix, &st) < 0 || !S_ISDIR(st.st_mode))) {
+		ps_complain("doctor: --fix %s: is no folder", d.fix);
+		return PS_EXIT_USAGE;
+	}
+	r = ps_shards_take("doctor", argc, argv, &shards);
+	if (r != PS_EXIT_OK)
+		return r;
+	for (size_t i = 0; i < shards.n && !ferror(stdout); i++) {
+		ps_progress_begin(&d.progress, "doctor", "shards", shards.n);
+		shard_see(&d, shards.names[i]);
+	}
+	return d.unsound ? PS_EXIT_FAILED : PS_EXIT_OK;
+}

@@ -1,0 +1,187 @@
+#include "config.h"
+
+#include "tools/groups.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "shard/sample.h"
+#include "shard/tar.h"
+
+struct ps_groups {
+	char *path;
+	struct ps_stream *stream;
+	struct ps_tar *tar;
+	struct ps_group group;
+	struct ps_group_member ahead; /* read, but of the next group; name NULL: none */
+	bool ended;
+};
+
+static void member_fini(struct ps_group_member *m)
+{
+	free(m->name);
+	free(m->data);
+	*m = (struct ps_group_member){0};
+}
+
+static void group_clear(struct ps_group *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		member_fini(&g->members[i]);
+	g->n = g->key_len = 0;
+	g->key = NULL;
+	g->tar_nbytes = 0;
+}
+
+int ps_groups_open(const char *path, struct ps_groups **ret_groups, struct ps_load_error *err)
+{
+	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
+	struct ps_groups *g = calloc(1, sizeof(*g));
+	int r;
+
+	if (!g || !(g->path = strdup(path))) {
+		free(g);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	r = ps_stream_open(path, &options, &g->stream, err);
+	if (r == 0)
+		r = ps_stream_inflate(&g->stream, err);
+	if (r == 0 && !(g->tar = ps_tar_new(g->stream)))
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0) {
+		ps_load_error_prefix(err, "%s", path);
+		ps_groups_close(g);
+		return r;
+	}
+	*ret_groups = g;
+	return 0;
+}
+
+void ps_groups_close(struct ps_groups *g)
+{
+	if (!g)
+		return;
+	group_clear(&g->group);
+	free(g->group.members);
+	member_fini(&g->ahead);
+	ps_tar_free(g->tar);
+	ps_stream_free(g->stream);
+	free(g->path);
+	free(g);
+}
+
+/* 1 and the next ordinary file with its bytes, 0 at the end. */
+static int member_read(struct ps_groups *g, struct ps_group_member *m, struct ps_load_error *err)
+{
+	struct ps_tar_member t;
+	int r;
+
+	do
+		r = ps_tar_next(g->tar, &t, err);
+	while (r == 1 && t.kind == PS_TAR_OTHER);
+	if (r <= 0)
+		return r;
+	if (t.kind == PS_TAR_SPARSE)
+		return ps_load_error_set(err, EBADMSG,
+		        "%s: a file with holes, which is not read: unpack it, and pack it "
+		        "without --sparse",
+		        t.name);
+	if (t.size > PS_GROUP_MAX_NBYTES)
+		return ps_load_error_set(
+		        err, E2BIG, "%s: %ju bytes are too many for one member", t.name, (uintmax_t)t.size);
+	*m = (struct ps_group_member){.name = strdup(t.name),
+	        .name_len = t.name_len,
+	        .size = t.size,
+	        .data = malloc(t.size ? t.size : 1)};
+	if (!m->name || !m->data)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	else
+		r = ps_tar_read(g->tar, m->data, err);
+	if (r < 0)
+		member_fini(m);
+	return r < 0 ? r : 1;
+}
+
+static int member_push(struct ps_group *g, struct ps_group_member *m, struct ps_load_error *err)
+{
+	if (g->n == g->cap) {
+		size_t cap = PS_MAX(g->cap * 2, (size_t)8);
+		struct ps_group_member *grown = reallocarray(g->members, cap, sizeof(*grown));
+
+		if (!grown)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		g->members = grown;
+		g->cap = cap;
+	}
+	g->tar_nbytes += ps_tar_out_member_nbytes(m->name_len, m->name, m->size);
+	if (g->tar_nbytes > PS_GROUP_MAX_NBYTES)
+		return ps_load_error_set(err, E2BIG, "%s: the sample is larger than %ju bytes", m->name,
+		        (uintmax_t)PS_GROUP_MAX_NBYTES);
+	g->members[g->n++] = *m;
+	*m = (struct ps_group_member){0};
+	return 0;
+}
+
+/* The member's key; 0: it belongs to no sample. */
+static size_t key_of(struct ps_group_member *m)
+{
+	struct ps_name_parts parts;
+
+	if (!ps_name_split(m->name, m->name_len, &parts))
+		return 0;
+	m->suffix_at = (size_t)(parts.suffix - m->name);
+	return parts.key_len;
+}
+
+int ps_groups_next(struct ps_groups *g, const struct ps_group **ret_group, struct ps_load_error *err)
+{
+	int r = 1;
+
+	group_clear(&g->group);
+	while (!g->ended) {
+		struct ps_group_member *m = &g->ahead;
+
+		if (!m->name)
+			r = member_read(g, m, err);
+		if (r <= 0) {
+			g->ended = true;
+			if (r < 0)
+				ps_load_error_prefix(err, "%s", g->path);
+			break;
+		}
+		size_t key_len = key_of(m);
+		bool same = key_len > 0 && key_len == g->group.key_len &&
+		            memcmp(m->name, g->group.key, key_len) == 0;
+		if (g->group.n > 0 && !same)
+			break;
+		r = member_push(&g->group, m, err);
+		if (r < 0) {
+			g->ended = true;
+			ps_load_error_prefix(err, "%s", g->path);
+			break;
+		}
+		g->group.key = key_len > 0 ? g->group.members[0].name : NULL;
+		g->group.key_len = key_len;
+	}
+	*ret_group = &g->group;
+	if (r < 0) {
+		/* The run that damage broke off may lack members. */
+		group_clear(&g->group);
+		return r;
+	}
+	return g->group.n > 0;
+}
+
+int ps_group_write(const struct ps_group *g, struct ps_tar_out *out, struct ps_load_error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < g->n && r == 0; i++) {
+		const struct ps_group_member *m = &g->members[i];
+
+		r = ps_tar_out_member(out, m->name, m->name_len, m->size, err);
+		if (r == 0)
+			r = ps_tar_out_data(out, m->data, m->size, err);
+	}
+	return r;
+}

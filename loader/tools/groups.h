@@ -1,0 +1,48 @@
+/* A shard as its samples stand in it: runs of members with one key, names and bytes as they are. For programs
+ * that write them anew; a loader reads shards by shard/shard.h.
+ *
+ * Ownership: the reader owns the group that it gave until the next call.
+ * Threads: one at a time.   Blocks: on the disk.
+ * Errors: -EBADMSG: damaged or truncated; -E2BIG: a sample larger than PS_GROUP_MAX_NBYTES; others as the
+ * stream's. The text names shard and offset. What was given before is whole. */
+#ifndef PS_TOOLS_GROUPS_H
+#define PS_TOOLS_GROUPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "shard/tar_out.h"
+
+#define PS_GROUP_MAX_NBYTES (UINT64_C(4) << 30)
+
+struct ps_group_member {
+	char *name;
+	size_t name_len, suffix_at; /* suffix_at: of the suffix in the name */
+	uint64_t size;
+	uint8_t *data;
+};
+
+struct ps_group {
+	const char *key; /* key_len bytes of the first name; NULL: a member that belongs to no sample */
+	size_t key_len;
+	struct ps_group_member *members;
+	size_t n, cap;
+	uint64_t tar_nbytes; /* written anew */
+};
+
+struct ps_groups;
+
+int ps_groups_open(const char *path, struct ps_groups **ret_groups, struct ps_load_error *err) PS_MUST_USE;
+void ps_groups_close(struct ps_groups *groups); /* NULL is allowed */
+
+/* 1 and the next group, 0 at the end of the shard. Folders and links are passed over. */
+int ps_groups_next(
+        struct ps_groups *groups, const struct ps_group **ret_group, struct ps_load_error *err) PS_MUST_USE;
+
+/* Writes all members of a group. */
+int ps_group_write(
+        const struct ps_group *group, struct ps_tar_out *out, struct ps_load_error *err) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,366 @@
+/* penstock-loader pack: files into shards. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "pipeline/cpus.h"
+#include "shard/index.h"
+#include "shard/tar_out.h"
+#include "tools/out_name.h"
+#include "tools/pack_list.h"
+#include "tools/progress.h"
+#include "tools/tools.h"
+
+#define MAX_SIZE_DEFAULT (UINT64_C(1) << 30)
+#define MAX_THREADS 256
+#define BUF_NBYTES (1UL << 20)
+
+static const struct ps_option_help options_help[] = {
+        {"--classes", "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
+        {"--max-size SIZE", "bytes of a shard before compression, as 256M [1G]"},
+        {"--max-count N", "samples of a shard [no limit]"},
+        {"--shuffle SEED", "put the samples into a random order, the same for each SEED"},
+        {"--zstd LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]"},
+        {"--index", "write each shard's index beside it"},
+        {"--threads N", "shards that are written at once [the processors]"},
+        {"--force", "write over shards that are there"},
+        {"--json", "a JSON object a line for each shard, and one for all"},
+};
+
+struct pack_options {
+	const char *source, *out;
+	bool classes, shuffle, index, force, json;
+	uint64_t max_size, max_count, seed, threads;
+	int level;
+};
+
+/* A shard to be: samples [first, first + n) of the list. */
+struct job {
+	size_t first, n;
+};
+
+struct pack {
+	const struct pack_options *o;
+	const struct ps_pack_list *list;
+	struct job *jobs;
+	size_t njobs;
+	atomic_size_t next;
+	atomic_bool failed;
+	struct ps_progress progress;
+	pthread_mutex_t lock; /* output and sums */
+	uint64_t nbytes;
+};
+
+static uint64_t sample_nbytes(const struct ps_pack_list *l, const struct ps_pack_sample *s)
+{
+	uint64_t n = 0;
+
+	for (size_t i = s->first; i < s->first + s->n; i++)
+		n += ps_tar_out_member_nbytes(l->files[i].name_len, l->files[i].name, l->files[i].size);
+	return n;
+}
+
+/* Which samples go into which shard: a matter of the list and the limits alone, so that threads change
+ * nothing. */
+static int jobs_plan(struct pack *p)
+{
+	uint64_t nbytes = 0;
+
+	p->jobs = calloc(p->list->nsamples, sizeof(*p->jobs));
+	if (!p->jobs)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->list->nsamples; i++) {
+		uint64_t n = sample_nbytes(p->list, &p->list->samples[i]);
+		struct job *job = p->njobs ? &p->jobs[p->njobs - 1] : NULL;
+
+		if (!job || nbytes + n > p->o->max_size || job->n == p->o->max_count) {
+			job = &p->jobs[p->njobs++];
+			job->first = i;
+			nbytes = 0;
+		}
+		job->n++;
+		nbytes += n;
+	}
+	return 0;
+}
+
+static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, uint8_t *buf,
+        struct ps_load_error *err)
+{
+	int r = ps_tar_out_member(out, f->name, f->name_len, f->size, err);
+
+	if (r < 0 || !f->path)
+		return r < 0 ? r : ps_tar_out_data(out, f->text, f->size, err);
+	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
+	for (uint64_t left = f->size;;) {
+		/* One more than is left, to see a file that has grown. */
+		ssize_t n = read(fd, buf, (size_t)PS_MIN(left + 1, (uint64_t)BUF_NBYTES));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ps_load_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
+		if (n == 0 && left == 0)
+			return 0;
+		if (n == 0 || (uint64_t)n > left)
+			return ps_load_error_set(err, EIO, "%s: it changed while it was packed", f->path);
+		r = ps_tar_out_data(out, buf, (size_t)n, err);
+		if (r < 0)
+			return r;
+		left -= (uint64_t)n;
+		ps_progress_add(&p->progress, 0, (uint64_t)n);
+	}
+}
+
+static int shard_write(struct pack *p, const struct job *job, const char *name, uint64_t *ret_nbytes,
+        struct ps_load_error *err)
+{
+	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
+	struct ps_tar_out *out;
+	int r = buf ? ps_tar_out_open(name, p->o->level, &out, err)
+	            : ps_load_error_set(err, ENOMEM, "out of memory");
+
+	if (r < 0)
+		return r;
+	for (size_t s = job->first; s < job->first + job->n && r == 0; s++) {
+		const struct ps_pack_sample *sample = &p->list->samples[s];
+
+		for (size_t i = sample->first; i < sample->first + sample->n && r == 0; i++)
+			r = atomic_load(&p->failed) ? ps_load_error_set(err, ECANCELED, "stopped")
+			                            : file_copy(p, out, &p->list->files[i], buf, err);
+	}
+	if (r == 0)
+		r = ps_tar_out_finish(out, ret_nbytes, err);
+	if (r < 0) {
+		ps_tar_out_abort(out);
+		return r;
+	}
+	if (p->o->index) {
+		struct ps_index_result res;
+
+		r = ps_index_make(name, NULL, NULL, 0, &res, err);
+	}
+	return r;
+}
+
+static void shard_report(struct pack *p, const char *name, const struct job *job, uint64_t nbytes)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	p->nbytes += nbytes;
+	if (!p->o->json)
+		return;
+	printf("{\"shard\": ");
+	ps_json_print(stdout, name);
+	printf(", \"samples\": %zu, \"bytes\": %ju}\n", job->n, (uintmax_t)nbytes);
+}
+
+static void *worker(void *arg)
+{
+	struct pack *p = arg;
+	size_t i;
+
+	while (!atomic_load(&p->failed) && (i = atomic_fetch_add(&p->next, 1)) < p->njobs) {
+		struct ps_load_error err = {0};
+		uint64_t nbytes = 0;
+		ps_autofree char *name = ps_out_name(p->o->out, i);
+		int r = name ? shard_write(p, &p->jobs[i], name, &nbytes, &err)
+		             : ps_load_error_set(&err, ENOMEM, "out of memory");
+
+		if (r < 0) {
+			if (!atomic_exchange(&p->failed, true))
+				ps_complain("%s", err.text);
+			break;
+		}
+		shard_report(p, name, &p->jobs[i], nbytes);
+		ps_progress_add(&p->progress, 1, 0);
+	}
+	return NULL;
+}
+
+/* True if all shards were written. */
+static bool shards_write(struct pack *p)
+{
+	uint64_t n = p->o->threads ? p->o->threads : ps_cpus_usable();
+	pthread_t threads[MAX_THREADS];
+	uint64_t started = 0;
+
+	n = PS_MIN(PS_MIN(n, (uint64_t)p->njobs), (uint64_t)MAX_THREADS);
+	for (; started + 1 < n; started++)
+		if (pthread_create(&threads[started], NULL, worker, p) != 0)
+			break;
+	worker(p);
+	for (uint64_t i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+	return !atomic_load(&p->failed);
+}
+
+/* The classes' names in the order of their numbers, beside the shards. */
+static bool classes_write(const struct pack_options *o, const struct ps_pack_list *l)
+{
+	const char *slash = strrchr(o->out, '/');
+	ps_autofree char *path = NULL;
+	bool sound = true;
+
+	if (asprintf(&path, "%.*sCLASSES.txt", slash ? (int)(slash - o->out + 1) : 0, o->out) < 0) {
+		path = NULL;
+		return false;
+	}
+	FILE *f = fopen(path, "we");
+	for (size_t i = 0; f && i < l->nclasses; i++)
+		fprintf(f, "%s\n", l->classes[i]);
+	if (f)
+		sound = !ferror(f);
+	if (!f || fclose(f) != 0 || !sound) {
+		ps_complain("pack: %s: cannot write: %s", path, strerror(errno));
+		return false;
+	}
+	return true;
+}
+
+static void pack_fini(struct pack *p)
+{
+	free(p->jobs);
+	pthread_mutex_destroy(&p->lock);
+}
+
+static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
+{
+	__attribute__((cleanup(pack_fini))) struct pack p = {
+	        .o = o, .list = l, .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct ps_load_error err = {0};
+	int r = o->source[0] == '@' ? ps_pack_text(l, o->source + 1, &err)
+	                            : ps_pack_folder(l, o->source, o->classes, &err);
+
+	if (r == 0)
+		r = ps_pack_group(l, &err);
+	if (r == 0 && o->shuffle)
+		ps_pack_shuffle(l, o->seed);
+	if (r == 0 && jobs_plan(&p) < 0)
+		r = ps_load_error_set(&err, ENOMEM, "out of memory");
+	if (r < 0) {
+		ps_complain("pack: %s", err.text);
+		return PS_EXIT_FAILED;
+	}
+	for (size_t i = 0; i < p.njobs; i++) {
+		ps_autofree char *name = ps_out_name(o->out, i);
+
+		if (!name || !ps_out_is_free("pack", name, o->force))
+			return PS_EXIT_FAILED;
+	}
+	if (l->ignored > 0)
+		ps_complain(
+		        "pack: %ju files belong to no sample (no suffix, or beside the classes) and stay out",
+		        (uintmax_t)l->ignored);
+	ps_progress_begin(&p.progress, "pack", "shards", p.njobs);
+	bool sound = shards_write(&p);
+	ps_progress_end(&p.progress);
+	if (sound && o->classes)
+		sound = classes_write(o, l);
+	if (!sound)
+		return PS_EXIT_FAILED;
+	if (o->json)
+		printf("{\"shards\": %zu, \"samples\": %zu, \"bytes\": %ju}\n", p.njobs, l->nsamples,
+		        (uintmax_t)p.nbytes);
+	else
+		printf("%zu samples in %zu shards, %ju bytes\n", l->nsamples, p.njobs, (uintmax_t)p.nbytes);
+	return PS_EXIT_OK;
+}
+
+static bool option_take(struct pack_options *o, int c)
+{
+	uint64_t level;
+
+	switch (c) {
+	case 'c':
+		o->classes = true;
+		return true;
+	case 's':
+		return ps_arg_bytes("--max-size", optarg, &o->max_size);
+	case 'n':
+		return ps_arg_u64("--max-count", optarg, 1, UINT64_MAX, &o->max_count);
+	case 'S':
+		o->shuffle = true;
+		return ps_arg_u64("--shuffle", optarg, 0, UINT64_MAX, &o->seed);
+	case 'z':
+		if (!ps_arg_u64("--zstd", optarg, 1, PS_TAR_OUT_MAX_LEVEL, &level))
+			return false;
+		o->level = (int)level;
+		return true;
+	case 'i':
+		o->index = true;
+		return true;
+	case 't':
+		return ps_arg_u64("--threads", optarg, 1, MAX_THREADS, &o->threads);
+	case 'f':
+		o->force = true;
+		return true;
+	default:
+		o->json = true;
+		return true;
+	}
+}
+
+int ps_cmd_pack(int argc, char **argv)
+{
+	static const struct option longs[] = {{"classes", no_argument, NULL, 'c'},
+	        {"max-size", required_argument, NULL, 's'}, {"max-count", required_argument, NULL, 'n'},
+	        {"shuffle", required_argument, NULL, 'S'}, {"zstd", required_argument, NULL, 'z'},
+	        {"index", no_argument, NULL, 'i'}, {"threads", required_argument, NULL, 't'},
+	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	struct pack_options o = {.max_size = MAX_SIZE_DEFAULT, .max_count = UINT64_MAX};
+	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'h':
+			ps_help_print("Usage: penstock-loader pack [OPTION...] SOURCE OUT\n\n"
+			              "Writes files into shards. SOURCE is a folder, whose files with one "
+			              "path up to the first "
+			              "dot\nof their name are a sample, or @LIST: a file a line, "
+			              "PATH[<tab>KEY[<tab>LABEL]] "
+			              "(@-: standard\ninput). OUT names the shards: train-%06d.tar, or "
+			              ".tar.zst. The same files "
+			              "give the same bytes.\n",
+			        options_help, PS_ARRAY_LEN(options_help),
+			        "Examples:\n"
+			        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
+			        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
+			        "'train-%06d.tar'\n"
+			        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n");
+			return PS_EXIT_OK;
+		case ':':
+			ps_complain("pack: %s: needs a value", argv[optind - 1]);
+			return PS_EXIT_USAGE;
+		case '?':
+			ps_option_complain("pack", argv);
+			return PS_EXIT_USAGE;
+		default:
+			if (!option_take(&o, c))
+				return PS_EXIT_USAGE;
+		}
+	}
+	if (argc - optind != 2) {
+		ps_complain(
+		        "pack: needs a source and a name for the shards; see penstock-loader pack --help");
+		return PS_EXIT_USAGE;
+	}
+	o.source = argv[optind];
+	o.out = argv[optind + 1];
+	if (!ps_out_pattern_check("pack", o.out) || !ps_out_level("pack", o.out, o.level, &o.level))
+		return PS_EXIT_USAGE;
+	if (o.classes && o.source[0] == '@') {
+		ps_complain("pack: --classes goes with a folder; a list names labels itself");
+		return PS_EXIT_USAGE;
+	}
+	return pack_run(&o, &list);
+}

@@ -1,0 +1,326 @@
+#include "config.h"
+
+#include "tools/pack_list.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "order/rng.h"
+#include "shard/sample.h"
+
+/* A file for the list, which takes `path` and `name` also when it fails. Those without a key are counted. */
+static int file_add(struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label,
+        struct ps_load_error *err)
+{
+	struct ps_name_parts parts;
+
+	if (!path || !name)
+		goto no_memory;
+	if (!ps_name_split(name, strlen(name), &parts) || parts.key_len == 0) {
+		l->ignored++;
+		free(path);
+		free(name);
+		return 0;
+	}
+	if (l->nfiles == l->files_cap) {
+		size_t cap = PS_MAX(l->files_cap * 2, (size_t)1024);
+		struct ps_pack_file *grown = reallocarray(l->files, cap, sizeof(*grown));
+
+		if (!grown)
+			goto no_memory;
+		l->files = grown;
+		l->files_cap = cap;
+	}
+	l->files[l->nfiles++] = (struct ps_pack_file){.path = path,
+	        .name = name,
+	        .name_len = strlen(name),
+	        .key_len = parts.key_len,
+	        .size = size,
+	        .label = label};
+	return 0;
+no_memory:
+	free(path);
+	free(name);
+	return ps_load_error_set(err, ENOMEM, "out of memory");
+}
+
+/* -- A folder ----------------------------------------------------------------------------------------- */
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+	return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+static int class_add(struct ps_pack_list *l, const char *name, struct ps_load_error *err)
+{
+	char **grown = reallocarray(l->classes, l->nclasses + 1, sizeof(*grown));
+	char *copy = grown ? strdup(name) : NULL;
+
+	if (grown)
+		l->classes = grown;
+	if (!copy)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	l->classes[l->nclasses++] = copy;
+	return 0;
+}
+
+static int entry_take(
+        struct ps_pack_list *l, FTS *fts, FTSENT *e, size_t root_len, bool classes, struct ps_load_error *err)
+{
+	if (e->fts_level > 0 && e->fts_name[0] == '.' && e->fts_info != FTS_DP) {
+		fts_set(fts, e, FTS_SKIP);
+		return 0;
+	}
+	switch (e->fts_info) {
+	case FTS_D:
+		return classes && e->fts_level == 1 ? class_add(l, e->fts_name, err) : 0;
+	case FTS_F: {
+		const char *name = e->fts_path + root_len;
+
+		if (classes && e->fts_level == 1) {
+			l->ignored++; /* beside the classes, such as a list of their names */
+			return 0;
+		}
+		return file_add(l, strdup(e->fts_path), strdup(name + strspn(name, "/")),
+		        (uint64_t)e->fts_statp->st_size, classes ? (int64_t)l->nclasses - 1 : -1, err);
+	}
+	case FTS_DC:
+		return ps_load_error_set(
+		        err, ELOOP, "%s: a link leads back to a folder above it", e->fts_path);
+	case FTS_DNR:
+	case FTS_ERR:
+	case FTS_NS:
+		return ps_load_error_set(err, e->fts_errno, "%s: %s", e->fts_path, strerror(e->fts_errno));
+	case FTS_SLNONE:
+		return ps_load_error_set(err, ENOENT, "%s: a link to nothing", e->fts_path);
+	default:
+		return 0;
+	}
+}
+
+static void fts_cleanup(FTS **fts)
+{
+	if (*fts)
+		fts_close(*fts);
+}
+
+int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, struct ps_load_error *err)
+{
+	ps_autofree char *root = strdup(folder);
+	char *const roots[] = {root, NULL};
+	int r = 0;
+
+	if (!root)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	__attribute__((cleanup(fts_cleanup))) FTS *fts = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+	if (!fts)
+		return ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
+	while (r == 0) {
+		errno = 0;
+		FTSENT *e = fts_read(fts);
+
+		if (!e) {
+			if (errno != 0)
+				r = ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
+			break;
+		}
+		if (e->fts_level == 0 && e->fts_info == FTS_F)
+			r = ps_load_error_set(err, ENOTDIR,
+			        "%s: is no folder; a list of files is named as @%s", folder, folder);
+		else
+			r = entry_take(l, fts, e, strlen(folder), classes, err);
+	}
+	if (r == 0 && classes && l->nclasses == 0)
+		r = ps_load_error_set(err, ENOENT, "%s: holds no folders, so there are no classes", folder);
+	return r;
+}
+
+/* -- A text ------------------------------------------------------------------------------------------- */
+
+/* `path` as seen from the list's folder. */
+static char *path_join(const char *list, const char *path)
+{
+	const char *slash = strrchr(list, '/');
+	char *joined;
+
+	if (path[0] == '/' || !slash)
+		return strdup(path);
+	return asprintf(&joined, "%.*s%s", (int)(slash - list + 1), list, path) < 0 ? NULL : joined;
+}
+
+/* KEY and the suffix of `path`. */
+static char *name_join(const char *key, const char *path)
+{
+	struct ps_name_parts parts;
+	char *joined;
+
+	if (!ps_name_split(path, strlen(path), &parts))
+		return strdup(key);
+	return asprintf(&joined, "%s.%s", key, parts.suffix) < 0 ? NULL : joined;
+}
+
+static int line_take(
+        struct ps_pack_list *l, const char *list, size_t n, char *line, struct ps_load_error *err)
+{
+	char *path = strsep(&line, "\t"), *key = strsep(&line, "\t"), *label = strsep(&line, "\t");
+	char *full = path_join(list, path);
+	struct stat st;
+	int64_t number = -1;
+
+	if (!full)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (label && *label) {
+		char *end;
+
+		errno = 0;
+		number = strtoll(label, &end, 10);
+		if (errno != 0 || *end || number < 0) {
+			free(full);
+			return ps_load_error_set(err, EINVAL,
+			        "%s: line %zu: label \"%s\" is no number from 0 on", list, n, label);
+		}
+	}
+	if (stat(full, &st) < 0 || !S_ISREG(st.st_mode)) {
+		int e = S_ISREG(st.st_mode) || errno != 0 ? errno : EINVAL;
+
+		ps_load_error_set(err, e ? e : EINVAL, "%s: line %zu: %s: %s", list, n, full,
+		        e ? strerror(e) : "is no ordinary file");
+		free(full);
+		return -err->err;
+	}
+	const char *bare = path + strspn(path, "/");
+	while (strncmp(bare, "./", 2) == 0)
+		bare += 2;
+	return file_add(l, full, key && *key ? name_join(key, path) : strdup(bare), (uint64_t)st.st_size,
+	        number, err);
+}
+
+static void file_cleanup(FILE **f)
+{
+	if (*f && *f != stdin)
+		fclose(*f);
+}
+
+int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_load_error *err)
+{
+	__attribute__((cleanup(file_cleanup))) FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+	ps_autofree char *line = NULL;
+	size_t cap = 0, n = 0;
+	ssize_t len;
+	int r = 0;
+
+	if (!f)
+		return ps_load_error_set(err, errno, "%s: %s", path, strerror(errno));
+	while (r == 0 && (len = getline(&line, &cap, f)) >= 0) {
+		n++;
+		if (memchr(line, 0, (size_t)len))
+			return ps_load_error_set(err, EINVAL, "%s: line %zu holds a zero byte", path, n);
+		line[strcspn(line, "\n")] = 0;
+		if (*line && *line != '#') {
+			errno = 0;
+			r = line_take(l, path, n, line, err);
+		}
+	}
+	if (r == 0 && ferror(f))
+		r = ps_load_error_set(err, EIO, "%s: cannot read", path);
+	return r;
+}
+
+/* -- Samples ------------------------------------------------------------------------------------------ */
+
+static int key_compare(const struct ps_pack_file *a, const struct ps_pack_file *b)
+{
+	size_t n = PS_MIN(a->key_len, b->key_len);
+	int c = memcmp(a->name, b->name, n);
+
+	return c ? c : (a->key_len > b->key_len) - (a->key_len < b->key_len);
+}
+
+static int file_compare(const void *pa, const void *pb)
+{
+	const struct ps_pack_file *a = pa, *b = pb;
+	int c = key_compare(a, b);
+
+	return c ? c : strcmp(a->name, b->name);
+}
+
+/* A member KEY.cls for each sample of which a file has a label. */
+static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
+{
+	size_t n = l->nfiles;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct ps_pack_file f = l->files[i];
+		char *name;
+
+		if (f.label < 0 ||
+		        (i > 0 && key_compare(&l->files[i - 1], &f) == 0 && l->files[i - 1].label >= 0))
+			continue;
+		if (asprintf(&name, "%.*s.cls", (int)f.key_len, f.name) < 0)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		int r = file_add(l, strdup(""), name, 0, -1, err);
+		if (r < 0)
+			return r;
+		struct ps_pack_file *made = &l->files[l->nfiles - 1];
+		free(made->path);
+		made->path = NULL;
+		made->size = (uint64_t)snprintf(made->text, sizeof(made->text), "%jd", (intmax_t)f.label);
+	}
+	return 0;
+}
+
+int ps_pack_group(struct ps_pack_list *l, struct ps_load_error *err)
+{
+	if (l->nfiles == 0)
+		return ps_load_error_set(err, ENOENT, "there is nothing to pack: no file has a suffix");
+	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
+	int r = labels_add(l, err);
+	if (r < 0)
+		return r;
+	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
+	l->samples = calloc(l->nfiles, sizeof(*l->samples));
+	if (!l->samples)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (size_t i = 0; i < l->nfiles; i++) {
+		const struct ps_pack_file *f = &l->files[i], *before = i ? f - 1 : NULL;
+
+		if (before && strcmp(before->name, f->name) == 0)
+			return ps_load_error_set(err, EEXIST, "two files would be called %s: %s and %s",
+			        f->name, before->path ? before->path : "a label",
+			        f->path ? f->path : "a label");
+		if (!before || key_compare(before, f) != 0)
+			l->samples[l->nsamples++].first = i;
+		l->samples[l->nsamples - 1].n++;
+	}
+	return 0;
+}
+
+void ps_pack_shuffle(struct ps_pack_list *l, uint64_t seed)
+{
+	const struct ps_rng_key key = {.seed = seed};
+
+	for (size_t i = l->nsamples; i > 1; i--) {
+		size_t j = (size_t)ps_rng_below(&key, PS_RNG_SAMPLE_ORDER, (uint32_t)i, i);
+		struct ps_pack_sample t = l->samples[i - 1];
+
+		l->samples[i - 1] = l->samples[j];
+		l->samples[j] = t;
+	}
+}
+
+void ps_pack_fini(struct ps_pack_list *l)
+{
+	for (size_t i = 0; i < l->nfiles; i++) {
+		free(l->files[i].path);
+		free(l->files[i].name);
+	}
+	for (size_t i = 0; i < l->nclasses; i++)
+		free(l->classes[i]);
+	free(l->files);
+	free(l->samples);
+	free(l->classes);
+	*l = (struct ps_pack_list){0};
+}

@@ -1,0 +1,330 @@
+/* penstock-loader split: shards into other shards. */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+
+#include "shard/tar_out.h"
+#include "tools/groups.h"
+#include "tools/out_name.h"
+#include "tools/progress.h"
+#include "tools/tools.h"
+
+#define MAX_PARTS 512
+
+static const struct ps_option_help options_help[] = {
+        {"--max-size SIZE", "bytes of a shard before compression, as 256M [1G]"},
+        {"--max-count N", "samples of a shard [no limit]"},
+        {"--parts N", "deal the samples in turn to N shards, whatever their size"},
+        {"--shares NAME=SHARE,...",
+                "into several sets by a hash of the key, as train=0.95,val=0.05; OUT holds {}"},
+        {"--zstd LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]"},
+        {"--force", "write over shards that are there"},
+        {"--json", "a JSON object a line for each shard"},
+};
+
+/* One sequence of shards that is written. */
+struct sink {
+	char *pattern;
+	double share_end; /* of the keys' hashes: those below, and not below the sink before it */
+	uint64_t number;  /* of the next shard */
+	char *name;       /* of the one that is open */
+	struct ps_tar_out *out;
+	uint64_t count, nbytes;
+};
+
+struct split {
+	uint64_t max_size, max_count, parts;
+	const char *out;
+	char *shares;
+	int level;
+	bool force, json;
+	struct sink sinks[MAX_PARTS];
+	size_t nsinks;
+	uint64_t samples, shards;
+	struct ps_progress progress;
+};
+
+static int sink_close(struct split *s, struct sink *sink, struct ps_load_error *err)
+{
+	uint64_t nbytes;
+
+	if (!sink->out)
+		return 0;
+	int r = ps_tar_out_finish(sink->out, &nbytes, err);
+	if (r < 0)
+		return r;
+	sink->out = NULL;
+	s->shards++;
+	ps_progress_add(&s->progress, 1, 0);
+	if (!s->json)
+		return 0;
+	printf("{\"shard\": ");
+	ps_json_print(stdout, sink->name);
+	printf(", \"samples\": %ju, \"bytes\": %ju}\n", (uintmax_t)sink->count, (uintmax_t)nbytes);
+	return 0;
+}
+
+static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *err)
+{
+	free(sink->name);
+	sink->name = ps_out_name(sink->pattern, sink->number++);
+	if (!sink->name)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (!s->force && access(sink->name, F_OK) == 0)
+		return ps_load_error_set(
+		        err, EEXIST, "%s is there already; --force writes over it", sink->name);
+	sink->count = sink->nbytes = 0;
+	return ps_tar_out_open(sink->name, s->level, &sink->out, err);
+}
+
+/* FNV-1a, mixed, as a share of 1: the same key goes the same way in every run and on every machine. */
+static double key_share(const char *key, size_t len)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (unsigned char)key[i]) * UINT64_C(0x100000001b3);
+	h ^= h >> 33;
+	h *= UINT64_C(0xff51afd7ed558ccd);
+	h ^= h >> 33;
+	return (double)(h >> 11) * 0x1p-53;
+}
+
+static struct sink *sink_choose(struct split *s, const struct ps_group *g)
+{
+	if (s->parts > 0)
+		return &s->sinks[s->samples % s->parts];
+	double share = s->nsinks > 1 ? key_share(g->key, g->key_len) : 0;
+	for (size_t i = 0; i + 1 < s->nsinks; i++)
+		if (share < s->sinks[i].share_end)
+			return &s->sinks[i];
+	return &s->sinks[s->nsinks - 1];
+}
+
+static int group_take(struct split *s, const struct ps_group *g, struct ps_load_error *err)
+{
+	if (!g->key)
+		return 0; /* describes the shard that it was in */
+	struct sink *sink = sink_choose(s, g);
+	int r = 0;
+
+	if (sink->out && s->parts == 0 &&
+	        (sink->count == s->max_count || sink->nbytes + g->tar_nbytes > s->max_size))
+		r = sink_close(s, sink, err);
+	if (r == 0 && !sink->out)
+		r = sink_open(s, sink, err);
+	if (r == 0)
+		r = ps_group_write(g, sink->out, err);
+	s->samples++;
+	sink->count++;
+	sink->nbytes += g->tar_nbytes;
+	ps_progress_add(&s->progress, 0, g->tar_nbytes);
+	return r;
+}
+
+static int shard_take(struct split *s, const char *path, struct ps_load_error *err)
+{
+	struct ps_groups *groups;
+	const struct ps_group *g;
+	int r = ps_groups_open(path, &groups, err);
+
+	if (r < 0)
+		return r;
+	while ((r = ps_groups_next(groups, &g, err)) == 1) {
+		r = group_take(s, g, err);
+		if (r < 0)
+			break;
+	}
+	ps_groups_close(groups);
+	return r;
+}
+
+static int split_run(struct split *s, const struct ps_list *shards)
+{
+	struct ps_load_error err = {0};
+	int r = 0;
+
+	ps_progress_begin(&s->progress, "split", "shards", 0);
+	for (size_t i = 0; i < shards->n && r == 0; i++)
+		r = shard_take(s, shards->names[i], &err);
+	for (size_t i = 0; i < s->nsinks && r == 0; i++)
+		r = sink_close(s, &s->sinks[i], &err);
+	ps_progress_end(&s->progress);
+	if (r < 0) {
+		ps_complain("split: %s", err.text);
+		return PS_EXIT_FAILED;
+	}
+	if (!s->json)
+		printf("%ju samples in %ju shards\n", (uintmax_t)s->samples, (uintmax_t)s->shards);
+	return PS_EXIT_OK;
+}
+
+/* -- Sinks from the options --------------------------------------------------------------------------- */
+
+/* OUT with NAME in the place of {}. */
+static char *pattern_of(const char *out, const char *name)
+{
+	const char *braces = strstr(out, "{}");
+	char *pattern;
+
+	return asprintf(&pattern, "%.*s%s%s", (int)(braces - out), out, name, braces + 2) < 0 ? NULL
+	                                                                                      : pattern;
+}
+
+static bool share_take(struct split *s, char *text)
+{
+	char *equals = strchr(text, '='), *end = NULL;
+	double share = equals ? strtod(equals + 1, &end) : 0;
+	double before = s->nsinks ? s->sinks[s->nsinks - 1].share_end : 0;
+
+	if (!equals || equals == text || *end || !(share > 0 && share <= 1) || strchr(text, '/')) {
+		ps_complain("split: --shares: %s is not NAME=SHARE with a share above 0 and up to 1", text);
+		return false;
+	}
+	*equals = 0;
+	if (s->nsinks == MAX_PARTS || before + share > 1 + 1e-9) {
+		ps_complain(
+		        "split: --shares: more than %s together", s->nsinks == MAX_PARTS ? "512 names" : "1");
+		return false;
+	}
+	struct sink *sink = &s->sinks[s->nsinks++];
+	sink->share_end = before + share;
+	sink->pattern = pattern_of(s->out, text);
+	return sink->pattern && ps_out_pattern_check("split", sink->pattern);
+}
+
+static bool shares_take(struct split *s)
+{
+	char *rest = s->shares, *word;
+
+	if (!strstr(s->out, "{}")) {
+		ps_complain("split: --shares: OUT must hold {}, where the names go: '{}-%%06d.tar'");
+		return false;
+	}
+	while ((word = strsep(&rest, ",")))
+		if (!share_take(s, word))
+			return false;
+	if (s->sinks[s->nsinks - 1].share_end < 1 - 1e-9) {
+		ps_complain(
+		        "split: --shares: together they are less than 1, so some samples would go nowhere");
+		return false;
+	}
+	return true;
+}
+
+static bool sinks_make(struct split *s)
+{
+	if (s->shares)
+		return shares_take(s);
+	s->nsinks = s->parts ? s->parts : 1;
+	for (size_t i = 0; i < s->nsinks; i++) {
+		s->sinks[i].number = i;
+		s->sinks[i].pattern = strdup(s->out);
+		if (!s->sinks[i].pattern)
+			return false;
+	}
+	return ps_out_pattern_check("split", s->out);
+}
+
+static void split_free(struct split **ps)
+{
+	struct split *s = *ps;
+
+	for (size_t i = 0; s && i < s->nsinks; i++) {
+		ps_tar_out_abort(s->sinks[i].out);
+		free(s->sinks[i].pattern);
+		free(s->sinks[i].name);
+	}
+	free(s);
+}
+
+static bool option_take(struct split *s, int c)
+{
+	uint64_t level;
+
+	switch (c) {
+	case 's':
+		return ps_arg_bytes("--max-size", optarg, &s->max_size);
+	case 'n':
+		return ps_arg_u64("--max-count", optarg, 1, UINT64_MAX, &s->max_count);
+	case 'p':
+		return ps_arg_u64("--parts", optarg, 1, MAX_PARTS, &s->parts);
+	case 'S':
+		s->shares = optarg;
+		return true;
+	case 'z':
+		if (!ps_arg_u64("--zstd", optarg, 1, PS_TAR_OUT_MAX_LEVEL, &level))
+			return false;
+		s->level = (int)level;
+		return true;
+	case 'f':
+		s->force = true;
+		return true;
+	default:
+		s->json = true;
+		return true;
+	}
+}
+
+int ps_cmd_split(int argc, char **argv)
+{
+	static const struct option longs[] = {{"max-size", required_argument, NULL, 's'},
+	        {"max-count", required_argument, NULL, 'n'}, {"parts", required_argument, NULL, 'p'},
+	        {"shares", required_argument, NULL, 'S'}, {"zstd", required_argument, NULL, 'z'},
+	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	__attribute__((cleanup(split_free))) struct split *s = calloc(1, sizeof(*s));
+	int c, r;
+
+	if (!s) {
+		ps_complain("split: out of memory");
+		return PS_EXIT_FAILED;
+	}
+	s->max_size = UINT64_C(1) << 30;
+	s->max_count = UINT64_MAX;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'h':
+			ps_help_print("Usage: penstock-loader split [OPTION...] SHARDS... OUT\n\n"
+			              "Writes the samples of shards, in their order, into shards of other "
+			              "sizes, or into several "
+			              "sets.\nOUT names them: train-%06d.tar, or .tar.zst. Samples are never "
+			              "cut. Compressed "
+			              "shards are read, too.\n",
+			        options_help, PS_ARRAY_LEN(options_help),
+			        "Examples:\n"
+			        "  penstock-loader split --max-size 256M big.tar 'small-%04d.tar'\n"
+			        "  penstock-loader split --parts 64 'train-{000..009}.tar' 'even-%03d.tar'\n"
+			        "  penstock-loader split --shares train=0.95,val=0.05 all-*.tar "
+			        "'{}-%05d.tar'\n");
+			return PS_EXIT_OK;
+		case ':':
+			ps_complain("split: %s: needs a value", argv[optind - 1]);
+			return PS_EXIT_USAGE;
+		case '?':
+			ps_option_complain("split", argv);
+			return PS_EXIT_USAGE;
+		default:
+			if (!option_take(s, c))
+				return PS_EXIT_USAGE;
+		}
+	}
+	if (argc - optind < 2) {
+		ps_complain(
+		        "split: needs shards and a name for the new ones; see penstock-loader split --help");
+		return PS_EXIT_USAGE;
+	}
+	s->out = argv[argc - 1];
+	if (s->parts && s->shares) {
+		ps_complain("split: --parts and --shares exclude each other");
+		return PS_EXIT_USAGE;
+	}
+	if (!sinks_make(s) || !ps_out_level("split", s->out, s->level, &s->level))
+		return PS_EXIT_USAGE;
+	r = ps_shards_take("split", argc - 1, argv, &shards);
+	return r == PS_EXIT_OK ? split_run(s, &shards) : r;
+}
