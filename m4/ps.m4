@@ -92,6 +92,19 @@ AC_DEFUN([PS_FORMAT], [
   ])
 ])
 
+# PS_PKG_OPTIONAL(PREFIX, NAME, MODULES, DEBIAN-PACKAGE): --with-NAME=auto|yes|no; HAVE_PREFIX, and NAME_says for the
+# summary.
+AC_DEFUN([PS_PKG_OPTIONAL], [
+  AC_ARG_WITH([$2], [AS_HELP_STRING([--with-$2=auto|yes|no], [decode $2 images @<:@auto@:>@])], [], [with_$2=auto])
+  AS_IF([test "x$with_$2" = xno], [$2_says="no: --without-$2"], [
+    PKG_CHECK_MODULES([$1], [$3],
+      [$2_says=yes
+       AC_DEFINE([HAVE_$1], [1], [Whether $2 images are decoded.])],
+      [$2_says="no: install $4"
+       AS_IF([test "x$with_$2" = xyes], [AC_MSG_ERROR([--with-$2: $3 was not found; install $4])])])
+  ])
+])
+
 # --with-cuda: the toolkit's headers and nvcc. The driver is opened at run time (dlopen), never linked.
 AC_DEFUN([PS_CUDA], [
   cuda_says="no (--with-cuda=no)"

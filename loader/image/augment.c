@@ -2,37 +2,10 @@
 
 #include <math.h>
 
+#include "image/fixed_math.h"
+
 #define TRIES 10u
 #define DRAWS_PER_TRY 4u
-
-/* ln 2 in two parts: a multiple of the first by a small integer is exact. */
-#define LN2_HIGH 0x1.62e42fefa0000p-1
-#define LN2_LOW 0x1.cf79abc9e3b3ap-40
-
-/* x > 0 and normal. x = 2^e * m with m near 1; ln m = 2 artanh((m - 1) / (m + 1)). */
-static double fixed_log(double x)
-{
-	int e;
-	double m = frexp(x, &e);
-	if (m < 0.70710678118654752) {
-		m *= 2;
-		e--;
-	}
-	double t = (m - 1) / (m + 1), square = t * t, series = 0;
-	for (int k = 23; k >= 1; k -= 2) /* |t| < 0.172: the next term is below 2^-60 */
-		series = series * square + 1.0 / k;
-	return e * LN2_HIGH + (e * LN2_LOW + 2 * t * series);
-}
-
-/* |x| < 700. x = n ln 2 + r with |r| < 0.35. */
-static double fixed_exp(double x)
-{
-	double n = floor(x * 1.4426950408889634 + 0.5);
-	double r = (x - n * LN2_HIGH) - n * LN2_LOW, series = 1;
-	for (int k = 14; k >= 1; k--)
-		series = 1 + series * r / k;
-	return ldexp(series, (int)n);
-}
 
 static double uniform(const struct ps_rng_key *key, uint32_t index, double min, double max)
 {
@@ -59,10 +32,10 @@ static void fallback_box(
 static void random_box(const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width,
         uint32_t height, const struct ps_rng_key *key)
 {
-	double log_min = fixed_log(spec->ratio_min), log_max = fixed_log(spec->ratio_max);
+	double log_min = ps_fixed_log(spec->ratio_min), log_max = ps_fixed_log(spec->ratio_max);
 	for (uint32_t i = 0; i < TRIES * DRAWS_PER_TRY; i += DRAWS_PER_TRY) {
 		double area = (double)width * height * uniform(key, i, spec->scale_min, spec->scale_max);
-		double ratio = fixed_exp(uniform(key, i + 1, log_min, log_max));
+		double ratio = ps_fixed_exp(uniform(key, i + 1, log_min, log_max));
 		double w = rint(sqrt(area * ratio)), h = rint(sqrt(area / ratio));
 		if (!(w >= 1 && w <= width && h >= 1 && h <= height))
 			continue;
@@ -101,6 +74,7 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 	        .window_w = spec->out_width,
 	        .window_h = spec->out_height,
 	        .flip = ps_rng_unit(key, PS_RNG_HFLIP, 0) < spec->hflip_probability,
+	        .flip_v = ps_rng_unit(key, PS_RNG_VFLIP, 0) < spec->vflip_probability,
 	};
 	switch (spec->crop) {
 	case PS_CROP_RANDOM_RESIZED:

@@ -7,14 +7,13 @@
  *   area, 4t + 1 the ratio, 4t + 2 the top, 4t + 3 the left edge.
  * PS_CROP_CENTER is Resize(resize_shorter) and CenterCrop: the longer side becomes
  *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
- * Flip: PS_RNG_HFLIP, index 0, unit < hflip_probability.
- *
- * exp and log are computed here from exact operations, for results that do not depend on the C library.
+ * Flip: PS_RNG_HFLIP, index 0, unit < hflip_probability; upside down: PS_RNG_VFLIP likewise.
+ * exp and log are those of fixed_math.h.
  * Threads: any.   Errors: none.   Blocks: never. */
 #ifndef PS_LOADER_IMAGE_AUGMENT_H
 #define PS_LOADER_IMAGE_AUGMENT_H
 
-#include "image/image.h"
+#include "image/spec.h"
 #include "image/resize.h"
 
 /* The spec has passed ps_image_spec_check(); width and height are 1 to 2^24. */

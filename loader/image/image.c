@@ -1,134 +1,75 @@
 #include "image/image.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
+#include "base/half.h"
 #include "base/overflow.h"
 #include "image/augment.h"
-#include "image/jpeg.h"
 #include "image/resize.h"
+#include "image/source.h"
+#include "image/view.h"
+
+#define SHRINK_MOST 8u
+
+/* What a view needs while its image passes by. */
+struct work {
+	struct ps_resize *resize;
+	struct ps_region region; /* of the source, that it wants */
+	uint8_t *planes;         /* u8 pixels, where transforms follow; else rows go to dst at once */
+};
 
 struct ps_image_decoder {
 	struct ps_image_spec spec;
-	struct ps_jpeg_limits limits;
-	struct ps_jpeg *jpeg;
-	struct ps_resize *resize;
+	struct ps_source *source;
+	const struct ps_image_decoder *leader;
+	struct ps_image_size size; /* of the last image */
+	uint32_t nviews;
+	struct ps_image_view *views;
+	struct work *works;
+	uint8_t *spare; /* planes for transforms */
 	float scale[3], bias[3];
+	float levels[3][256]; /* normalised; as 16 bits in halves */
+	uint16_t halves[3][256];
 };
 
-struct ps_image_spec ps_image_spec_imagenet(uint32_t size)
+static void make_levels(struct ps_image_decoder *d)
 {
-	return (struct ps_image_spec){
-	        .out_width = size,
-	        .out_height = size,
-	        .crop = PS_CROP_RANDOM_RESIZED,
-	        .scale_min = 0.08,
-	        .scale_max = 1,
-	        .ratio_min = 3.0 / 4,
-	        .ratio_max = 4.0 / 3,
-	        .hflip_probability = 0.5,
-	        .interpolation = PS_BILINEAR,
-	        .dtype = PS_F32,
-	        .layout = PS_NCHW,
-	        .mean = {0.485f, 0.456f, 0.406f},
-	        .std = {0.229f, 0.224f, 0.225f},
-	};
-}
-
-static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
-{
-	if (s->out_width < 1 || s->out_width > PS_IMAGE_SIDE_MAX || s->out_height < 1 ||
-	        s->out_height > PS_IMAGE_SIDE_MAX)
-		return ps_load_error_set(err, EINVAL, "image: output size %u x %u: each side must be 1 to %u",
-		        s->out_width, s->out_height, PS_IMAGE_SIDE_MAX);
-	if (s->crop != PS_CROP_CENTER)
-		return 0;
-	if (s->resize_shorter < PS_MAX(s->out_width, s->out_height) || s->resize_shorter > PS_IMAGE_SIDE_MAX)
-		return ps_load_error_set(err, EINVAL,
-		        "image: resize_shorter %u: must be at least the output's longer side (%u x %u) and "
-		        "at most %u",
-		        s->resize_shorter, s->out_width, s->out_height, PS_IMAGE_SIDE_MAX);
-	return 0;
-}
-
-/* The comparisons are written so that a NaN fails them. */
-static int check_random(const struct ps_image_spec *s, struct ps_load_error *err)
-{
-	if (!(s->hflip_probability >= 0 && s->hflip_probability <= 1))
-		return ps_load_error_set(
-		        err, EINVAL, "image: hflip_probability %g: must be 0 to 1", s->hflip_probability);
-	if (s->crop != PS_CROP_RANDOM_RESIZED)
-		return 0;
-	if (!(s->scale_min > 0 && s->scale_min <= s->scale_max && s->scale_max <= 1))
-		return ps_load_error_set(err, EINVAL, "image: scale %g to %g: must be 0 < min <= max <= 1",
-		        s->scale_min, s->scale_max);
-	if (!(s->ratio_min >= 1e-3 && s->ratio_min <= s->ratio_max && s->ratio_max <= 1e3))
-		return ps_load_error_set(err, EINVAL,
-		        "image: ratio %g to %g: must be 0.001 <= min <= max <= 1000", s->ratio_min,
-		        s->ratio_max);
-	return 0;
-}
-
-static int check_format(const struct ps_image_spec *s, struct ps_load_error *err)
-{
-	if (s->dtype != PS_U8 && s->dtype != PS_F32)
-		return ps_load_error_set(err, EINVAL, "image: dtype %s (%d): must be u8 or f32",
-		        ps_dtype_name(s->dtype), (int)s->dtype);
-	if (s->layout != PS_NCHW && s->layout != PS_NHWC)
-		return ps_load_error_set(
-		        err, EINVAL, "image: layout %d: must be NCHW or NHWC", (int)s->layout);
-	for (int c = 0; s->dtype == PS_F32 && c < 3; c++) {
-		if (!isfinite(s->mean[c]) || !(s->std[c] >= 1e-6f && s->std[c] <= 1e6f))
-			return ps_load_error_set(err, EINVAL,
-			        "image: mean %g, std %g of channel %d: mean must be finite, std 1e-6 to 1e6",
-			        (double)s->mean[c], (double)s->std[c], c);
+	for (int c = 0; d->spec.dtype != PS_U8 && c < 3; c++) {
+		d->scale[c] = (float)(1 / (255 * (double)d->spec.std[c]));
+		d->bias[c] = (float)(-(double)d->spec.mean[c] / (double)d->spec.std[c]);
+		for (int v = 0; v < 256; v++) {
+			float scaled = (float)v * d->scale[c], level = scaled + d->bias[c];
+			d->levels[c][v] = level;
+			d->halves[c][v] = d->spec.dtype == PS_F16 ? ps_f16_of(level) : ps_bf16_of(level);
+		}
 	}
-	return 0;
-}
-
-int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err)
-{
-	if (spec->crop != PS_CROP_RANDOM_RESIZED && spec->crop != PS_CROP_CENTER &&
-	        spec->crop != PS_CROP_NONE)
-		return ps_load_error_set(err, EINVAL, "image: crop %d: unknown", (int)spec->crop);
-	if (spec->interpolation != PS_BILINEAR && spec->interpolation != PS_BICUBIC)
-		return ps_load_error_set(err, EINVAL, "image: interpolation %d: must be bilinear or bicubic",
-		        (int)spec->interpolation);
-	int rc = check_size(spec, err);
-	if (rc == 0)
-		rc = check_random(spec, err);
-	if (rc == 0)
-		rc = check_format(spec, err);
-	return rc;
-}
-
-size_t ps_image_nbytes(const struct ps_image_spec *spec)
-{
-	if (ps_image_spec_check(spec, NULL) < 0)
-		return 0;
-	return (size_t)spec->out_width * spec->out_height * 3 * ps_dtype_nbytes(spec->dtype);
 }
 
 struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_load_error *err)
 {
 	if (ps_image_spec_check(spec, err) < 0)
 		return NULL;
+	struct ps_image_limits limits = {
+	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
+	        .max_scans = spec->max_scans ? spec->max_scans : PS_IMAGE_MAX_SCANS_DEFAULT,
+	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT};
 	struct ps_image_decoder *d = calloc(1, sizeof *d);
 	if (!d)
 		goto out_of_memory;
 	d->spec = *spec;
-	d->limits.max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT;
-	d->limits.max_scans = spec->max_scans ? spec->max_scans : PS_IMAGE_MAX_SCANS_DEFAULT;
-	d->limits.max_coef_nbytes = spec->max_coef_nbytes ? spec->max_coef_nbytes : PS_IMAGE_MAX_COEF_DEFAULT;
-	for (int c = 0; spec->dtype == PS_F32 && c < 3; c++) {
-		d->scale[c] = (float)(1 / (255 * (double)spec->std[c]));
-		d->bias[c] = (float)(-(double)spec->mean[c] / (double)spec->std[c]);
-	}
-	d->jpeg = ps_jpeg_new();
-	d->resize = ps_resize_new(ps_resize_cpu_best());
-	if (!d->jpeg || !d->resize)
+	make_levels(d);
+	d->source = ps_source_new(PS_PIXELS_RGB, spec->orient, &limits);
+	d->nviews = ps_image_views(spec);
+	d->views = calloc(d->nviews, sizeof *d->views);
+	d->works = calloc(d->nviews, sizeof *d->works);
+	if (!d->source || !d->views || !d->works)
 		goto out_of_memory;
+	for (uint32_t v = 0; v < d->nviews; v++) {
+		d->works[v].resize = ps_resize_new(ps_resize_cpu_best());
+		if (!d->works[v].resize)
+			goto out_of_memory;
+	}
 	return d;
 
 out_of_memory:
@@ -141,60 +82,247 @@ void ps_image_decoder_free(struct ps_image_decoder *decoder)
 {
 	if (!decoder)
 		return;
-	ps_jpeg_free(decoder->jpeg);
-	ps_resize_free(decoder->resize);
+	ps_source_free(decoder->source);
+	for (uint32_t v = 0; v < decoder->nviews && decoder->works; v++) {
+		ps_resize_free(decoder->works[v].resize);
+		free(decoder->works[v].planes);
+	}
+	free(decoder->works);
+	free(decoder->views);
+	free(decoder->spare);
 	free(decoder);
 }
 
-/* The crop's rows, as libjpeg hands them out, through the resize while they are in the cache. */
-static int stream_rows(struct ps_image_decoder *d, uint32_t height, struct ps_load_error *err)
+void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_image_decoder *leader)
 {
-	const uint8_t *rgb = NULL;
-	size_t stride = 0;
-	uint32_t nrows = 0;
-	for (uint32_t y = 0; y < height; y += nrows) {
-		int rc = ps_jpeg_rows(d->jpeg, &rgb, &stride, &nrows, err);
-		if (rc < 0)
-			return rc;
-		for (uint32_t i = 0; i < nrows; i++)
-			ps_resize_row(d->resize, rgb + i * stride);
+	decoder->leader = leader;
+}
+
+/* -- Before the decode: what each view shows ------------------------------------------------------------ */
+
+static int follow(struct ps_image_decoder *d, struct ps_load_error *err)
+{
+	const struct ps_image_decoder *leader = d->leader;
+	if (d->size.width != leader->size.width || d->size.height != leader->size.height)
+		return ps_load_error_set(err, EBADMSG, "image: is %u x %u, but the one it follows is %u x %u",
+		        d->size.width, d->size.height, leader->size.width, leader->size.height);
+	for (uint32_t v = 0; v < d->nviews && v < leader->nviews; v++) {
+		d->views[v].geometry = leader->views[v].geometry;
+		d->views[v].geometry.shrunk = 0;
+		d->views[v].transform.affine = leader->views[v].transform.affine;
+		d->views[v].transform.map = leader->views[v].transform.map;
 	}
 	return 0;
 }
 
-static int decode_open(struct ps_image_decoder *d, uint32_t width, uint32_t height,
-        const struct ps_rng_key *key, void *dst, struct ps_load_error *err)
+static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
+        struct ps_load_error *err)
 {
-	struct ps_resize_geometry geometry;
-	struct ps_resize_region region;
-	struct ps_resize_sink sink = {.dst = dst, .dtype = d->spec.dtype, .layout = d->spec.layout};
-	for (int c = 0; c < 3; c++) {
-		sink.scale[c] = d->scale[c];
-		sink.bias[c] = d->bias[c];
+	const struct ps_image_spec *s = &d->spec;
+	d->size = size;
+	for (uint32_t v = 0; v < d->nviews; v++) {
+		struct ps_rng_key own = *key;
+		own.view += s->first_view + v;
+		if (!d->leader)
+			ps_augment_geometry(s, size.width, size.height, &own, &d->views[v].geometry);
+		ps_transform_draw(&s->transforms, s->out_width, s->out_height, &own, &d->views[v].transform);
 	}
-	ps_augment_geometry(&d->spec, width, height, key, &geometry);
-	if (ps_resize_plan(d->resize, &geometry, d->spec.interpolation) < 0)
-		return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u", width, height);
-	ps_resize_source(d->resize, &region);
-	ps_resize_begin(d->resize, &sink);
-	int rc = ps_jpeg_start(
-	        d->jpeg, region.x, region.y, region.width, region.height, region.slack_nbytes, err);
-	return rc < 0 ? rc : stream_rows(d, region.height, err);
+	return d->leader ? follow(d, err) : 0;
 }
 
-int ps_image_decode(struct ps_image_decoder *decoder, const void *jpeg, size_t nbytes,
-        const struct ps_rng_key *key, void *dst, struct ps_load_error *err)
+/* How far all views are shrunk at least: 1, 2, 4 or 8. */
+static uint32_t shrinkable(struct ps_image_decoder *const *decoders, uint32_t n)
 {
-	uint32_t width, height;
-	int rc = ps_jpeg_open(decoder->jpeg, jpeg, nbytes, &decoder->limits, &width, &height, err);
+	uint32_t by = SHRINK_MOST;
+	for (uint32_t i = 0; i < n; i++) {
+		for (uint32_t v = 0; v < decoders[i]->nviews; v++) {
+			const struct ps_resize_geometry *g = &decoders[i]->views[v].geometry;
+			while (by > 1 && (g->box_w / by < g->scaled_w || g->box_h / by < g->scaled_h))
+				by /= 2;
+		}
+	}
+	return by;
+}
+
+static int planes_reserve(struct ps_image_decoder *d, struct work *w)
+{
+	size_t nbytes = (size_t)d->spec.out_width * d->spec.out_height * 3;
+	if (!w->planes)
+		w->planes = malloc(nbytes + 2); /* of the spare, the blur makes 16-bit numbers */
+	if (!d->spare)
+		d->spare = malloc(nbytes + 2);
+	return w->planes && d->spare ? 0 : -ENOMEM;
+}
+
+static void region_join(struct ps_region *all, const struct ps_region *r)
+{
+	uint32_t right = PS_MAX(all->x + all->width, r->x + r->width);
+	uint32_t bottom = PS_MAX(all->y + all->height, r->y + r->height);
+	if (all->width == 0) {
+		*all = *r;
+		return;
+	}
+	all->x = PS_MIN(all->x, r->x);
+	all->y = PS_MIN(all->y, r->y);
+	all->width = right - all->x;
+	all->height = bottom - all->y;
+}
+
+/* Sets up the resizes of a decoder's views, and widens *all by what they want. */
+static int views_begin(
+        struct ps_image_decoder *d, uint32_t shrunk, void *dst, struct ps_region *all, size_t *slack)
+{
+	size_t view_nbytes = ps_image_nbytes(&d->spec) / d->nviews;
+	for (uint32_t v = 0; v < d->nviews; v++) {
+		struct work *w = &d->works[v];
+		struct ps_image_view *view = &d->views[v];
+		struct ps_resize_sink sink = {.dst = (uint8_t *)dst + v * view_nbytes,
+		        .dtype = d->spec.dtype,
+		        .layout = d->spec.layout};
+		view->geometry.shrunk = shrunk;
+		if (ps_resize_plan(w->resize, &view->geometry, d->spec.interpolation) < 0)
+			return -ENOMEM;
+		if (ps_transform_acts(&view->transform)) {
+			if (planes_reserve(d, w) < 0)
+				return -ENOMEM;
+			sink = (struct ps_resize_sink){
+			        .dst = w->planes, .dtype = PS_U8, .layout = PS_NCHW};
+		}
+		for (int c = 0; c < 3; c++) {
+			sink.scale[c] = d->scale[c];
+			sink.bias[c] = d->bias[c];
+		}
+		ps_resize_begin(w->resize, &sink);
+		ps_resize_source(w->resize, &w->region);
+		region_join(all, &w->region);
+		*slack = PS_MAX(*slack, ps_resize_slack(w->resize));
+	}
+	return 0;
+}
+
+/* -- After it: transforms, and normalising -------------------------------------------------------------- */
+
+static void pack_channel(const struct ps_image_decoder *d, int c, const uint8_t *from, size_t n, void *dst)
+{
+	const bool planar = d->spec.layout == PS_NCHW;
+	const size_t step = planar ? 1 : 3, first = planar ? (size_t)c * n : (size_t)c;
+	if (d->spec.dtype == PS_U8) {
+		for (size_t i = 0; i < n; i++)
+			((uint8_t *)dst)[first + i * step] = from[i];
+	} else if (d->spec.dtype == PS_F32) {
+		for (size_t i = 0; i < n; i++)
+			((float *)dst)[first + i * step] = d->levels[c][from[i]];
+	} else {
+		for (size_t i = 0; i < n; i++)
+			((uint16_t *)dst)[first + i * step] = d->halves[c][from[i]];
+	}
+}
+
+static void views_finish(struct ps_image_decoder *d, void *dst)
+{
+	size_t n = (size_t)d->spec.out_width * d->spec.out_height;
+	size_t view_nbytes = ps_image_nbytes(&d->spec) / d->nviews;
+	for (uint32_t v = 0; v < d->nviews; v++) {
+		const struct ps_transform *t = &d->views[v].transform;
+		struct ps_planes planes = {d->works[v].planes, d->spec.out_width, d->spec.out_height};
+		if (!ps_transform_acts(t))
+			continue;
+		ps_transform_apply(t, &d->spec.transforms, &planes, &d->spare);
+		d->works[v].planes = planes.p;
+		for (int c = 0; c < 3; c++)
+			pack_channel(d, c, planes.p + (size_t)c * n, n, (uint8_t *)dst + v * view_nbytes);
+	}
+}
+
+/* -- The decode ----------------------------------------------------------------------------------------- */
+
+static void feed(struct ps_image_decoder *const *decoders, uint32_t n, const struct ps_region *all,
+        uint32_t y, const uint8_t *row)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		for (uint32_t v = 0; v < decoders[i]->nviews; v++) {
+			const struct work *w = &decoders[i]->works[v];
+			if (y >= w->region.y && y - w->region.y < w->region.height)
+				ps_resize_row(w->resize, row + (size_t)(w->region.x - all->x) * 3);
+		}
+	}
+}
+
+/* The region's rows, as they are decoded, through the resizes while they are in the cache. */
+static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, const struct ps_region *all,
+        struct ps_load_error *err)
+{
+	struct ps_image_rows rows = {0};
+	for (uint32_t y = 0; y < all->height; y += rows.n) {
+		int rc = ps_source_rows(decoders[0]->source, &rows, err);
+		if (rc < 0)
+			return rc;
+		for (uint32_t i = 0; i < rows.n; i++)
+			feed(decoders, n, all, all->y + y + i, rows.first + i * rows.stride);
+	}
+	return 0;
+}
+
+static int decode_open(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
+        struct ps_image_size size, const struct ps_rng_key *key, struct ps_load_error *err)
+{
+	struct ps_source *source = decoders[0]->source;
+	struct ps_region all = {0};
+	uint32_t shrunk = 1;
+	size_t slack = 0;
+	int rc = 0;
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		rc = views_draw(decoders[i], size, key, err);
 	if (rc < 0)
 		return rc;
-	rc = decode_open(decoder, width, height, key, dst, err);
-	ps_jpeg_close(decoder->jpeg);
+	if (decoders[0]->spec.dct_scale)
+		shrunk = ps_source_shrink(source, shrinkable(decoders, n));
+	for (uint32_t i = 0; i < n; i++) {
+		if (views_begin(decoders[i], shrunk, dsts[i], &all, &slack) < 0)
+			return ps_load_error_set(
+			        err, ENOMEM, "image: out of memory resizing %u x %u", size.width, size.height);
+	}
+	rc = ps_source_start(source, &all, slack, err);
+	if (rc == 0)
+		rc = stream_rows(decoders, n, &all, err);
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		views_finish(decoders[i], dsts[i]);
 	return rc;
 }
 
-size_t ps_image_decoder_nbytes(const struct ps_image_decoder *decoder)
+int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
+        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err)
 {
-	return sizeof *decoder + ps_jpeg_nbytes(decoder->jpeg) + ps_resize_nbytes(decoder->resize);
+	struct ps_image_size size;
+	int rc = ps_source_open(decoders[0]->source, data, nbytes, &size, err);
+	if (rc == 0)
+		rc = decode_open(decoders, dsts, n, size, key, err);
+	ps_source_close(decoders[0]->source);
+	for (uint32_t i = 0; i < n && rc < 0; i++)
+		decoders[i]->size = (struct ps_image_size){0};
+	return rc;
+}
+
+int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
+        const struct ps_rng_key *key, void *dst, struct ps_load_error *err)
+{
+	return ps_image_decode_shared(&decoder, &dst, 1, data, nbytes, key, err);
+}
+
+struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder)
+{
+	return (struct ps_image_placement){.width = decoder->size.width,
+	        .height = decoder->size.height,
+	        .nviews = decoder->nviews,
+	        .views = decoder->views};
+}
+
+size_t ps_image_decoder_nbytes(const struct ps_image_decoder *d)
+{
+	size_t planes = (size_t)d->spec.out_width * d->spec.out_height * 3;
+	size_t n = sizeof *d + ps_source_nbytes(d->source) + (d->spare ? planes : 0);
+	for (uint32_t v = 0; v < d->nviews; v++)
+		n += sizeof d->views[v] + sizeof d->works[v] + ps_resize_nbytes(d->works[v].resize) +
+		     (d->works[v].planes ? planes : 0);
+	return n;
 }

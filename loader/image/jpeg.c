@@ -15,6 +15,7 @@
 #define ROWS 8u                 /* at a time: few calls, and they stay in the nearest cache */
 #define MARGIN 1u               /* pixels left and right: fancy upsampling looks at the neighbours, ... */
 #define NARROWEST 16u           /* ... and is left out where a row has less than three values of chroma */
+#define MARKER_SOS 0xda
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
 /* libjpeg-turbo writes rows that start at a multiple of 32 around the cache (non-temporal stores), and the
@@ -33,8 +34,10 @@ struct ps_jpeg {
 
 	const uint8_t *data;
 	size_t nbytes;
-	struct ps_jpeg_limits limits;
-	uint32_t x, y, width, rows_left; /* of the region */
+	struct ps_image_limits limits;
+	enum ps_pixels pixels_kind;
+	struct ps_region region;
+	uint32_t rows_left;
 	size_t slack_nbytes;
 
 	uint8_t *pixels; /* ROWS rows of stride bytes, behind ROW_SHIFT bytes */
@@ -69,8 +72,8 @@ static __attribute__((noreturn)) void on_error(j_common_ptr cinfo)
 	case JERR_OUT_OF_MEMORY:
 		fail(j, ENOMEM, "JPEG: out of memory");
 	case JERR_NO_BACKING_STORE:
-		fail(j, EBADMSG, "JPEG: needs more memory than max_coef_nbytes=%llu allows",
-		        (unsigned long long)j->limits.max_coef_nbytes);
+		fail(j, EBADMSG, "JPEG: needs more memory than max_memory=%llu allows",
+		        (unsigned long long)j->limits.max_memory);
 	default:
 		fail(j, EBADMSG, "JPEG: cannot be decoded: %s", message);
 	}
@@ -114,11 +117,13 @@ static void on_progress(j_common_ptr cinfo)
 		fail(j, EBADMSG, "JPEG: more scans than max_scans=%u", j->limits.max_scans);
 }
 
+static void jpeg_close(void *f);
+
 /* Runs a step that may jump out through fail(). The only setjmp: steps keep no locals across it. */
 static int run(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_load_error *err)
 {
 	if (setjmp(j->escape)) {
-		ps_jpeg_close(j);
+		jpeg_close(j);
 		return ps_load_error_set(err, j->failure, "%s", j->text);
 	}
 	step(j);
@@ -136,7 +141,7 @@ uint32_t ps_jpeg_version(void)
 	return LIBJPEG_TURBO_VERSION_NUMBER;
 }
 
-struct ps_jpeg *ps_jpeg_new(void)
+static void *jpeg_make(void)
 {
 	struct ps_jpeg *j = calloc(1, sizeof *j);
 	if (!j)
@@ -154,8 +159,9 @@ struct ps_jpeg *ps_jpeg_new(void)
 	return j;
 }
 
-void ps_jpeg_free(struct ps_jpeg *j)
+static void jpeg_free(void *f)
 {
+	struct ps_jpeg *j = f;
 	if (!j)
 		return;
 	jpeg_destroy_decompress(&j->cinfo);
@@ -163,8 +169,9 @@ void ps_jpeg_free(struct ps_jpeg *j)
 	free(j);
 }
 
-void ps_jpeg_close(struct ps_jpeg *j)
+static void jpeg_close(void *f)
 {
+	struct ps_jpeg *j = f;
 	if (j->created)
 		jpeg_abort_decompress(&j->cinfo);
 	j->rows_left = 0;
@@ -178,10 +185,10 @@ static uint64_t round_up(uint64_t n, int unit)
 static void check_size(struct ps_jpeg *j)
 {
 	const struct jpeg_decompress_struct *c = &j->cinfo;
-	uint64_t pixels = (uint64_t)c->image_width * c->image_height, coef_nbytes = 0;
-	if (pixels > j->limits.max_pixels)
-		fail(j, EBADMSG, "JPEG: %u x %u is more than max_pixels=%llu", c->image_width,
-		        c->image_height, (unsigned long long)j->limits.max_pixels);
+	struct ps_load_error why;
+	uint64_t coef_nbytes = 0;
+	if (ps_format_check_size("JPEG", c->image_width, c->image_height, &j->limits, &why) < 0)
+		fail(j, EBADMSG, "%s", why.text);
 	if (c->data_precision != 8)
 		fail(j, EBADMSG, "JPEG: %d bits a value: only 8 are supported", c->data_precision);
 	if (!jpeg_has_multiple_scans((j_decompress_ptr)c))
@@ -191,10 +198,8 @@ static void check_size(struct ps_jpeg *j)
 		coef_nbytes += round_up(p->width_in_blocks, p->h_samp_factor) *
 		               round_up(p->height_in_blocks, p->v_samp_factor) * sizeof(JBLOCK);
 	}
-	if (coef_nbytes > j->limits.max_coef_nbytes)
-		fail(j, EBADMSG, "JPEG: %u x %u progressive needs %llu bytes, more than max_coef_nbytes=%llu",
-		        c->image_width, c->image_height, (unsigned long long)coef_nbytes,
-		        (unsigned long long)j->limits.max_coef_nbytes);
+	if (ps_format_check_memory("JPEG", "for coefficients", coef_nbytes, &j->limits, &why) < 0)
+		fail(j, EBADMSG, "%s", why.text);
 }
 
 /* Both are signs of a cut file that cost nothing to see, whatever the crop. */
@@ -221,7 +226,7 @@ static void step_open(struct ps_jpeg *j)
 {
 	struct jpeg_decompress_struct *c = &j->cinfo;
 	c->mem->max_memory_to_use =
-	        (long)PS_MIN(j->limits.max_coef_nbytes, (uint64_t)LONG_MAX - OTHER_MEMORY) + OTHER_MEMORY;
+	        (long)PS_MIN(j->limits.max_memory, (uint64_t)LONG_MAX - OTHER_MEMORY) + OTHER_MEMORY;
 	jpeg_mem_src(c, j->data, j->nbytes);
 	jpeg_read_header(c, TRUE);
 	check_size(j);
@@ -239,29 +244,36 @@ static void step_open(struct ps_jpeg *j)
 	default:
 		fail(j, EBADMSG, "JPEG: unknown colour space of %d components", c->num_components);
 	}
+	if (j->pixels_kind == PS_PIXELS_RGB)
+		return;
+	if (c->jpeg_color_space != JCS_GRAYSCALE)
+		fail(j, EBADMSG, "JPEG: labels must be gray, not of %d components", c->num_components);
+	c->out_color_space = JCS_GRAYSCALE;
 }
 
-int ps_jpeg_open(struct ps_jpeg *j, const void *data, size_t nbytes, const struct ps_jpeg_limits *limits,
-        uint32_t *ret_width, uint32_t *ret_height, struct ps_load_error *err)
+static int jpeg_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
 {
-	ps_jpeg_close(j);
+	struct ps_jpeg *j = f;
+	jpeg_close(j);
 	if (nbytes == 0)
 		return ps_load_error_set(err, EBADMSG, "JPEG: empty file");
 	j->data = data;
 	j->nbytes = nbytes;
 	j->limits = *limits;
+	j->pixels_kind = pixels;
 	int rc = run(j, step_open, err);
 	if (rc < 0)
 		return rc;
-	*ret_width = j->cinfo.image_width;
-	*ret_height = j->cinfo.image_height;
+	*ret_size = (struct ps_image_size){j->cinfo.image_width, j->cinfo.image_height};
 	return 0;
 }
 
 static void reserve_pixels(struct ps_jpeg *j)
 {
 	size_t row, nbytes;
-	if (!ps_size_mul(j->cinfo.output_width, (size_t)j->cinfo.output_components, &row) ||
+	size_t pixel = PS_MAX((size_t)j->cinfo.output_components, ps_pixels_nbytes(j->pixels_kind));
+	if (!ps_size_mul(j->cinfo.output_width, pixel, &row) ||
 	        !ps_size_add(row, j->slack_nbytes, &row) || !ps_size_round_up(row, ROW_ALIGN, &j->stride) ||
 	        !ps_size_mul(j->stride, ROWS, &nbytes) || !ps_size_add(nbytes, ROW_ALIGN, &nbytes))
 		fail(j, ENOMEM, "JPEG: rows of %u pixels are too long", j->cinfo.output_width);
@@ -279,34 +291,42 @@ static void reserve_pixels(struct ps_jpeg *j)
 static void step_start(struct ps_jpeg *j)
 {
 	struct jpeg_decompress_struct *c = &j->cinfo;
-	JDIMENSION left = j->x > MARGIN ? j->x - MARGIN : 0;
-	JDIMENSION right = PS_MIN(PS_MAX(j->x + j->width + MARGIN, left + NARROWEST), c->image_width);
-	if (right - left < NARROWEST)
-		left = right > NARROWEST ? right - NARROWEST : 0;
-	JDIMENSION width = right - left;
+	const struct ps_region *r = &j->region;
+	JDIMENSION left = r->x > MARGIN ? r->x - MARGIN : 0, right, width;
 
 	c->dct_method = JDCT_ISLOW;
 	c->do_fancy_upsampling = TRUE;
 	c->do_block_smoothing = FALSE; /* guesses at coefficients that an unfinished progressive file lacks */
 	if (!jpeg_start_decompress(c))
 		fail(j, EBADMSG, "JPEG: truncated");
+	right = PS_MIN(PS_MAX(r->x + r->width + MARGIN, left + NARROWEST), c->output_width);
+	if (right - left < NARROWEST)
+		left = right > NARROWEST ? right - NARROWEST : 0;
+	width = right - left;
 	if (width < c->output_width)
 		jpeg_crop_scanline(c, &left, &width); /* moves left and right to edges of blocks */
 	else
 		left = 0;
-	j->lead_nbytes = (size_t)(j->x - left) * 3;
+	j->lead_nbytes = (r->x - left) * ps_pixels_nbytes(j->pixels_kind);
 	reserve_pixels(j);
-	if (j->y > 0 && jpeg_skip_scanlines(c, j->y) != j->y)
-		fail(j, EBADMSG, "JPEG: truncated above row %u", j->y);
+	if (r->y > 0 && jpeg_skip_scanlines(c, r->y) != r->y)
+		fail(j, EBADMSG, "JPEG: truncated above row %u", r->y);
 }
 
-int ps_jpeg_start(struct ps_jpeg *j, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-        size_t slack_nbytes, struct ps_load_error *err)
+/* The inverse DCT makes blocks of 8 / by pixels. */
+static void jpeg_shrink(void *f, uint32_t by)
 {
-	j->x = x;
-	j->y = y;
-	j->width = width;
-	j->rows_left = height;
+	struct ps_jpeg *j = f;
+	j->cinfo.scale_num = 1;
+	j->cinfo.scale_denom = by;
+}
+
+static int jpeg_start(
+        void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+{
+	struct ps_jpeg *j = f;
+	j->region = *region;
+	j->rows_left = region->height;
 	j->slack_nbytes = slack_nbytes;
 	return run(j, step_start, err);
 }
@@ -330,6 +350,13 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 	}
 }
 
+static void widen_labels(uint8_t *row, uint32_t width)
+{
+	uint16_t *labels = (uint16_t *)(void *)row;
+	for (uint32_t i = width; i-- > 0;)
+		labels[i] = row[i];
+}
+
 static void step_rows(struct ps_jpeg *j)
 {
 	uint32_t want = PS_MIN(ROWS, j->rows_left);
@@ -342,27 +369,60 @@ static void step_rows(struct ps_jpeg *j)
 			fail(j, EBADMSG, "JPEG: truncated at row %u", j->cinfo.output_scanline);
 		got += n;
 	}
-	if (j->cinfo.out_color_space == JCS_CMYK) {
-		for (uint32_t i = 0; i < want; i++)
-			cmyk_to_rgb(rows[i], j->cinfo.output_width);
-	}
+	for (uint32_t i = 0; i < want && j->cinfo.out_color_space == JCS_CMYK; i++)
+		cmyk_to_rgb(rows[i], j->cinfo.output_width);
+	for (uint32_t i = 0; i < want && j->pixels_kind == PS_PIXELS_LABELS; i++)
+		widen_labels(rows[i], j->cinfo.output_width);
 	j->nrows = want;
 }
 
-int ps_jpeg_rows(struct ps_jpeg *j, const uint8_t **ret_rgb, size_t *ret_stride, uint32_t *ret_nrows,
-        struct ps_load_error *err)
+static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
 {
+	struct ps_jpeg *j = f;
 	int rc = run(j, step_rows, err);
 	if (rc < 0)
 		return rc;
 	j->rows_left -= j->nrows;
-	*ret_rgb = j->pixels + ROW_SHIFT + j->lead_nbytes;
-	*ret_stride = j->stride;
-	*ret_nrows = j->nrows;
+	*ret_rows = (struct ps_image_rows){j->pixels + ROW_SHIFT + j->lead_nbytes, j->stride, j->nrows};
 	return 0;
 }
 
-size_t ps_jpeg_nbytes(const struct ps_jpeg *j)
+static size_t jpeg_nbytes(const void *f)
 {
-	return sizeof *j + j->cap;
+	return sizeof(struct ps_jpeg) + ((const struct ps_jpeg *)f)->cap;
 }
+
+/* Walks the segments in front of the first scan. */
+static const uint8_t *jpeg_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
+{
+	for (size_t at = 2; at < nbytes && nbytes - at >= 4 && data[at] == 0xff;) {
+		uint8_t marker = data[at + 1];
+		size_t n = (size_t)data[at + 2] << 8 | data[at + 3];
+		const uint8_t *body = data + at + 4;
+		if (marker == 0xff) { /* filling */
+			at++;
+			continue;
+		}
+		if (marker == MARKER_SOS || n < 2 || n > nbytes - at - 2)
+			return NULL;
+		if (marker == JPEG_APP0 + 1 && n >= 8 && !memcmp(body, "Exif\0", 6)) {
+			*ret_nbytes = n - 8;
+			return body + 6;
+		}
+		at += 2 + n;
+	}
+	return NULL;
+}
+
+const struct ps_format ps_format_jpeg = {
+        .name = "JPEG",
+        .make = jpeg_make,
+        .free = jpeg_free,
+        .open = jpeg_open,
+        .shrink = jpeg_shrink,
+        .start = jpeg_start,
+        .rows = jpeg_rows,
+        .close = jpeg_close,
+        .nbytes = jpeg_nbytes,
+        .exif = jpeg_exif,
+};

@@ -34,22 +34,43 @@ struct ps_resize {
 	uint32_t next_out; /* output row to be finished */
 };
 
-enum ps_resize_cpu ps_resize_cpu_best(void)
-{
+static const struct {
+	const char *name;
+	const struct ps_resize_kernels *kernels; /* NULL: not in this build */
+} cpus[] = {
+        [PS_RESIZE_PORTABLE] = {"portable", &ps_resize_portable},
 #ifdef PS_RESIZE_HAVE_AVX2
-	if (__builtin_cpu_supports("avx2"))
-		return PS_RESIZE_AVX2;
+        [PS_RESIZE_AVX2] = {"avx2", &ps_resize_avx2},
+        [PS_RESIZE_AVX512] = {"avx512", &ps_resize_avx512},
 #endif
-	return PS_RESIZE_PORTABLE;
-}
+#ifdef PS_RESIZE_HAVE_NEON
+        [PS_RESIZE_NEON] = {"neon", &ps_resize_neon},
+#endif
+};
 
 static const struct ps_resize_kernels *kernels_of(enum ps_resize_cpu cpu)
 {
 #ifdef PS_RESIZE_HAVE_AVX2
-	if (cpu == PS_RESIZE_AVX2)
-		return __builtin_cpu_supports("avx2") ? &ps_resize_avx2 : NULL;
+	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+	if ((cpu == PS_RESIZE_AVX2 && !avx2) ||
+	        (cpu == PS_RESIZE_AVX512 && !(avx2 && __builtin_cpu_supports("avx512bw"))))
+		return NULL;
 #endif
-	return cpu == PS_RESIZE_PORTABLE ? &ps_resize_portable : NULL;
+	return (size_t)cpu < PS_ARRAY_LEN(cpus) ? cpus[cpu].kernels : NULL;
+}
+
+enum ps_resize_cpu ps_resize_cpu_best(void)
+{
+	const char *wanted = getenv("PENSTOCK_ISA");
+	enum ps_resize_cpu best = PS_RESIZE_PORTABLE;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cpus); i++) {
+		if (!kernels_of((enum ps_resize_cpu)i))
+			continue;
+		best = (enum ps_resize_cpu)i;
+		if (wanted && !strcmp(wanted, cpus[i].name))
+			break;
+	}
+	return best;
 }
 
 struct ps_resize *ps_resize_new(enum ps_resize_cpu cpu)
@@ -108,11 +129,27 @@ static int reserve_buffers(struct ps_resize *r)
 	return buffer_reserve(&r->planes, stride * 3 * sizeof(float));
 }
 
+/* In pixels of the shrunken source. */
+static struct ps_resize_window window_of(const struct ps_resize_geometry *g, uint32_t box, uint32_t nbox,
+        uint32_t scaled, uint32_t offset, uint32_t size, bool reversed)
+{
+	uint32_t d = PS_MAX(g->shrunk, 1u), first = box / d;
+	return (struct ps_resize_window){.begin = (double)(box % d) / d,
+	        .span = (double)nbox / d,
+	        .limit = (uint32_t)(((uint64_t)box + nbox + d - 1) / d) - first,
+	        .scaled = scaled,
+	        .offset = offset,
+	        .size = size,
+	        .reversed = reversed};
+}
+
 int ps_resize_plan(
         struct ps_resize *r, const struct ps_resize_geometry *g, enum ps_interpolation interpolation)
 {
-	const struct ps_resize_window across = {g->box_w, g->scaled_w, g->window_x, g->window_w, g->flip};
-	const struct ps_resize_window down = {g->box_h, g->scaled_h, g->window_y, g->window_h, false};
+	const struct ps_resize_window across =
+	        window_of(g, g->box_x, g->box_w, g->scaled_w, g->window_x, g->window_w, g->flip);
+	const struct ps_resize_window down =
+	        window_of(g, g->box_y, g->box_h, g->scaled_h, g->window_y, g->window_h, false);
 	if (ps_resize_axis_plan(&r->h, &across, interpolation) < 0 ||
 	        ps_resize_axis_plan(&r->v, &down, interpolation) < 0 || reserve_buffers(r) < 0)
 		return -ENOMEM;
@@ -122,14 +159,19 @@ int ps_resize_plan(
 	return 0;
 }
 
-void ps_resize_source(const struct ps_resize *r, struct ps_resize_region *ret_region)
+void ps_resize_source(const struct ps_resize *r, struct ps_region *ret_region)
 {
-	ret_region->x = r->geometry.box_x + r->h.source;
-	ret_region->y = r->geometry.box_y + r->v.source;
+	uint32_t d = PS_MAX(r->geometry.shrunk, 1u);
+	ret_region->x = r->geometry.box_x / d + r->h.source;
+	ret_region->y = r->geometry.box_y / d + r->v.source;
 	ret_region->width = r->h.source_size;
 	ret_region->height = r->v.source_size;
+}
+
+size_t ps_resize_slack(const struct ps_resize *r)
+{
 	/* The last output's group of weights may be padded, and a load is of 16 bytes. */
-	ret_region->slack_nbytes = (size_t)r->h.taps * 3 + 16;
+	return (size_t)r->h.taps * 3 + 16;
 }
 
 void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink)
@@ -139,21 +181,18 @@ void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink)
 	r->next_out = 0;
 }
 
-static void interleave_u8(const uint8_t *planes, size_t stride, uint32_t n, uint8_t *dst)
+/* Elements of 1, 2 or 4 bytes. */
+static void interleave(const void *planes, size_t stride, uint32_t n, size_t esize, void *dst)
 {
-	for (uint32_t x = 0; x < n; x++, dst += 3) {
-		dst[0] = planes[x];
-		dst[1] = planes[stride + x];
-		dst[2] = planes[2 * stride + x];
-	}
-}
-
-static void interleave_f32(const float *planes, size_t stride, uint32_t n, float *dst)
-{
-	for (uint32_t x = 0; x < n; x++, dst += 3) {
-		dst[0] = planes[x];
-		dst[1] = planes[stride + x];
-		dst[2] = planes[2 * stride + x];
+	for (uint32_t c = 0; c < 3; c++) {
+		for (uint32_t x = 0; x < n; x++) {
+			if (esize == 1)
+				((uint8_t *)dst)[3 * x + c] = ((const uint8_t *)planes)[c * stride + x];
+			else if (esize == 2)
+				((uint16_t *)dst)[3 * x + c] = ((const uint16_t *)planes)[c * stride + x];
+			else
+				((uint32_t *)dst)[3 * x + c] = ((const uint32_t *)planes)[c * stride + x];
+		}
 	}
 }
 
@@ -169,12 +208,8 @@ static void vertical(struct ps_resize *r, uint32_t out, void *dst, size_t plane)
 		rows[k] = ring + row % r->ring_rows * 3 * r->stride;
 	}
 	for (int c = 0; c < 3; c++) {
-		if (r->sink.dtype == PS_F32)
-			r->kernels->vertical_f32(rows, weights, npairs, shift, r->h.n, r->sink.scale[c],
-			        r->sink.bias[c], (float *)dst + c * plane);
-		else
-			r->kernels->vertical_u8(
-			        rows, weights, npairs, shift, r->h.n, (uint8_t *)dst + c * plane);
+		r->kernels->vertical[r->sink.dtype](rows, weights, npairs, shift, r->h.n, r->sink.scale[c],
+		        r->sink.bias[c], (uint8_t *)dst + c * plane * ps_dtype_nbytes(r->sink.dtype));
 		for (uint32_t k = 0; k < 2 * npairs; k++)
 			rows[k] += r->stride;
 	}
@@ -183,17 +218,14 @@ static void vertical(struct ps_resize *r, uint32_t out, void *dst, size_t plane)
 static void finish_row(struct ps_resize *r, uint32_t out)
 {
 	size_t esize = ps_dtype_nbytes(r->sink.dtype), n = r->h.n;
+	uint32_t row = r->geometry.flip_v ? r->v.n - 1 - out : out;
 	uint8_t *dst = r->sink.dst;
 	if (r->sink.layout == PS_NCHW) {
-		vertical(r, out, dst + out * n * esize, n * r->v.n);
+		vertical(r, out, dst + row * n * esize, n * r->v.n);
 		return;
 	}
 	vertical(r, out, r->planes.p, r->stride);
-	dst += out * n * 3 * esize;
-	if (r->sink.dtype == PS_F32)
-		interleave_f32(r->planes.p, r->stride, r->h.n, (float *)(void *)dst);
-	else
-		interleave_u8(r->planes.p, r->stride, r->h.n, dst);
+	interleave(r->planes.p, r->stride, r->h.n, esize, dst + row * n * 3 * esize);
 }
 
 void ps_resize_row(struct ps_resize *r, const uint8_t *rgb)

@@ -17,9 +17,13 @@
  *   with F = min(6, 22 - bits_v) fraction bits, so t fits 16 bits and every sum 32.
  * Vertical pass:                     v = clamp((sum q * t + half) >> (bits_v + F), 0, 255)
  *   where half is 1 << (shift - 1) and >> rounds down.
- * Flip: output column i of a flipped row is column width - 1 - i of the plain one.
- * Normalise (f32):                   (float)v * scale[c] + bias[c], rounded after each of the two, with
+ * A source shrunken by d (1, 2, 4, 8) has its box at box / d, in fractions of its pixels, and at the box's
+ *   edges the pixel is taken whole:  begin = box_x % d / d,  scale = box / d / scaled,
+ *   center = begin + (i + 0.5) * scale, and end is limited by the box's last pixel.
+ * Flip: output column i of a flipped row is column width - 1 - i of the plain one; rows likewise for flip_v.
+ * Normalise:                         (float)v * scale[c] + bias[c], rounded after each of the two, with
  *   scale[c] = (float)(1 / (255 * (double)std[c])), bias[c] = (float)(-(double)mean[c] / (double)std[c])
+ *   f16 and bf16 are that f32 rounded to the nearest, halves to even (beyond 65504 f16 is infinite).
  *
  * Use: ps_resize_plan(), then ps_resize_source() tells which pixels to feed; ps_resize_begin(); then each row
  * of that region, top down, to ps_resize_row(). The last one completes the last output row.
@@ -31,7 +35,8 @@
 
 #include <stdbool.h>
 
-#include "image/image.h"
+#include "image/format.h"
+#include "image/spec.h"
 
 /* What becomes of an image. Box and window must lie inside; no size is 0. */
 struct ps_resize_geometry {
@@ -40,31 +45,30 @@ struct ps_resize_geometry {
 	uint32_t window_x, window_y;         /* the part of the scaled image that is wanted, ... */
 	uint32_t window_w, window_h;         /* ... before the flip */
 	bool flip;                           /* left to right */
+	bool flip_v;                         /* upside down */
+	uint32_t shrunk; /* the source is given 1 / shrunk as wide and high, sizes rounded up; 0 and 1: as is */
 };
 
-/* Source pixels that have a weight: the only ones that must be fed. */
-struct ps_resize_region {
-	uint32_t x, y, width, height;
-	size_t slack_nbytes; /* bytes behind a fed row's end that must be readable; their values do not matter
-	                      */
-};
 
 /* Where finished rows go: window_w * window_h * 3 elements. */
 struct ps_resize_sink {
 	void *dst;
-	enum ps_dtype dtype; /* PS_U8 or PS_F32 */
+	enum ps_dtype dtype; /* PS_U8, PS_F32, PS_F16 or PS_BF16 */
 	enum ps_layout layout;
-	float scale[3], bias[3]; /* PS_F32 only */
+	float scale[3], bias[3]; /* not for PS_U8 */
 };
 
 enum ps_resize_cpu {
 	PS_RESIZE_PORTABLE = 0,
-	PS_RESIZE_AVX2 = 1,
+	PS_RESIZE_AVX2 = 1, /* and F16C, as all processors with it have */
+	PS_RESIZE_AVX512 = 2,
+	PS_RESIZE_NEON = 3,
 };
 
 struct ps_resize;
 
-/* The best that this processor has. */
+/* The best that this processor has; or the one that the environment's PENSTOCK_ISA names (portable, avx2,
+ * avx512, neon), if it has it. Pixels are the same. */
 enum ps_resize_cpu ps_resize_cpu_best(void);
 
 /* NULL if memory is short, or if this build or processor has no such `cpu`. */
@@ -75,7 +79,11 @@ void ps_resize_free(struct ps_resize *r);
 int ps_resize_plan(struct ps_resize *r, const struct ps_resize_geometry *geometry,
         enum ps_interpolation interpolation) PS_MUST_USE;
 
-void ps_resize_source(const struct ps_resize *r, struct ps_resize_region *ret_region);
+/* Source pixels that have a weight: the only ones that must be fed. Of the shrunken source. */
+void ps_resize_source(const struct ps_resize *r, struct ps_region *ret_region);
+
+/* Bytes behind a fed row's end that must be readable; their values do not matter. */
+size_t ps_resize_slack(const struct ps_resize *r);
 
 /* Starts an image: the next row fed is the region's first. The sink is copied, its dst is not. */
 void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink);

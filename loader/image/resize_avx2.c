@@ -16,8 +16,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define AVX2 __attribute__((target("avx2")))
-#define INLINE static inline __attribute__((always_inline, target("avx2")))
+#define AVX2 __attribute__((target("avx2,f16c")))
+#define INLINE static inline __attribute__((always_inline, target("avx2,f16c")))
 
 #define GROUP 8u         /* outputs */
 #define TAPS_PER_LOAD 4u /* 12 of the 16 bytes */
@@ -149,77 +149,77 @@ INLINE __m256i vertical(const int16_t *const *rows, const int16_t *weights, uint
 	return _mm256_min_epi16(_mm256_max_epi16(v, _mm256_setzero_si256()), _mm256_set1_epi16(255));
 }
 
-INLINE void vertical_u8_pairs(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, uint8_t *dst)
+/* Sixteen finished columns in the form of a dtype. */
+INLINE void store(enum ps_dtype dtype, __m256i v, __m256 s, __m256 b, void *dst)
 {
-	const __m256i half = _mm256_set1_epi32((int)1 << (shift - 1));
-	const __m128i by = _mm_cvtsi32_si128(shift);
-	for (uint32_t x = 0; x < n; x += PS_RESIZE_LANES) {
-		__m256i v = vertical(rows, weights, npairs, half, by, x);
+	if (dtype == PS_U8) {
 		__m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-		if (n - x >= PS_RESIZE_LANES) {
-			_mm_storeu_si128((__m128i *)(dst + x), bytes);
-		} else {
-			uint8_t tail[PS_RESIZE_LANES];
-			_mm_storeu_si128((__m128i *)tail, bytes);
-			memcpy(dst + x, tail, n - x);
-		}
+		_mm_storeu_si128(dst, bytes);
+		return;
+	}
+	__m256 f0 = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(v)));
+	__m256 f1 = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(v, 1)));
+	f0 = _mm256_add_ps(_mm256_mul_ps(f0, s), b);
+	f1 = _mm256_add_ps(_mm256_mul_ps(f1, s), b);
+	if (dtype == PS_F32) {
+		_mm256_storeu_ps(dst, f0);
+		_mm256_storeu_ps((float *)dst + 8, f1);
+	} else if (dtype == PS_F16) {
+		_mm_storeu_si128(dst, _mm256_cvtps_ph(f0, _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128((__m128i *)dst + 1, _mm256_cvtps_ph(f1, _MM_FROUND_TO_NEAREST_INT));
+	} else {
+		const __m256i most = _mm256_set1_epi32(0x7fff), one = _mm256_set1_epi32(1);
+		__m256i i0 = _mm256_castps_si256(f0), i1 = _mm256_castps_si256(f1);
+		__m256i odd0 = _mm256_and_si256(_mm256_srli_epi32(i0, 16), one);
+		__m256i odd1 = _mm256_and_si256(_mm256_srli_epi32(i1, 16), one);
+		i0 = _mm256_srli_epi32(_mm256_add_epi32(i0, _mm256_add_epi32(odd0, most)), 16);
+		i1 = _mm256_srli_epi32(_mm256_add_epi32(i1, _mm256_add_epi32(odd1, most)), 16);
+		_mm256_storeu_si256(dst, _mm256_permute4x64_epi64(_mm256_packus_epi32(i0, i1), 0xd8));
 	}
 }
 
-INLINE void vertical_f32_pairs(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, float scale, float bias, float *dst)
+INLINE void vertical_pairs(enum ps_dtype dtype, const int16_t *const *rows, const int16_t *weights,
+        uint32_t npairs, int shift, uint32_t n, float scale, float bias, void *dst)
 {
 	const __m256i half = _mm256_set1_epi32((int)1 << (shift - 1));
 	const __m128i by = _mm_cvtsi32_si128(shift);
 	const __m256 s = _mm256_set1_ps(scale), b = _mm256_set1_ps(bias);
+	const size_t esize = dtype == PS_U8 ? 1 : dtype == PS_F32 ? 4 : 2;
 	for (uint32_t x = 0; x < n; x += PS_RESIZE_LANES) {
 		__m256i v = vertical(rows, weights, npairs, half, by, x);
-		__m256 f0 = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(v)));
-		__m256 f1 = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(v, 1)));
-		f0 = _mm256_add_ps(_mm256_mul_ps(f0, s), b);
-		f1 = _mm256_add_ps(_mm256_mul_ps(f1, s), b);
 		if (n - x >= PS_RESIZE_LANES) {
-			_mm256_storeu_ps(dst + x, f0);
-			_mm256_storeu_ps(dst + x + 8, f1);
+			store(dtype, v, s, b, (uint8_t *)dst + x * esize);
 		} else {
-			float tail[PS_RESIZE_LANES];
-			_mm256_storeu_ps(tail, f0);
-			_mm256_storeu_ps(tail + 8, f1);
-			memcpy(dst + x, tail, (n - x) * sizeof *dst);
+			uint8_t tail[PS_RESIZE_LANES * sizeof(float)];
+			store(dtype, v, s, b, tail);
+			memcpy((uint8_t *)dst + x * esize, tail, (n - x) * esize);
 		}
 	}
 }
 
 /* One and two pairs (up to four taps: enlarging, and shrinking to two thirds) get loops without branches. */
-AVX2 static void vertical_u8(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, uint8_t *dst)
-{
-	if (npairs == 1)
-		vertical_u8_pairs(rows, weights, 1, shift, n, dst);
-	else if (npairs == 2)
-		vertical_u8_pairs(rows, weights, 2, shift, n, dst);
-	else
-		vertical_u8_pairs(rows, weights, npairs, shift, n, dst);
-}
+#define VERTICAL(name, dtype)                                                                               \
+	AVX2 static void name(const int16_t *const *rows, const int16_t *weights, uint32_t npairs,          \
+	        int shift, uint32_t n, float scale, float bias, void *dst)                                  \
+	{                                                                                                   \
+		if (npairs == 1)                                                                            \
+			vertical_pairs(dtype, rows, weights, 1, shift, n, scale, bias, dst);                \
+		else if (npairs == 2)                                                                       \
+			vertical_pairs(dtype, rows, weights, 2, shift, n, scale, bias, dst);                \
+		else                                                                                        \
+			vertical_pairs(dtype, rows, weights, npairs, shift, n, scale, bias, dst);           \
+	}
 
-AVX2 static void vertical_f32(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, float scale, float bias, float *dst)
-{
-	if (npairs == 1)
-		vertical_f32_pairs(rows, weights, 1, shift, n, scale, bias, dst);
-	else if (npairs == 2)
-		vertical_f32_pairs(rows, weights, 2, shift, n, scale, bias, dst);
-	else
-		vertical_f32_pairs(rows, weights, npairs, shift, n, scale, bias, dst);
-}
+VERTICAL(vertical_u8, PS_U8)
+VERTICAL(vertical_f32, PS_F32)
+VERTICAL(vertical_f16, PS_F16)
+VERTICAL(vertical_bf16, PS_BF16)
 
 const struct ps_resize_kernels ps_resize_avx2 = {
         .packed_nbytes = packed_nbytes,
         .pack = pack,
         .horizontal = horizontal,
-        .vertical_u8 = vertical_u8,
-        .vertical_f32 = vertical_f32,
+        .vertical = {vertical_u8, vertical_f32, vertical_f16, vertical_bf16},
 };
 
 #endif

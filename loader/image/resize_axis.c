@@ -71,14 +71,15 @@ static int reserve_all(struct ps_resize_axis *axis)
 }
 
 /* Weights of one output, as resize.h defines them; returns the largest by amount. */
-static double exact_weights(const struct filter *filter, double scale, uint32_t box, uint32_t output,
+static double exact_weights(const struct filter *filter, const struct ps_resize_window *w, uint32_t output,
         uint32_t *ret_first, uint32_t *ret_count, double *ret_weights)
 {
+	double scale = w->span / w->scaled;
 	double f = scale > 1 ? scale : 1, support = filter->support * f, inverse = 1 / f;
-	double center = (output + 0.5) * scale;
+	double center = w->begin + (output + 0.5) * scale;
 	double begin = center - support + 0.5, end = center + support + 0.5;
 	uint32_t first = begin > 0 ? (uint32_t)begin : 0;
-	uint32_t count = (end < box ? (uint32_t)end : box) - first;
+	uint32_t count = (end < w->limit ? (uint32_t)end : w->limit) - first;
 	double sum = 0, largest = 0;
 	for (uint32_t j = 0; j < count; j++) {
 		ret_weights[j] = filter->weight((first + j - center + 0.5) * inverse);
@@ -120,9 +121,9 @@ int ps_resize_axis_plan(
         struct ps_resize_axis *axis, const struct ps_resize_window *w, enum ps_interpolation interpolation)
 {
 	const struct filter filter = filter_of(interpolation);
-	double scale = (double)w->box / w->scaled;
+	double scale = w->span / w->scaled;
 	double most = 2 * ceil(filter.support * (scale > 1 ? scale : 1)) + 1;
-	uint32_t taps = most < w->box ? (uint32_t)most : w->box;
+	uint32_t taps = most < w->limit ? (uint32_t)most : w->limit;
 	axis->n = w->size;
 	axis->taps = (taps + TAPS_UNIT - 1) / TAPS_UNIT * TAPS_UNIT;
 	if (reserve_all(axis) < 0)
@@ -133,8 +134,7 @@ int ps_resize_axis_plan(
 	for (uint32_t i = 0; i < axis->n; i++) {
 		uint32_t output = w->offset + (w->reversed ? axis->n - 1 - i : i);
 		double *exact = axis->exact + (size_t)i * axis->taps;
-		largest = fmax(largest, exact_weights(&filter, scale, w->box, output, &axis->first[i],
-		                                &axis->count[i], exact));
+		largest = fmax(largest, exact_weights(&filter, w, output, &axis->first[i], &axis->count[i], exact));
 		begin = PS_MIN(begin, axis->first[i]);
 		end = PS_MAX(end, axis->first[i] + axis->count[i]);
 		max_count = PS_MAX(max_count, axis->count[i]);
@@ -143,8 +143,7 @@ int ps_resize_axis_plan(
 	axis->source = begin;
 	axis->source_size = end - begin;
 
-	/* Often fewer taps than the bound: the kernels' loops are that much shorter.
-	 */
+	/* Often fewer taps than the bound: the kernels' loops are that much shorter. */
 	uint32_t used = (max_count + TAPS_UNIT - 1) / TAPS_UNIT * TAPS_UNIT;
 	for (uint32_t i = 0; i < axis->n; i++) {
 		axis->first[i] -= begin;

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "image/image.h"
+#include "image/spec.h"
 
 /* Weights for the window's outputs only. */
 struct ps_resize_axis {
@@ -23,10 +23,11 @@ struct ps_resize_axis {
 	size_t cap_n, cap_weights, cap_exact;
 };
 
-/* Outputs offset .. offset + size - 1 of the `scaled` ones that `box` source pixels become; last first if
- * reversed. */
+/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` ones; wanted are
+ * outputs offset .. offset + size - 1 of them, last first if reversed. No weight reaches source pixel `limit`. */
 struct ps_resize_window {
-	uint32_t box, scaled, offset, size;
+	double begin, span;
+	uint32_t limit, scaled, offset, size;
 	bool reversed;
 };
 

@@ -17,12 +17,11 @@ struct ps_resize_kernels {
 	void (*horizontal)(const struct ps_resize_axis *axis, const void *packed, const uint8_t *rgb,
 	        int shift, int max, int16_t *dst, size_t stride);
 
-	/* n columns of one plane from 2 * npairs rows (weights in pairs); rows are readable up to the next
-	 * multiple of PS_RESIZE_LANES, dst is written up to n. */
-	void (*vertical_u8)(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-	        uint32_t n, uint8_t *dst);
-	void (*vertical_f32)(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-	        uint32_t n, float scale, float bias, float *dst);
+	/* n columns of one plane from 2 * npairs rows (weights in pairs), in the form of each dtype that
+	 * images have, PS_U8 to PS_BF16; rows are readable up to the next multiple of PS_RESIZE_LANES, dst is
+	 * written up to n. scale and bias are not for PS_U8. */
+	void (*vertical[4])(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
+	        uint32_t n, float scale, float bias, void *dst);
 };
 
 extern const struct ps_resize_kernels ps_resize_portable;
@@ -30,6 +29,10 @@ extern const struct ps_resize_kernels ps_resize_portable;
 #if defined(__x86_64__)
 #define PS_RESIZE_HAVE_AVX2 1
 extern const struct ps_resize_kernels ps_resize_avx2;
+extern const struct ps_resize_kernels ps_resize_avx512;
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define PS_RESIZE_HAVE_NEON 1
+extern const struct ps_resize_kernels ps_resize_neon;
 #endif
 
 #endif

@@ -1,4 +1,5 @@
 /* The definition of resize.h in plain C. */
+#include "base/half.h"
 #include "image/resize_kernel.h"
 
 static int32_t clamp(int32_t v, int32_t max)
@@ -48,25 +49,46 @@ static int32_t vertical(
 }
 
 static void vertical_u8(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, uint8_t *dst)
+        uint32_t n, float scale, float bias, void *dst)
 {
+	(void)scale;
+	(void)bias;
 	for (uint32_t x = 0; x < n; x++)
-		dst[x] = (uint8_t)vertical(rows, weights, 2 * npairs, shift, x);
+		((uint8_t *)dst)[x] = (uint8_t)vertical(rows, weights, 2 * npairs, shift, x);
+}
+
+static float normalised(int32_t v, float scale, float bias)
+{
+	float scaled = (float)v * scale;
+	return scaled + bias;
 }
 
 static void vertical_f32(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, float scale, float bias, float *dst)
+        uint32_t n, float scale, float bias, void *dst)
 {
-	for (uint32_t x = 0; x < n; x++) {
-		float scaled = (float)vertical(rows, weights, 2 * npairs, shift, x) * scale;
-		dst[x] = scaled + bias;
-	}
+	for (uint32_t x = 0; x < n; x++)
+		((float *)dst)[x] = normalised(vertical(rows, weights, 2 * npairs, shift, x), scale, bias);
+}
+
+static void vertical_f16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
+        uint32_t n, float scale, float bias, void *dst)
+{
+	for (uint32_t x = 0; x < n; x++)
+		((uint16_t *)dst)[x] = ps_f16_of(
+		        normalised(vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
+}
+
+static void vertical_bf16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
+        uint32_t n, float scale, float bias, void *dst)
+{
+	for (uint32_t x = 0; x < n; x++)
+		((uint16_t *)dst)[x] = ps_bf16_of(
+		        normalised(vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
 }
 
 const struct ps_resize_kernels ps_resize_portable = {
         .packed_nbytes = packed_nbytes,
         .pack = pack,
         .horizontal = horizontal,
-        .vertical_u8 = vertical_u8,
-        .vertical_f32 = vertical_f32,
+        .vertical = {vertical_u8, vertical_f32, vertical_f16, vertical_bf16},
 };

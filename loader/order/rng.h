@@ -37,6 +37,13 @@ enum ps_rng_op {
 	PS_RNG_PERMUTATION = 4,  /* order/permutation.h */
 	PS_RNG_CROP = 16,        /* index: see image/augment.h */
 	PS_RNG_HFLIP = 17,
+	PS_RNG_VFLIP = 18,
+	PS_RNG_AFFINE = 19, /* indexes of this and the following: see image/transform.h */
+	PS_RNG_JITTER = 20,
+	PS_RNG_GRAY = 21,
+	PS_RNG_BLUR = 22,
+	PS_RNG_NOISE = 23,
+	PS_RNG_MIX = 24, /* CutMix and MixUp, above samples: see batch/mix.h */
 	PS_RNG_TRANSFORM = 64, /* what the caller's transform is given */
 };
 

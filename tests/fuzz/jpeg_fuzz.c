@@ -17,7 +17,7 @@ static struct ps_image_spec spec_of(unsigned form)
 	spec.out_width = 31;
 	spec.max_pixels = 1 << 20;
 	spec.max_scans = 20;
-	spec.max_coef_nbytes = 8 << 20;
+	spec.max_memory = 8 << 20;
 	spec.crop = form % 3;
 	spec.resize_shorter = 40;
 	spec.interpolation = form / 3 % 2;

@@ -1,7 +1,8 @@
 /* Raw pixels out of the decoder and the resize, for comparison by other programs (image_vs_pil.py).
  *
  *   image_raw version                                 prints libjpeg-turbo's version
- *   image_raw decode FILE                             "WIDTH HEIGHT\n", then RGB
+ *   image_raw decode|upright FILE                     "WIDTH HEIGHT\n", then RGB; upright: turned as EXIF says
+ *   image_raw labels FILE                             the same with 16-bit numbers
  *   image_raw resize W H X Y BOX_W BOX_H OUT_W OUT_H bilinear|bicubic < RGB      RGB */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 
 #include <jpeglib.h>
 
-#include "image/jpeg.h"
 #include "image/resize.h"
+#include "image/source.h"
 
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
@@ -29,29 +30,30 @@ static uint8_t *read_all(FILE *f, size_t *ret_nbytes)
 	return bytes;
 }
 
-static int decode(const char *path)
+/* RGB, or with `labels` 16-bit numbers. */
+static int decode(const char *path, enum ps_pixels pixels, bool orient)
 {
-	const struct ps_jpeg_limits limits = {1 << 26, 100, 1 << 28};
+	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
 	struct ps_load_error err = {0};
-	uint32_t width, height, nrows;
-	const uint8_t *rgb;
-	size_t stride, nbytes;
+	struct ps_image_size size = {0};
+	struct ps_image_rows rows = {0};
+	size_t nbytes;
 	FILE *f = fopen(path, "rb");
 	ps_autofree uint8_t *data = read_all(f, &nbytes);
-	struct ps_jpeg *j = ps_jpeg_new();
+	struct ps_source *s = ps_source_new(pixels, orient, &limits);
 	if (f)
 		fclose(f);
-	int rc = !j || !data ? -1 : ps_jpeg_open(j, data, nbytes, &limits, &width, &height, &err);
+	int rc = !s || !data ? -1 : ps_source_open(s, data, nbytes, &size, &err);
 	if (rc == 0)
-		rc = ps_jpeg_start(j, 0, 0, width, height, 0, &err);
+		rc = ps_source_start(s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
 	if (rc == 0)
-		printf("%u %u\n", width, height);
-	for (uint32_t y = 0; rc == 0 && y < height; y += nrows) {
-		rc = ps_jpeg_rows(j, &rgb, &stride, &nrows, &err);
-		for (uint32_t i = 0; rc == 0 && i < nrows; i++)
-			fwrite(rgb + i * stride, 3, width, stdout);
+		printf("%u %u\n", size.width, size.height);
+	for (uint32_t y = 0; rc == 0 && y < size.height; y += rows.n) {
+		rc = ps_source_rows(s, &rows, &err);
+		for (uint32_t i = 0; rc == 0 && i < rows.n; i++)
+			fwrite(rows.first + i * rows.stride, ps_pixels_nbytes(pixels), size.width, stdout);
 	}
-	ps_jpeg_free(j);
+	ps_source_free(s);
 	return rc == 0 ? 0 : complain(err.text);
 }
 
@@ -69,7 +71,7 @@ static int resize(char **argv)
 	        .scaled_h = n[7],
 	        .window_w = n[6],
 	        .window_h = n[7]};
-	struct ps_resize_region region;
+	struct ps_region region;
 	struct ps_resize *r = ps_resize_new(ps_resize_cpu_best());
 	ps_autofree uint8_t *rgb = read_all(stdin, &nbytes);
 	ps_autofree uint8_t *out = malloc((size_t)n[6] * n[7] * 3);
@@ -92,7 +94,11 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "version"))
 		return puts(STRINGIFY(LIBJPEG_TURBO_VERSION)) < 0;
 	if (argc == 3 && !strcmp(argv[1], "decode"))
-		return decode(argv[2]);
+		return decode(argv[2], PS_PIXELS_RGB, false);
+	if (argc == 3 && !strcmp(argv[1], "upright"))
+		return decode(argv[2], PS_PIXELS_RGB, true);
+	if (argc == 3 && !strcmp(argv[1], "labels"))
+		return decode(argv[2], PS_PIXELS_LABELS, false);
 	if (argc == 11 && !strcmp(argv[1], "resize"))
 		return resize(argv + 2);
 	return complain("usage: see the head of image_raw.c");

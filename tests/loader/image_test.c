@@ -13,8 +13,8 @@
 
 #include "image/augment.h"
 #include "image/image.h"
-#include "image/jpeg.h"
 #include "image/resize.h"
+#include "image/source.h"
 #include "tests/loader/image_fixture.h"
 
 #define BOMB "odd/jpeg-decoder/tests_crashtest_images_imagetestsuite_255015e07b6f9137b53b0f97d67a8aef.jpg"
@@ -66,25 +66,26 @@ static uint8_t *decode_fresh(const struct ps_image_spec *spec, const uint8_t *da
 /* The same by hand: the whole image decoded, then the portable resize of the crop. */
 static void compare_with_parts(const char *name, const uint8_t *data, size_t nbytes)
 {
-	const struct ps_jpeg_limits limits = {1 << 26, 100, 1 << 28};
-	struct ps_jpeg *j = ps_jpeg_new();
+	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
+	struct ps_source *source = ps_source_new(PS_PIXELS_RGB, false, &limits);
 	struct ps_resize *r = ps_resize_new(PS_RESIZE_PORTABLE);
-	uint32_t width, height, nrows;
-	size_t stride;
-	const uint8_t *rows;
-	assert_int_equal(ps_jpeg_open(j, data, nbytes, &limits, &width, &height, &err), 0);
-	assert_int_equal(ps_jpeg_start(j, 0, 0, width, height, 0, &err), 0);
+	struct ps_image_size size;
+	struct ps_image_rows rows;
+	assert_int_equal(ps_source_open(source, data, nbytes, &size, &err), 0);
+	uint32_t width = size.width, height = size.height;
+	assert_int_equal(ps_source_start(source, &(struct ps_region){0, 0, width, height}, 0, &err), 0);
 	ps_autofree uint8_t *whole = malloc((size_t)width * height * 3 + 4096);
-	for (uint32_t y = 0; y < height; y += nrows) {
-		assert_int_equal(ps_jpeg_rows(j, &rows, &stride, &nrows, &err), 0);
-		for (uint32_t i = 0; i < nrows; i++)
-			memcpy(whole + (size_t)(y + i) * width * 3, rows + i * stride, (size_t)width * 3);
+	for (uint32_t y = 0; y < height; y += rows.n) {
+		assert_int_equal(ps_source_rows(source, &rows, &err), 0);
+		for (uint32_t i = 0; i < rows.n; i++)
+			memcpy(whole + (size_t)(y + i) * width * 3, rows.first + i * rows.stride,
+			        (size_t)width * 3);
 	}
 	for (uint64_t n = 0; n < 24; n++) {
 		struct ps_image_spec spec = small_spec(n);
 		struct ps_rng_key key = {.seed = 5, .sample = n};
 		struct ps_resize_geometry g;
-		struct ps_resize_region region;
+		struct ps_region region;
 		int rc;
 		ps_autofree uint8_t *got = decode_fresh(&spec, data, nbytes, &key, &rc);
 		assert_int_equal(rc, 0);
@@ -103,7 +104,7 @@ static void compare_with_parts(const char *name, const uint8_t *data, size_t nby
 		if (memcmp(got, want, ps_image_nbytes(&spec)))
 			fail_msg("%s: form %u differs", name, (unsigned)n);
 	}
-	ps_jpeg_free(j);
+	ps_source_free(source);
 	ps_resize_free(r);
 }
 

@@ -8,45 +8,46 @@
 
 #include <cmocka.h>
 
-#include "image/jpeg.h"
+#include "image/source.h"
 #include "tests/loader/image_fixture.h"
 
 #define REGIONS 140 /* of each file; a multiple of 4, 5 and 7 */
 
-static const struct ps_jpeg_limits wide_limits = {
-        .max_pixels = 1 << 24, .max_scans = 100, .max_coef_nbytes = 64 << 20};
+static const struct ps_image_limits wide_limits = {
+        .max_pixels = 1 << 24, .max_scans = 100, .max_memory = 64 << 20};
 
-static struct ps_jpeg *jpeg; /* one for all tests: an error must not spoil what follows */
+static void *jpeg; /* one decoder for all tests: an error must not spoil what follows */
+static const struct ps_format *const format = &ps_format_jpeg;
 static struct ps_load_error err;
 
 /* A region as tight RGB, or the error. *ret_rgb is the caller's. */
-static int decode_region(const uint8_t *data, size_t nbytes, const struct ps_jpeg_limits *limits, uint32_t x,
+static int decode_region(const uint8_t *data, size_t nbytes, const struct ps_image_limits *limits, uint32_t x,
         uint32_t y, uint32_t width, uint32_t height, uint8_t **ret_rgb)
 {
-	uint32_t image_width, image_height, nrows = 0;
-	const uint8_t *rows = NULL;
-	size_t stride = 0;
-	int rc = ps_jpeg_open(jpeg, data, nbytes, limits, &image_width, &image_height, &err);
+	struct ps_image_size size;
+	struct ps_image_rows rows = {0};
+	int rc = format->open(jpeg, data, nbytes, PS_PIXELS_RGB, limits, &size, &err);
 	if (rc < 0)
 		return rc;
 	if (width == 0) {
-		width = image_width;
-		height = image_height;
+		width = size.width;
+		height = size.height;
 	}
-	rc = ps_jpeg_start(jpeg, x, y, width, height, 100, &err);
+	const struct ps_region region = {x, y, width, height};
+	rc = format->start(jpeg, &region, 100, &err);
 	if (rc < 0)
 		return rc;
 	ps_autofree uint8_t *rgb = malloc((size_t)width * height * 3);
 	assert_non_null(rgb);
 	for (uint32_t row = 0; row < height;) {
-		rc = ps_jpeg_rows(jpeg, &rows, &stride, &nrows, &err);
+		rc = format->rows(jpeg, &rows, &err);
 		if (rc < 0)
 			return rc;
-		assert_true(nrows >= 1 && row + nrows <= height);
-		for (uint32_t i = 0; i < nrows; i++, row++)
-			memcpy(rgb + (size_t)row * width * 3, rows + i * stride, (size_t)width * 3);
+		assert_true(rows.n >= 1 && row + rows.n <= height);
+		for (uint32_t i = 0; i < rows.n; i++, row++)
+			memcpy(rgb + (size_t)row * width * 3, rows.first + i * rows.stride, (size_t)width * 3);
 	}
-	ps_jpeg_close(jpeg);
+	format->close(jpeg);
 	*ret_rgb = ps_steal_ptr(&rgb);
 	return 0;
 }
@@ -65,11 +66,12 @@ static int regions_compared;
 static void compare_regions(const char *name, const uint8_t *data, size_t nbytes)
 {
 	uint64_t seed = nbytes;
-	uint32_t width, height;
+	struct ps_image_size size;
 	uint8_t *whole = NULL;
 	if (decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &whole) < 0)
 		return;
-	assert_int_equal(ps_jpeg_open(jpeg, data, nbytes, &wide_limits, &width, &height, &err), 0);
+	assert_int_equal(format->open(jpeg, data, nbytes, PS_PIXELS_RGB, &wide_limits, &size, &err), 0);
+	uint32_t width = size.width, height = size.height;
 	for (int n = 0; n < REGIONS; n++) {
 		uint32_t w = fixture_between(&seed, 1, n % 2 ? width : PS_MIN(width, n % 4 ? 40 : 5));
 		uint32_t h = fixture_between(&seed, 1, n % 3 ? height : PS_MIN(height, 20));
@@ -319,7 +321,7 @@ static void limits_are_told_by_name(void **state)
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
 	uint8_t *rgb = NULL;
-	struct ps_jpeg_limits l = wide_limits;
+	struct ps_image_limits l = wide_limits;
 	(void)state;
 	l.max_pixels = 300 * 200 - 1;
 	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
@@ -329,9 +331,9 @@ static void limits_are_told_by_name(void **state)
 	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
 	assert_non_null(strstr(err.text, "max_scans=3"));
 	l = wide_limits;
-	l.max_coef_nbytes = 300 * 200;
+	l.max_memory = 300 * 200;
 	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
-	assert_non_null(strstr(err.text, "max_coef_nbytes=60000"));
+	assert_non_null(strstr(err.text, "max_memory=60000"));
 	assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &rgb), 0);
 	free(rgb);
 }
@@ -371,14 +373,14 @@ static void what_is_no_jpeg_is_refused(void **state)
 static int setup(void **state)
 {
 	(void)state;
-	jpeg = ps_jpeg_new();
+	jpeg = format->make();
 	return jpeg ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	ps_jpeg_free(jpeg);
+	format->free(jpeg);
 	return 0;
 }
 

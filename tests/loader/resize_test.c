@@ -23,7 +23,7 @@ static void resize(enum ps_resize_cpu cpu, const struct picture *p, const struct
         enum ps_interpolation interpolation, struct ps_resize_sink *sink)
 {
 	struct ps_resize *r = ps_resize_new(cpu);
-	struct ps_resize_region region;
+	struct ps_region region;
 	assert_non_null(r);
 	assert_int_equal(ps_resize_plan(r, g, interpolation), 0);
 	ps_resize_source(r, &region);
@@ -32,10 +32,10 @@ static void resize(enum ps_resize_cpu cpu, const struct picture *p, const struct
 	ps_resize_begin(r, sink);
 	size_t row_nbytes = (size_t)region.width * 3;
 	for (uint32_t y = 0; y < region.height; y++) {
-		ps_autofree uint8_t *row = malloc(row_nbytes + region.slack_nbytes);
+		ps_autofree uint8_t *row = malloc(row_nbytes + ps_resize_slack(r));
 		assert_non_null(row);
 		memcpy(row, p->rgb + ((size_t)(region.y + y) * p->width + region.x) * 3, row_nbytes);
-		memset(row + row_nbytes, 0xee, region.slack_nbytes);
+		memset(row + row_nbytes, 0xee, ps_resize_slack(r));
 		ps_resize_row(r, row);
 	}
 	ps_resize_free(r);
@@ -359,14 +359,14 @@ static void reuse_gives_what_a_new_one_gives(void **state)
 	(void)state;
 	for (int n = 0; n < 60; n++) {
 		struct ps_resize_geometry g = random_geometry(&seed, &p, 250);
-		struct ps_resize_region region;
+		struct ps_region region;
 		size_t nbytes = (size_t)g.window_w * g.window_h * 3;
 		ps_autofree uint8_t *want = resized(ps_resize_cpu_best(), &p, &g, n % 2, PS_U8, PS_NCHW);
 		ps_autofree uint8_t *got = malloc(nbytes);
 		struct ps_resize_sink sink = {.dst = got, .dtype = PS_U8, .layout = PS_NCHW};
 		assert_int_equal(ps_resize_plan(r, &g, n % 2), 0);
 		ps_resize_source(r, &region);
-		assert_true(region.slack_nbytes <= 4096);
+		assert_true(ps_resize_slack(r) <= 4096);
 		ps_resize_begin(r, &sink);
 		for (uint32_t y = region.y; y < region.y + region.height; y++)
 			ps_resize_row(r, p.rgb + ((size_t)y * 300 + region.x) * 3);

@@ -1,0 +1,305 @@
+/* PNG by libpng: any depth and colour type. As PIL converts to RGB: palettes are looked up, gray of few bits
+ * is spread to 0..255, alpha and transparent colours are dropped, 16 bits lose their lower eight; gamma and
+ * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other
+ * chunks are not looked at (but eXIf, where orientation is wanted). */
+#include "config.h"
+
+#include "image/format.h"
+
+#ifdef HAVE_PNG
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <png.h>
+
+#include "base/overflow.h"
+
+#define SIGNATURE 8u
+#define CHUNK_EXTRA 12u /* length, type, checksum */
+#define ROWS 8u         /* at a time, where the image is not interlaced */
+
+struct image {
+	png_structp png;
+	png_infop info;
+	jmp_buf escape;
+	char text[160]; /* of the failure that jumped */
+	int failure;    /* its errno */
+
+	const uint8_t *data;
+	size_t nbytes, at; /* read so far */
+	enum ps_pixels pixels;
+	struct ps_image_limits limits;
+	struct ps_image_size size;
+	int depth, passes;
+	struct ps_region region;
+	size_t slack_nbytes;
+	uint32_t next_row; /* of the image */
+
+	uint8_t *out; /* whole rows: `held` of them */
+	png_bytep *row_pointers;
+	uint32_t held;
+	size_t stride, cap, cap_pointers;
+	uint32_t nrows; /* read by the last step */
+};
+
+static __attribute__((noreturn)) void fail(struct image *m, int errnum, const char *text)
+{
+	snprintf(m->text, sizeof m->text, "%s", text);
+	m->failure = errnum;
+	longjmp(m->escape, 1);
+}
+
+/* Called by libpng. */
+static __attribute__((noreturn)) void on_error(png_structp png, png_const_charp text)
+{
+	struct image *m = png_get_error_ptr(png);
+	fail(m, strstr(text, "memory") && m->at ? ENOMEM : EBADMSG, text);
+}
+
+static void on_warning(png_structp png, png_const_charp text)
+{
+	(void)png;
+	(void)text;
+}
+
+static void on_read(png_structp png, png_bytep to, size_t n)
+{
+	struct image *m = png_get_io_ptr(png);
+	if (n > m->nbytes - m->at)
+		fail(m, EBADMSG, "truncated");
+	memcpy(to, m->data + m->at, n);
+	m->at += n;
+}
+
+static void png_close(void *f)
+{
+	struct image *m = f;
+	if (m->png)
+		png_destroy_read_struct(&m->png, &m->info, NULL);
+	m->png = NULL;
+	m->info = NULL;
+}
+
+/* Runs a step that may jump out. The only setjmp: steps keep no locals across it. */
+static int run(struct image *m, void (*step)(struct image *), struct ps_load_error *err)
+{
+	if (setjmp(m->escape)) {
+		png_close(m);
+		return ps_load_error_set(err, m->failure, "PNG: %s", m->text);
+	}
+	step(m);
+	return 0;
+}
+
+static void *image_make(void)
+{
+	return calloc(1, sizeof(struct image));
+}
+
+static void image_free(void *f)
+{
+	struct image *m = f;
+	if (!m)
+		return;
+	png_close(m);
+	free(m->out);
+	free(m->row_pointers);
+	free(m);
+}
+
+static uint32_t big_endian(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* The chunk of that type, by the lengths alone; NULL if the file ends before. */
+static const uint8_t *chunk_find(const uint8_t *data, size_t nbytes, const char *type, size_t *ret_nbytes)
+{
+	for (size_t at = SIGNATURE; nbytes - at >= CHUNK_EXTRA;) {
+		size_t n = big_endian(data + at);
+		if (n > nbytes - at - CHUNK_EXTRA)
+			return NULL;
+		if (!memcmp(data + at + 4, type, 4)) {
+			*ret_nbytes = n;
+			return data + at + 8;
+		}
+		at += n + CHUNK_EXTRA;
+	}
+	return NULL;
+}
+
+static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
+{
+	return chunk_find(data, nbytes, "eXIf", ret_nbytes);
+}
+
+static void step_open(struct image *m)
+{
+	m->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, m, on_error, on_warning);
+	m->info = m->png ? png_create_info_struct(m->png) : NULL;
+	if (!m->info)
+		fail(m, ENOMEM, "out of memory");
+	png_set_read_fn(m->png, m, on_read);
+	png_set_user_limits(m->png, 1u << 24, 1u << 24);
+	png_set_benign_errors(m->png, 0);
+	png_set_keep_unknown_chunks(m->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+	png_read_info(m->png, m->info);
+	m->size.width = png_get_image_width(m->png, m->info);
+	m->size.height = png_get_image_height(m->png, m->info);
+	m->depth = png_get_bit_depth(m->png, m->info);
+}
+
+static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
+{
+	struct image *m = f;
+	size_t end_nbytes;
+	png_close(m);
+	if (!chunk_find(data, nbytes, "IEND", &end_nbytes))
+		return ps_load_error_set(err, EBADMSG, "PNG: truncated: no end in %zu bytes", nbytes);
+	m->data = data;
+	m->nbytes = nbytes;
+	m->at = 0;
+	m->pixels = pixels;
+	m->limits = *limits;
+	int rc = run(m, step_open, err);
+	if (rc == 0)
+		rc = ps_format_check_size("PNG", m->size.width, m->size.height, limits, err);
+	if (rc == 0)
+		*ret_size = m->size;
+	else
+		png_close(m);
+	return rc;
+}
+
+static void set_transforms(struct image *m)
+{
+	int colour = png_get_color_type(m->png, m->info);
+	if (m->pixels == PS_PIXELS_LABELS) {
+		if (colour != PNG_COLOR_TYPE_GRAY && colour != PNG_COLOR_TYPE_PALETTE)
+			fail(m, EBADMSG, "labels must be gray or of a palette, not RGB or with alpha");
+		png_set_packing(m->png);
+		if (m->depth == 16 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+			png_set_swap(m->png);
+		return;
+	}
+	if (colour == PNG_COLOR_TYPE_PALETTE)
+		png_set_palette_to_rgb(m->png);
+	else if (!(colour & PNG_COLOR_MASK_COLOR) && m->depth < 8)
+		png_set_expand_gray_1_2_4_to_8(m->png);
+	png_set_strip_16(m->png);
+	png_set_strip_alpha(m->png);
+	if (!(colour & PNG_COLOR_MASK_COLOR))
+		png_set_gray_to_rgb(m->png);
+}
+
+/* Room for `held` rows as libpng writes them; labels of 8 bits grow to 16 in place. */
+static void reserve_rows(struct image *m)
+{
+	size_t nbytes, row = m->size.width * ps_pixels_nbytes(m->pixels);
+	struct ps_load_error why;
+	m->held = m->passes > 1 ? m->size.height : ROWS;
+	m->stride = row;
+	if (!ps_size_mul(row, m->held, &nbytes) || !ps_size_add(nbytes, m->slack_nbytes, &nbytes))
+		fail(m, ENOMEM, "out of memory");
+	if (m->passes > 1 && ps_format_check_memory("interlaced", "for all rows", nbytes, &m->limits, &why) < 0)
+		fail(m, EBADMSG, why.text);
+	if (nbytes > m->cap) {
+		free(m->out);
+		m->out = calloc(1, nbytes); /* the slack is read, if not used */
+		m->cap = m->out ? nbytes : 0;
+	}
+	if (m->held > m->cap_pointers) {
+		free(m->row_pointers);
+		m->row_pointers = calloc(m->held, sizeof *m->row_pointers);
+		m->cap_pointers = m->row_pointers ? m->held : 0;
+	}
+	if (!m->cap || !m->cap_pointers)
+		fail(m, ENOMEM, "out of memory for rows");
+	for (uint32_t i = 0; i < m->held; i++)
+		m->row_pointers[i] = m->out + i * m->stride;
+}
+
+/* Interlaced: everything now. Else: what lies above the region. */
+static void step_start(struct image *m)
+{
+	set_transforms(m);
+	m->passes = png_set_interlace_handling(m->png);
+	png_read_update_info(m->png, m->info);
+	reserve_rows(m);
+	if (png_get_rowbytes(m->png, m->info) > m->stride)
+		fail(m, EBADMSG, "unexpected length of rows");
+	if (m->passes > 1) {
+		png_read_image(m->png, m->row_pointers);
+		return;
+	}
+	for (m->next_row = 0; m->next_row < m->region.y; m->next_row++)
+		png_read_row(m->png, m->out, NULL);
+}
+
+static int image_start(
+        void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+{
+	struct image *m = f;
+	m->region = *region;
+	m->slack_nbytes = slack_nbytes;
+	return run(m, step_start, err);
+}
+
+static void widen_labels(const struct image *m, uint8_t *row)
+{
+	uint16_t *labels = (uint16_t *)(void *)row;
+	for (uint32_t i = m->size.width; i-- > 0;)
+		labels[i] = row[i];
+}
+
+static void step_rows(struct image *m)
+{
+	uint32_t left = m->region.y + m->region.height - m->next_row;
+	m->nrows = PS_MIN(m->held, left);
+	png_read_rows(m->png, m->row_pointers, NULL, m->nrows);
+	m->next_row += m->nrows;
+}
+
+static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+{
+	struct image *m = f;
+	uint32_t first = 0;
+	if (m->passes > 1) {
+		first = m->region.y;
+		m->nrows = m->region.height;
+	} else {
+		int rc = run(m, step_rows, err);
+		if (rc < 0)
+			return rc;
+	}
+	for (uint32_t i = 0; i < m->nrows && m->pixels == PS_PIXELS_LABELS && m->depth < 16; i++)
+		widen_labels(m, m->row_pointers[first + i]);
+	ret_rows->first = m->row_pointers[first] + m->region.x * ps_pixels_nbytes(m->pixels);
+	ret_rows->stride = m->stride;
+	ret_rows->n = m->nrows;
+	return 0;
+}
+
+static size_t image_nbytes(const void *f)
+{
+	const struct image *m = f;
+	return sizeof *m + m->cap + m->cap_pointers * sizeof *m->row_pointers;
+}
+
+const struct ps_format ps_format_png = {
+        .name = "PNG",
+        .make = image_make,
+        .free = image_free,
+        .open = image_open,
+        .start = image_start,
+        .rows = image_rows,
+        .close = png_close,
+        .nbytes = image_nbytes,
+        .exif = image_exif,
+};
+
+#endif

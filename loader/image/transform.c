@@ -1,0 +1,158 @@
+#include "image/transform.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "image/fixed_math.h"
+
+struct range {
+	const char *name;
+	double value, least, most;
+};
+
+/* Written so that a NaN fails. */
+static int check_ranges(const struct range *r, size_t n, struct ps_load_error *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!(r[i].value >= r[i].least && r[i].value <= r[i].most))
+			return ps_load_error_set(err, EINVAL, "image: %s %g: must be %g to %g", r[i].name,
+			        r[i].value, r[i].least, r[i].most);
+	}
+	return 0;
+}
+
+static uint32_t blur_size(const struct ps_transform_spec *s, uint32_t width)
+{
+	if (s->blur_size)
+		return s->blur_size;
+	return PS_MIN(PS_MAX(width / 10 | 1, 3u), PS_BLUR_SIZE_MAX);
+}
+
+static int check_blur(
+        const struct ps_transform_spec *s, uint32_t width, uint32_t height, struct ps_load_error *err)
+{
+	uint32_t size = blur_size(s, width);
+	bool sigma_default = s->blur_sigma_min == 0 && s->blur_sigma_max == 0;
+	if (s->blur == 0)
+		return 0;
+	if (size % 2 == 0 || size > PS_BLUR_SIZE_MAX)
+		return ps_load_error_set(
+		        err, EINVAL, "image: blur_size %u: must be odd, 1 to %u", size, PS_BLUR_SIZE_MAX);
+	if (size / 2 >= width || size / 2 >= height)
+		return ps_load_error_set(err, EINVAL,
+		        "image: blur_size %u: must be less than twice the image's sides, %u x %u", size, width,
+		        height);
+	if (!sigma_default && !(s->blur_sigma_min >= 0.01 && s->blur_sigma_min <= s->blur_sigma_max &&
+	                              s->blur_sigma_max <= 100))
+		return ps_load_error_set(err, EINVAL,
+		        "image: blur_sigma %g to %g: must be 0.01 <= min <= max <= 100", s->blur_sigma_min,
+		        s->blur_sigma_max);
+	return 0;
+}
+
+int ps_transform_check(const struct ps_transform_spec *s, uint32_t width, uint32_t height,
+        struct ps_load_error *err)
+{
+	const struct range ranges[] = {{"affine", s->affine, 0, 1}, {"degrees", s->degrees, 0, 180},
+	        {"translate_x", s->translate_x, 0, 1}, {"translate_y", s->translate_y, 0, 1},
+	        {"shear_x", s->shear_x, 0, 80}, {"shear_y", s->shear_y, 0, 80}, {"fill", s->fill, 0, 255},
+	        {"jitter", s->jitter, 0, 1}, {"brightness", s->brightness, 0, 7},
+	        {"contrast", s->contrast, 0, 7}, {"saturation", s->saturation, 0, 7}, {"hue", s->hue, 0, 0.5},
+	        {"gray", s->gray, 0, 1}, {"blur", s->blur, 0, 1}, {"noise", s->noise, 0, 1},
+	        {"noise_sigma", s->noise_sigma, 0, 255}};
+	int rc = check_ranges(ranges, PS_ARRAY_LEN(ranges), err);
+	if (rc == 0 && !(s->zoom_min == 0 && s->zoom_max == 0) &&
+	        !(s->zoom_min >= 0.01 && s->zoom_min <= s->zoom_max && s->zoom_max <= 100))
+		rc = ps_load_error_set(err, EINVAL, "image: zoom %g to %g: must be 0.01 <= min <= max <= 100",
+		        s->zoom_min, s->zoom_max);
+	return rc < 0 ? rc : check_blur(s, width, height, err);
+}
+
+static double uniform(const struct ps_rng_key *key, uint32_t op, uint32_t index, double min, double max)
+{
+	return min + (max - min) * ps_rng_unit(key, op, index);
+}
+
+/* The inverse of: shear, turn and zoom about the centre, then shift. As torchvision computes it. */
+static void draw_affine(const struct ps_transform_spec *s, uint32_t width, uint32_t height,
+        const struct ps_rng_key *key, struct ps_affine *map)
+{
+	bool fixed_zoom = s->zoom_min == 0 && s->zoom_max == 0;
+	double most_x = s->translate_x * width, most_y = s->translate_y * height;
+	double angle = uniform(key, PS_RNG_AFFINE, 1, -s->degrees, s->degrees);
+	double tx = rint(uniform(key, PS_RNG_AFFINE, 2, -most_x, most_x));
+	double ty = rint(uniform(key, PS_RNG_AFFINE, 3, -most_y, most_y));
+	double zoom = fixed_zoom ? 1 : uniform(key, PS_RNG_AFFINE, 4, s->zoom_min, s->zoom_max);
+	double shear_x = uniform(key, PS_RNG_AFFINE, 5, -s->shear_x, s->shear_x);
+	double shear_y = uniform(key, PS_RNG_AFFINE, 6, -s->shear_y, s->shear_y);
+
+	double cos_y = ps_fixed_cos(shear_y), tan_x = ps_fixed_sin(shear_x) / ps_fixed_cos(shear_x);
+	double cos_t = ps_fixed_cos(angle - shear_y) / cos_y, sin_t = ps_fixed_sin(angle - shear_y) / cos_y;
+	double a = cos_t, b = -cos_t * tan_x - ps_fixed_sin(angle);
+	double c = sin_t, d = -sin_t * tan_x + ps_fixed_cos(angle);
+	double center_x = width * 0.5, center_y = height * 0.5;
+	double *i = map->inverse;
+	i[0] = d / zoom;
+	i[1] = -b / zoom;
+	i[3] = -c / zoom;
+	i[4] = a / zoom;
+	i[2] = center_x - i[0] * (center_x + tx) - i[1] * (center_y + ty);
+	i[5] = center_y - i[3] * (center_x + tx) - i[4] * (center_y + ty);
+}
+
+static uint32_t draw_factor(const struct ps_rng_key *key, uint32_t index, double strength)
+{
+	double factor = uniform(key, PS_RNG_JITTER, index, fmax(0, 1 - strength), 1 + strength);
+	return (uint32_t)floor(factor * 4096 + 0.5);
+}
+
+void ps_transform_draw(const struct ps_transform_spec *s, uint32_t width, uint32_t height,
+        const struct ps_rng_key *key, struct ps_transform *ret_transform)
+{
+	struct ps_transform t = {0};
+	t.affine = s->affine > 0 && ps_rng_unit(key, PS_RNG_AFFINE, 0) < s->affine;
+	t.jitter = s->jitter > 0 && ps_rng_unit(key, PS_RNG_JITTER, 0) < s->jitter;
+	t.gray = s->gray > 0 && ps_rng_unit(key, PS_RNG_GRAY, 0) < s->gray;
+	t.blur = s->blur > 0 && ps_rng_unit(key, PS_RNG_BLUR, 0) < s->blur;
+	t.noise = s->noise > 0 && ps_rng_unit(key, PS_RNG_NOISE, 0) < s->noise;
+	if (t.affine)
+		draw_affine(s, width, height, key, &t.map);
+	if (t.jitter) {
+		t.brightness = draw_factor(key, 1, s->brightness);
+		t.contrast = draw_factor(key, 2, s->contrast);
+		t.saturation = draw_factor(key, 3, s->saturation);
+		t.turn = (int32_t)floor(uniform(key, PS_RNG_JITTER, 4, -s->hue, s->hue) * 6 * 65536 + 0.5);
+	}
+	if (t.blur && s->blur_sigma_max > 0)
+		t.sigma = uniform(key, PS_RNG_BLUR, 1, s->blur_sigma_min, s->blur_sigma_max);
+	else if (t.blur)
+		t.sigma = uniform(key, PS_RNG_BLUR, 1, 0.1, 2);
+	if (t.noise)
+		t.noise_key = ps_rng_u64(key, PS_RNG_NOISE, 1);
+	*ret_transform = t;
+}
+
+bool ps_transform_acts(const struct ps_transform *t)
+{
+	return t->affine || t->jitter || t->gray || t->blur || t->noise;
+}
+
+void ps_transform_apply(const struct ps_transform *t, const struct ps_transform_spec *spec,
+        struct ps_planes *planes, uint8_t **spare)
+{
+	if (t->affine) {
+		ps_affine_apply(&t->map, planes, (uint8_t)spec->fill, *spare);
+		uint8_t *done = *spare;
+		*spare = planes->p;
+		planes->p = done;
+	}
+	if (t->jitter)
+		ps_color_jitter(spec, t, planes);
+	if (t->gray)
+		ps_color_gray(planes);
+	if (t->blur)
+		ps_blur_apply(t->sigma, blur_size(spec, planes->width), planes, *spare);
+	if (t->noise)
+		ps_noise_apply(t->noise_key, spec->noise_sigma, planes);
+}

@@ -1,0 +1,187 @@
+/* WebP by libwebp: lossy and lossless, alpha dropped. Of an animation nothing is taken: it is refused. Only
+ * the region (and MARGIN pixels around it, which the upsampling of chroma needs) is made into RGB. */
+#include "config.h"
+
+#include "image/format.h"
+
+#ifdef HAVE_WEBP
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+
+#include "base/overflow.h"
+
+#define MARGIN 2u /* even, as the library's crops are */
+
+struct image {
+	const uint8_t *data;
+	size_t nbytes;
+	struct ps_image_limits limits;
+	struct ps_image_size size;
+	struct ps_region region;
+	uint8_t *out;
+	size_t cap;
+};
+
+static void *image_make(void)
+{
+	return calloc(1, sizeof(struct image));
+}
+
+static void image_free(void *f)
+{
+	struct image *m = f;
+	if (m)
+		free(m->out);
+	free(m);
+}
+
+static void image_close(void *f)
+{
+	((struct image *)f)->data = NULL;
+}
+
+static uint32_t little_endian(const uint8_t *p)
+{
+	return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
+}
+
+static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
+{
+	for (size_t at = 12; at <= nbytes && nbytes - at >= 8;) {
+		size_t n = little_endian(data + at + 4);
+		const uint8_t *body = data + at + 8;
+		if (n > nbytes - at - 8)
+			return NULL;
+		if (!memcmp(data + at, "EXIF", 4)) {
+			size_t skip = n >= 6 && !memcmp(body, "Exif\0", 6) ? 6 : 0; /* some writers' habit */
+			*ret_nbytes = n - skip;
+			return body + skip;
+		}
+		at += 8 + n + (n & 1);
+	}
+	return NULL;
+}
+
+static int status_error(VP8StatusCode status, struct ps_load_error *err)
+{
+	switch (status) {
+	case VP8_STATUS_OK:
+		return 0;
+	case VP8_STATUS_OUT_OF_MEMORY:
+		return ps_load_error_set(err, ENOMEM, "WebP: out of memory");
+	case VP8_STATUS_NOT_ENOUGH_DATA:
+	case VP8_STATUS_SUSPENDED:
+		return ps_load_error_set(err, EBADMSG, "WebP: truncated");
+	case VP8_STATUS_UNSUPPORTED_FEATURE:
+		return ps_load_error_set(err, EBADMSG, "WebP: uses a feature that libwebp cannot decode");
+	default:
+		return ps_load_error_set(err, EBADMSG, "WebP: damaged");
+	}
+}
+
+static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
+{
+	struct image *m = f;
+	WebPBitstreamFeatures features;
+	if (pixels == PS_PIXELS_LABELS)
+		return ps_load_error_set(err, EBADMSG, "WebP: has no single channel for labels: use PNG or PGM");
+	int rc = status_error(WebPGetFeatures(data, nbytes, &features), err);
+	if (rc < 0)
+		return rc;
+	if (features.has_animation)
+		return ps_load_error_set(err, EBADMSG, "WebP: is an animation");
+	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
+	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
+	/* A lossless file is decoded as a whole of four bytes a pixel. */
+	if (rc == 0)
+		rc = ps_format_check_memory("WebP", "for all pixels",
+		        (uint64_t)m->size.width * m->size.height * 4, limits, err);
+	if (rc < 0)
+		return rc;
+	m->data = data;
+	m->nbytes = nbytes;
+	m->limits = *limits;
+	*ret_size = m->size;
+	return 0;
+}
+
+/* Rows of the region, with margins where there are pixels. */
+static void widen(const struct image *m, struct ps_region *ret_region)
+{
+	const struct ps_region *r = &m->region;
+	uint32_t left = r->x > MARGIN ? (r->x - MARGIN) & ~1u : 0;
+	uint32_t top = r->y > MARGIN ? (r->y - MARGIN) & ~1u : 0;
+	uint32_t right = PS_MIN(r->x + r->width + MARGIN, m->size.width);
+	uint32_t bottom = PS_MIN(r->y + r->height + MARGIN, m->size.height);
+	*ret_region = (struct ps_region){left, top, right - left, bottom - top};
+}
+
+static int image_start(
+        void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+{
+	struct image *m = f;
+	struct ps_region wide;
+	size_t nbytes;
+	m->region = *region;
+	widen(m, &wide);
+	if (!ps_size_mul((size_t)wide.width * 3, wide.height, &nbytes) ||
+	        !ps_size_add(nbytes, slack_nbytes, &nbytes))
+		return ps_load_error_set(err, ENOMEM, "WebP: rows are too long");
+	if (nbytes <= m->cap)
+		return 0;
+	free(m->out);
+	m->out = calloc(1, nbytes); /* the slack is read, if not used */
+	m->cap = m->out ? nbytes : 0;
+	return m->out ? 0 : ps_load_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
+}
+
+static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+{
+	struct image *m = f;
+	WebPDecoderConfig c;
+	struct ps_region wide;
+	widen(m, &wide);
+	if (!WebPInitDecoderConfig(&c))
+		return ps_load_error_set(err, EBADMSG, "WebP: another libwebp than this was built for");
+	c.options.use_cropping = 1;
+	c.options.crop_left = (int)wide.x;
+	c.options.crop_top = (int)wide.y;
+	c.options.crop_width = (int)wide.width;
+	c.options.crop_height = (int)wide.height;
+	c.output.colorspace = MODE_RGB;
+	c.output.is_external_memory = 1;
+	c.output.u.RGBA.rgba = m->out;
+	c.output.u.RGBA.stride = (int)(wide.width * 3);
+	c.output.u.RGBA.size = (size_t)wide.width * 3 * wide.height;
+	int rc = status_error(WebPDecode(m->data, m->nbytes, &c), err);
+	if (rc < 0)
+		return rc;
+	ret_rows->stride = (size_t)wide.width * 3;
+	ret_rows->first = m->out + (m->region.y - wide.y) * ret_rows->stride + (m->region.x - wide.x) * 3;
+	ret_rows->n = m->region.height;
+	return 0;
+}
+
+static size_t image_nbytes(const void *f)
+{
+	return sizeof(struct image) + ((const struct image *)f)->cap;
+}
+
+const struct ps_format ps_format_webp = {
+        .name = "WebP",
+        .make = image_make,
+        .free = image_free,
+        .open = image_open,
+        .start = image_start,
+        .rows = image_rows,
+        .close = image_close,
+        .nbytes = image_nbytes,
+        .exif = image_exif,
+};
+
+#endif
