@@ -23,6 +23,8 @@ static const struct penstock_options defaults = {
         .lanes = 64,
         .world = 1,
         .max_bad = 100,
+        .mix_probability = 1,
+        .cutmix_share = 0.5,
 };
 
 void penstock_options_init(struct penstock_options *options, size_t size)
@@ -40,6 +42,8 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 	        [PENSTOCK_NPY] = PENSTOCK_F32,
 	        [PENSTOCK_JSON] = PENSTOCK_U8,
 	        [PENSTOCK_TEXT] = PENSTOCK_U8,
+	        [PENSTOCK_MASK] = PENSTOCK_I64,
+	        [PENSTOCK_BOXES] = PENSTOCK_F32,
 	        [PENSTOCK_TOKENS] = PENSTOCK_I64,
 	        [PENSTOCK_FLOAT] = PENSTOCK_F32,
 	        [PENSTOCK_OUTPUT] = PENSTOCK_F32};
@@ -86,6 +90,8 @@ static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 	for (uint32_t i = 0; i < p->o.nfields; i++) {
 		ok = text_copy(&p->fields[i].name) && ok;
 		ok = text_copy(&p->fields[i].add_offset_of) && ok;
+		ok = text_copy(&p->fields[i].member) && ok;
+		ok = text_copy(&p->fields[i].follow) && ok;
 	}
 	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
@@ -278,6 +284,8 @@ void ps_options_fini(struct ps_options *p)
 	for (uint32_t i = 0; i < p->o.nfields && p->fields; i++) {
 		free((char *)(uintptr_t)p->fields[i].name);
 		free((char *)(uintptr_t)p->fields[i].add_offset_of);
+		free((char *)(uintptr_t)p->fields[i].member);
+		free((char *)(uintptr_t)p->fields[i].follow);
 	}
 	free(p->fields);
 	free(p->index_dir);

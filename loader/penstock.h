@@ -1,8 +1,8 @@
 /* libpenstock: WebDataset tar shards in, batches out.
  *
- * A loader reads shards (tar files whose members share a key, as they are or compressed by zstd, gzip or lz4), decodes their fields on its own threads
- * straight into batches, and hands the batches out in an order that is a pure function of the options: the
- * same seed gives the same bytes for any number of threads.
+ * A loader reads shards (tar files whose members share a key, as they are or compressed by zstd, gzip or
+ * lz4), decodes their fields on its own threads straight into batches, and hands the batches out in an order
+ * that is a pure function of the options: the same seed gives the same bytes for any number of threads.
  *
  *   struct penstock_options options;
  *   penstock_options_init(&options, sizeof(options));
@@ -64,7 +64,9 @@ struct penstock_error {
 
 /* How a field's bytes become part of a batch. */
 enum penstock_kind {
-	PENSTOCK_IMAGE = 0, /* a JPEG, cropped and resized: rows of image_height x image_width x 3 */
+	/* a JPEG, PNG, WebP, PGM or PPM, cropped and resized: rows of image_height x image_width x 3; with
+	 * `views` there are so many of them in a row */
+	PENSTOCK_IMAGE = 0,
 	PENSTOCK_INT64 = 1, /* an integer in decimal digits, as in .cls files: one int64 a row */
 	PENSTOCK_BYTES = 2, /* as they are (txt, json, anything): values and offsets */
 	PENSTOCK_NPY = 3,   /* an array of a .npy file */
@@ -73,7 +75,14 @@ enum penstock_kind {
 	 * of them */
 	PENSTOCK_JSON = 4,
 	PENSTOCK_TEXT = 5, /* bytes, checked to be UTF-8 */
-	/* 6 and 7: label images and boxes that follow an image */
+	/* A label image (PNG, PGM, gray JPEG) that follows an image field: the same crop, resize, flips and
+	 * affine map, each pixel one label; rows of image_height x image_width (of that field), views first.
+	 * dtype: U8, U16, I16, I32 or I64 (default). */
+	PENSTOCK_MASK = 6,
+	/* Boxes that follow an image field: an array of n x 4 numbers (a .npy, a JSON value by its path, or
+	 * text: four numbers a line) becomes n x 4 floats, x0 y0 x1 y1 in pixels of the result, cut at its
+	 * edges; a box outside keeps its place, without area. Ragged, or padded. */
+	PENSTOCK_BOXES = 7,
 	PENSTOCK_TOKENS = 8,  /* n + 1 tokens, raw or as a .npy: x, the first n, and NAME:y, the last n */
 	PENSTOCK_FLOAT = 9,   /* a number as text: one element a row, rounded to dtype */
 	PENSTOCK_OUTPUT = 10, /* what options.transform writes; no member of the shard */
@@ -109,6 +118,13 @@ enum penstock_crop {
 	PENSTOCK_CROP_NONE = 2,
 };
 
+/* How boxes are given. */
+enum penstock_box_format {
+	PENSTOCK_BOX_XYXY = 0,
+	PENSTOCK_BOX_XYWH = 1,   /* left, top, width, height: COCO */
+	PENSTOCK_BOX_CXCYWH = 2, /* middle, width, height: YOLO */
+};
+
 enum penstock_interpolation {
 	PENSTOCK_BILINEAR = 0, /* both antialiased, as PIL's */
 	PENSTOCK_BICUBIC = 1,
@@ -136,9 +152,9 @@ struct penstock_field {
 	uint32_t kind; /* enum penstock_kind */
 
 	uint32_t image_width, image_height; /* pixels, 1 to 16384; 224 */
-	/* Of the elements. Images: U8 or F32 (default). INT64: any (I64). FLOAT: a float (F32). NPY: any
-	 * (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any (F32). Numbers are
-	 * converted exactly or the sample is bad; only FLOAT rounds. */
+	/* Of the elements. Images: U8, F32 (default), F16 or BF16. INT64: any (I64). FLOAT: a float (F32).
+	 * NPY: any (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any (F32).
+	 * Numbers are converted exactly or the sample is bad; only FLOAT rounds. */
 	uint32_t dtype;
 	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
 	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
@@ -148,7 +164,7 @@ struct penstock_field {
 	double scale_min, scale_max; /* CROP_RANDOM: share of the image's area; 0.08, 1 */
 	double ratio_min, ratio_max; /* CROP_RANDOM: width / height; 3/4, 4/3 */
 	double hflip;                /* probability of a horizontal flip, with any crop; 0.5 */
-	float mean[3], std[3];       /* F32: (value / 255 - mean) / std; ImageNet's */
+	float mean[3], std[3];       /* not for U8: (value / 255 - mean) / std; ImageNet's */
 	uint64_t max_pixels;         /* a larger image is a bad sample; 0 (default): 2^27 */
 
 	/* All but images: 1: a sample without the field (or without the value at its path) is sound; 0
@@ -183,7 +199,54 @@ struct penstock_field {
 	/* TOKENS: of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
 	 * little-endian. */
 	uint32_t source_dtype;
-	uint32_t reserved0;
+
+	/* IMAGE: 1: turned as the file's EXIF orientation says. 0 (default): as stored. MASK: likewise. */
+	uint32_t orient;
+
+	/* The member that the field is read from, as in `name`, if the field is to have another name; NULL:
+	 * `name` says it. Image fields of one member are decoded once, each with its own random choices:
+	 * multi-crop. */
+	const char *member;
+	/* IMAGE: the name of an image field before it, whose crop, flips and map it shares (frames, pairs);
+	 * all its images must be of the same size as that one's; sizes and views are that field's. MASK and
+	 * BOXES: the image they belong to; NULL: the first image field. */
+	const char *follow;
+	/* IMAGE: pictures made of one decode, each with random choices of its own; rows get a dimension for
+	 * them. 0 (default): one, without that dimension; at most 64. */
+	uint32_t views;
+	/* IMAGE: 1: a JPEG that is shrunk to 1/2 or less is decoded at 1/2, 1/4 or 1/8 of its size, which is
+	 * faster for large ones and gives other pixels. 0 (default): always in full. */
+	uint32_t dct_scale;
+	uint64_t max_memory; /* bytes an image may need besides a few rows (progressive and interlaced files,
+	                      * WebP, turned ones), else it is bad; 0 (default): 256 MiB */
+	uint32_t max_scans;  /* of a progressive JPEG, else it is bad; 0 (default): 100 */
+
+	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
+	 * never. The arithmetic is in the library's image/transform.h. -- */
+	uint32_t fill;      /* affine: level (MASK: label) of what lies outside; 0 */
+	double vflip;       /* probability of turning the picture upside down */
+	double affine;      /* probability of an affine map: */
+	double degrees;     /* turned by up to this each way, 0 to 180 */
+	double translate_x; /* shifted by up to this share of the width, 0 to 1, ... */
+	double translate_y; /* ... and of the height */
+	double zoom_min;    /* enlarged by zoom_min..zoom_max, 0.01 to 100; both 0: 1 */
+	double zoom_max;
+	double shear_x, shear_y;               /* by up to so many degrees each way, 0 to 80 */
+	double jitter;                         /* probability of a colour jitter, in the order of these: */
+	double brightness;                     /* times 1 - b .. 1 + b, 0 to 7 */
+	double contrast;                       /* likewise, about the mean gray */
+	double saturation;                     /* likewise, about the pixel's gray */
+	double hue;                            /* turned by up to this share of the circle, 0 to 0.5 */
+	double gray;                           /* probability of losing colour */
+	double blur;                           /* probability of a Gaussian blur: */
+	double blur_sigma_min, blur_sigma_max; /* pixels, 0.01 to 100; both 0: 0.1 to 2 */
+	double noise;                          /* probability of Gaussian noise: */
+	double noise_sigma;                    /* its standard deviation in levels, 0 to 255 */
+	uint32_t blur_size; /* weights of the blur each way, odd, to 255; 0: a tenth of the width */
+
+	uint32_t box_format; /* BOXES: enum penstock_box_format; XYXY */
+	uint32_t box_shares; /* BOXES: 1: given as shares of the image's sides; 0 (default): in pixels */
+	uint32_t reserved1;
 };
 
 enum penstock_order {
@@ -255,9 +318,9 @@ struct penstock_options {
 	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
 	 * one batch may have half of it / depth. Samples that do not
 	 * fit are read again from their file when their turn comes (those of pipes and of compressed shards
-	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB are 430 MiB; beside 4
-	 * batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB) about two thirds of
-	 * them are held. The decoders' own memory, a few MiB a thread, comes on top. */
+	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB
+	 * are 430 MiB; beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB)
+	 * about two thirds of them are held. The decoders' own memory, a few MiB a thread, comes on top. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -327,6 +390,14 @@ struct penstock_options {
 	 * sample fetches a block of its own from the origin then. 0 (default): that is refused. */
 	uint32_t permute_remote;
 	uint32_t reserved0;
+	/* MixUp and CutMix of finished batches, each row with the one before it: the alphas of their weights,
+	 * 0 (default): off, else 0.01 to 100. Every image field is mixed, masks follow CutMix. Batches then
+	 * have the tensors "__mix_lambda__" (f32, the share of a row's own label), "__mix_row__" (int64, the
+	 * row that has the other one) and for each INT64 or FLOAT field NAME:mix, the other row's label. All
+	 * ranks of a step draw the same. */
+	double mixup_alpha, cutmix_alpha;
+	double mix_probability; /* that a batch is mixed; 1 */
+	double cutmix_share;    /* with both alphas: how many of the mixed batches take CutMix; 0.5 */
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
@@ -356,8 +427,8 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* 1: penstock_loader_next() would answer at once (also with an error, or the end of the epoch); 0: not after so
- * many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
+/* 1: penstock_loader_next() would answer at once (also with an error, or the end of the epoch); 0: not after
+ * so many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
 int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
 /* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;

@@ -99,10 +99,33 @@ static uint64_t column_hash(uint64_t h, const struct penstock_field *f)
 	return f->add_offset_of ? hash(h, f->add_offset_of, strlen(f->add_offset_of) + 1) : h;
 }
 
+static uint64_t text_hash(uint64_t h, const char *text)
+{
+	return text ? hash(h, text, strlen(text) + 1) : hash_u64(h, 0);
+}
+
+/* What came with the second version of the struct, for pictures and what follows them. */
+static uint64_t picture_hash(uint64_t h, const struct penstock_field *f)
+{
+	const uint64_t words[] = {f->orient, f->views, f->dct_scale, f->max_memory, f->max_scans, f->fill,
+	        f->blur_size, f->box_format, f->box_shares};
+	const double reals[] = {f->vflip, f->affine, f->degrees, f->translate_x, f->translate_y, f->zoom_min,
+	        f->zoom_max, f->shear_x, f->shear_y, f->jitter, f->brightness, f->contrast, f->saturation,
+	        f->hue, f->gray, f->blur, f->blur_sigma_min, f->blur_sigma_max, f->noise, f->noise_sigma};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+		h = hash_u64(h, words[i]);
+	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
+		h = hash_double(h, reals[i]);
+	return text_hash(h, f->follow);
+}
+
 static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 {
 	h = hash(h, f->name, strlen(f->name) + 1);
-	h = hash_u64(h, f->kind);
+	h = text_hash(hash_u64(h, f->kind), f->member);
+	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK || f->kind == PENSTOCK_BOXES)
+		h = picture_hash(h, f);
 	if (f->kind != PENSTOCK_IMAGE)
 		return column_hash(h, f);
 	const uint64_t words[] = {f->image_width, f->image_height, f->dtype, f->layout, f->crop,
@@ -142,6 +165,8 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 	for (uint32_t i = 0; i < o->nfields; i++)
 		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
 	w[P_FIELDS] = hash_u64(w[P_FIELDS], o->transform_version);
+	w[P_FIELDS] = hash_double(hash_double(w[P_FIELDS], o->mixup_alpha), o->cutmix_alpha);
+	w[P_FIELDS] = hash_double(hash_double(w[P_FIELDS], o->mix_probability), o->cutmix_share);
 	w[P_VERSIONS] = (uint64_t)ORDER_VERSION << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
 	w[P_NSHARDS] = options->shards.n;
 	w[P_SEED] = o->seed;

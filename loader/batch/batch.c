@@ -40,6 +40,8 @@ static bool late_init(struct penstock_batch *b)
 		const struct ps_plan_field *f = &b->plan->fields[i];
 		size_t n;
 
+		if (f->kind == PENSTOCK_BOXES && !(b->boxes[i] = calloc(b->cap, sizeof(*b->boxes[i]))))
+			return false;
 		if (!ps_field_is_late(f))
 			continue;
 		b->pieces[i] = calloc(b->cap, sizeof(*b->pieces[i]));
@@ -78,6 +80,7 @@ void ps_batch_fini(struct penstock_batch *b)
 		ps_batch_clear(b);
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(b->pieces); i++) {
 		free(b->pieces[i]);
+		free(b->boxes[i]);
 		free(b->outputs[i]);
 	}
 	free(b->rows);

@@ -59,6 +59,7 @@ struct penstock_batch {
 
 	struct ps_row *rows;
 	struct ps_piece *pieces[PS_PLAN_MAX_FIELDS]; /* by row; late fields */
+	struct ps_boxes_map *boxes[PS_PLAN_MAX_FIELDS]; /* by row; of kind BOXES */
 	uint8_t *outputs[PS_PLAN_MAX_FIELDS];        /* by row, max_items each; late fields of kind OUTPUT */
 	uint32_t *bad_rows;
 	uint32_t *sources; /* by row: the good row that stands for it */
@@ -90,6 +91,7 @@ struct penstock_batch {
 /* What one decoding thread needs. */
 struct ps_batch_worker {
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
+	struct ps_mask_decoder *masks[PS_PLAN_MAX_FIELDS];
 	uint64_t seed;
 	uint64_t reread; /* samples whose bytes were read again */
 	struct ps_scratch {
@@ -130,6 +132,10 @@ void ps_batch_bytes_drop(
  */
 const void *ps_batch_late_peek(const struct penstock_batch *batch, uint32_t field, uint32_t row,
         struct ps_batch_worker *worker) PS_MUST_USE;
+
+/* Writes a piece of row `row` to dst: boxes where its image's crop puts them. */
+void ps_batch_piece_write(const struct penstock_batch *batch, uint32_t field, uint32_t row,
+        const struct ps_piece *piece, uint32_t plane, void *dst);
 
 /* The items of row `row`. */
 uint64_t ps_batch_items(const struct penstock_batch *batch, uint32_t field, uint32_t row);

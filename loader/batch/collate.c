@@ -7,6 +7,7 @@
 #include "base/overflow.h"
 #include "batch/batch.h"
 #include "batch/convert.h"
+#include "batch/mix.h"
 
 static void fail(struct penstock_batch *b, int errnum, const char *text)
 {
@@ -154,7 +155,7 @@ static int ragged_write(struct penstock_batch *b, uint32_t i)
 		for (uint32_t plane = 0; plane < f->planes && piece->items > 0; plane++) {
 			uint8_t *dst = b->mem + b->late[i].data[plane] + offsets[k] * f->item_nbytes;
 
-			f->ops->write(f, piece, plane, dst);
+			ps_batch_piece_write(b, i, b->sources[k], piece, plane, dst);
 			if (f->offset_of >= 0 && !offsets_add(f, dst, (size_t)piece->items * f->item_elements,
 			                                 offsets_of(b, (uint32_t)f->offset_of)[k]))
 				return -ERANGE;
@@ -178,7 +179,7 @@ static void longest_write(struct penstock_batch *b, uint32_t i)
 			uint8_t *dst = b->mem + late->data[plane] + k * late->items * f->item_nbytes;
 
 			if (n > 0)
-				f->ops->write(f, piece, plane, dst);
+				ps_batch_piece_write(b, i, b->sources[k], piece, plane, dst);
 			ps_fill(f->dtype, f->pad, dst + n * f->item_nbytes, rest * f->item_elements);
 		}
 		lengths[k] = (int64_t)n;
@@ -257,7 +258,9 @@ static void rows_fill(struct penstock_batch *b)
 		b->sources[i] = source_of(b, i);
 	if (b->nrows > 0)
 		fixed_fill(b);
-	r = late_fill(b);
+	r = ps_batch_mix(b);
+	if (r == 0)
+		r = late_fill(b);
 	if (r == -E2BIG)
 		fail(b, E2BIG, too_large);
 	else if (r == -ERANGE)

@@ -44,6 +44,7 @@ extern const struct ps_field_ops ps_field_json_numbers; /* a number, or an array
 extern const struct ps_field_ops ps_field_number;       /* a number as text */
 extern const struct ps_field_ops ps_field_npy;
 extern const struct ps_field_ops ps_field_tokens; /* raw or npy */
+extern const struct ps_field_ops ps_field_boxes;  /* a .npy or text of n x 4 numbers */
 extern const struct ps_field_ops ps_field_memory; /* elements of the field's own type */
 
 /* What an element of the field must be to hold a value; false: it cannot. */

@@ -14,13 +14,15 @@ static int names_parse(struct ps_plan_field *f, struct ps_load_error *err)
 {
 	char *p, *colon;
 
-	f->names = strdup(f->name);
+	const char *source = f->member ? f->member : f->name;
+
+	f->names = strdup(source);
 	if (!f->names)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	p = f->names;
 	colon = strchr(p, ':');
 	if (colon) {
-		f->path = f->name + (colon - p) + 1;
+		f->path = source + (colon - p) + 1;
 		*colon = 0;
 		if (!ps_json_path_ok(f->path))
 			return ps_load_error_set(err, EINVAL,
@@ -68,7 +70,7 @@ static int companions_make(struct ps_plan_field *f, struct ps_load_error *err)
 
 	f->n_tensors = 1;
 	if (f->planes > 1)
-		r = companion_add(f, "y", err);
+		r = companion_add(f, f->mixed_label ? "mix" : "y", err);
 	if (r == 0 && ps_field_is_padded(f))
 		r = companion_add(f, "lengths", err);
 	if (r == 0 && ps_field_is_padded(f))
@@ -85,10 +87,40 @@ static int field_make(struct ps_plan_field *f, const struct penstock_field *in, 
 	*f = (struct ps_plan_field){.name = strdup(in->name),
 	        .kind = (enum penstock_kind)in->kind,
 	        .optional = in->optional != 0};
-	r = f->name ? names_parse(f, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	f->member = in->member ? strdup(in->member) : NULL;
+	r = f->name && (f->member || !in->member) ? names_parse(f, err) : ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0)
 		r = ps_plan_field_make(f, in, err);
-	return r == 0 ? companions_make(f, err) : r;
+	return r;
+}
+
+/* Batches are mixed; labels get a second plane. */
+static int mix_plan(struct ps_plan *plan, const struct penstock_options *o, struct ps_load_error *err)
+{
+	const double alphas[] = {o->mixup_alpha, o->cutmix_alpha};
+
+	for (int i = 0; i < 2; i++)
+		if (!(alphas[i] == 0 || (alphas[i] >= 0.01 && alphas[i] <= 100)))
+			return ps_load_error_set(err, EINVAL, "%s_alpha %g: must be 0 (off), or 0.01 to 100",
+			        i ? "cutmix" : "mixup", alphas[i]);
+	if (!(o->mix_probability >= 0 && o->mix_probability <= 1 && o->cutmix_share >= 0 &&
+	              o->cutmix_share <= 1))
+		return ps_load_error_set(err, EINVAL, "mix_probability %g, cutmix_share %g: must be 0 to 1",
+		        o->mix_probability, o->cutmix_share);
+	plan->mixes = o->mixup_alpha > 0 || o->cutmix_alpha > 0;
+	plan->seed = o->seed;
+	plan->mix = (struct ps_mix_spec){.mixup_alpha = o->mixup_alpha,
+	        .cutmix_alpha = o->cutmix_alpha,
+	        .probability = o->mix_probability,
+	        .cutmix_share = o->cutmix_share};
+	for (uint32_t i = 0; i < plan->nfields && plan->mixes; i++) {
+		struct ps_plan_field *f = &plan->fields[i];
+
+		f->mixed_label = (f->kind == PENSTOCK_INT64 || f->kind == PENSTOCK_FLOAT) &&
+		                 f->form == PS_FORM_FIXED;
+		f->planes += f->mixed_label;
+	}
+	return 0;
 }
 
 /* Finds the field that add_offset_of names. */
@@ -116,6 +148,7 @@ static int offset_plan(struct ps_plan *plan, struct ps_plan_field *f, struct ps_
 int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, struct ps_load_error *err)
 {
 	struct ps_plan *plan;
+	int r;
 
 	if (o->nfields == 0 || o->nfields > PS_PLAN_MAX_FIELDS || !o->fields)
 		return ps_load_error_set(
@@ -126,8 +159,7 @@ int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, str
 	plan->transform = o->transform;
 	plan->transform_ctx = o->transform_ctx;
 	for (uint32_t i = 0; i < o->nfields; i++) {
-		int r = field_make(&plan->fields[i], &o->fields[i], err);
-
+		r = field_make(&plan->fields[i], &o->fields[i], err);
 		plan->nfields++;
 		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform)
 			r = ps_load_error_set(err, EINVAL,
@@ -142,13 +174,16 @@ int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, str
 			return r;
 		}
 	}
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		int r = offset_plan(plan, &plan->fields[i], err);
-
-		if (r < 0) {
-			ps_plan_free(plan);
-			return r;
-		}
+	r = ps_plan_images_join(plan, o->fields, err);
+	if (r == 0)
+		r = mix_plan(plan, o, err);
+	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)
+		r = offset_plan(plan, &plan->fields[i], err);
+	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)
+		r = companions_make(&plan->fields[i], err);
+	if (r < 0) {
+		ps_plan_free(plan);
+		return r;
 	}
 	*ret_plan = plan;
 	return 0;
@@ -162,6 +197,7 @@ void ps_plan_free(struct ps_plan *plan)
 		for (size_t k = 0; k < PS_ARRAY_LEN(plan->fields[i].companions); k++)
 			free(plan->fields[i].companions[k]);
 		free(plan->fields[i].names);
+		free(plan->fields[i].member);
 		free(plan->fields[i].name);
 	}
 	free(plan);

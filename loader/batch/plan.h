@@ -11,7 +11,10 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "image/boxes.h"
 #include "image/image.h"
+#include "image/mask.h"
+#include "image/mix.h"
 #include "penstock.h"
 #include "shard/sample.h"
 
@@ -28,17 +31,24 @@ enum ps_form {
 
 struct ps_plan_field {
 	char *name;          /* as given */
+	char *member;        /* where it is read from, as given; NULL: the name says it */
 	char *names;         /* the alternatives in lower case, each with a zero behind it */
 	uint32_t n_tensors;  /* that the field has in a batch: itself and ... */
 	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, where it has them */
 	uint32_t n_names;
 	uint32_t name_len[PS_PLAN_MAX_ALTERNATIVES];
-	const char *path; /* of a value in a JSON member, in `name`; NULL: the member itself */
+	const char *path; /* of a value in a JSON member, in `name` or `member`; NULL: the member itself */
 	enum penstock_kind kind;
 	bool optional;
 	bool rounds;                    /* floats are rounded, not exact */
 	const struct ps_field_ops *ops; /* NULL: images and outputs */
 	struct ps_image_spec image;     /* PENSTOCK_IMAGE */
+	struct ps_mask_spec mask;       /* PENSTOCK_MASK */
+	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
+	bool box_shares;
+	int leader;          /* the image field that it follows; -1: none */
+	uint32_t decoded_by; /* images: the field whose decode it shares; itself */
+	bool mixed_label;    /* plane 1 is the label of the row that it is mixed with */
 	enum ps_dtype dtype;            /* of the elements ... */
 	enum ps_dtype source_dtype;     /* ... and in raw members of tokens */
 	enum ps_form form;
@@ -71,6 +81,9 @@ static inline bool ps_field_is_padded(const struct ps_plan_field *f)
 struct ps_plan {
 	penstock_transform transform; /* NULL: none */
 	void *transform_ctx;
+	bool mixes; /* batches are mixed: */
+	struct ps_mix_spec mix;
+	uint64_t seed;
 	uint32_t nfields;
 	struct ps_plan_field fields[PS_PLAN_MAX_FIELDS];
 };
@@ -83,6 +96,14 @@ void ps_plan_free(struct ps_plan *plan); /* NULL is allowed */
 /* The part of it that makes one field, whose names and kind are set. */
 int ps_plan_field_make(
         struct ps_plan_field *field, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+
+/* Likewise, of an image or a mask. */
+int ps_plan_image_make(
+        struct ps_plan_field *field, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+
+/* When all fields are made from `in`: who follows whom, who shares a decode. */
+int ps_plan_images_join(
+        struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
 
 /* True if some field is read from members of that suffix; `plan` is a struct ps_plan. */
 bool ps_plan_wants(void *plan, const char *suffix, size_t len);

@@ -8,48 +8,6 @@
 #include "batch/field.h"
 #include "batch/plan.h"
 
-static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
-{
-	struct ps_image_spec *spec = &f->image;
-	uint32_t longer = PS_MAX(in->image_width, in->image_height);
-
-	if (in->crop > PENSTOCK_CROP_NONE || in->interpolation > PENSTOCK_BICUBIC ||
-	        in->layout > PENSTOCK_NHWC || (in->dtype != PENSTOCK_U8 && in->dtype != PENSTOCK_F32))
-		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: unknown crop, interpolation, layout or dtype (images are u8 or f32)",
-		        f->name);
-	if (in->optional)
-		return ps_load_error_set(err, EINVAL, "field %.100s: an image cannot be optional", f->name);
-	*spec = ps_image_spec_imagenet(224);
-	spec->out_width = in->image_width;
-	spec->out_height = in->image_height;
-	spec->crop = (enum ps_crop)in->crop;
-	spec->resize_shorter = in->resize_shorter ? in->resize_shorter : longer + longer / 7;
-	if (!in->resize_shorter && spec->resize_shorter > PS_IMAGE_SIDE_MAX)
-		spec->resize_shorter = PS_IMAGE_SIDE_MAX;
-	spec->scale_min = in->scale_min;
-	spec->scale_max = in->scale_max;
-	spec->ratio_min = in->ratio_min;
-	spec->ratio_max = in->ratio_max;
-	spec->hflip_probability = in->hflip;
-	spec->interpolation = (enum ps_interpolation)in->interpolation;
-	spec->dtype = (enum ps_dtype)in->dtype;
-	spec->layout = (enum ps_layout)in->layout;
-	memcpy(spec->mean, in->mean, sizeof(spec->mean));
-	memcpy(spec->std, in->std, sizeof(spec->std));
-	spec->max_pixels = in->max_pixels;
-	if (ps_image_spec_check(spec, err) < 0)
-		return ps_load_error_prefix(err, "field %.100s", f->name);
-	f->form = PS_FORM_FIXED;
-	f->dtype = spec->dtype;
-	f->row_nbytes = ps_image_nbytes(spec);
-	f->ndim = 3;
-	f->shape[0] = spec->layout == PS_NCHW ? 3 : spec->out_height;
-	f->shape[1] = spec->layout == PS_NCHW ? spec->out_height : spec->out_width;
-	f->shape[2] = spec->layout == PS_NCHW ? spec->out_width : 3;
-	return 0;
-}
-
 /* -- Shapes and types --------------------------------------------------------------------------------- */
 
 static const char *kind_name(uint32_t kind)
@@ -132,6 +90,24 @@ static int bytes_plan(struct ps_plan_field *f, const struct ps_field_ops *ops)
 	return 0;
 }
 
+/* n x 4 floats. */
+static int boxes_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	f->ops = f->path ? &ps_field_json_numbers : &ps_field_boxes;
+	f->rounds = true;
+	f->dtype = PS_F32;
+	f->ndim = 2;
+	f->shape[1] = 4;
+	f->box_format = (enum ps_box_format)in->box_format;
+	f->box_shares = in->box_shares != 0;
+	if (in->box_format <= PENSTOCK_BOX_CXCYWH && in->dtype == PENSTOCK_F32 && in->ndim == 0)
+		return 0;
+	return ps_load_error_set(err, EINVAL,
+	        "field %.100s: box_format %u, dtype %u, ndim %u: must be 0 (xyxy), 1 (xywh) or 2 (cxcywh), f32, and "
+	        "0",
+	        f->name, in->box_format, in->dtype, in->ndim);
+}
+
 /* Which of the kind's ways is taken, and its element type and shape. */
 static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
@@ -162,6 +138,8 @@ static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, s
 		return array_plan(f, in, &ps_field_npy, true, err);
 	case PENSTOCK_TOKENS:
 		return tokens_plan(f, in, err);
+	case PENSTOCK_BOXES:
+		return boxes_plan(f, in, err);
 	case PENSTOCK_OUTPUT:
 		return array_plan(f, in, &ps_field_memory, in->pad_to > 0 || in->max_bytes > 0, err);
 	}
@@ -265,9 +243,8 @@ int ps_plan_field_make(struct ps_plan_field *f, const struct penstock_field *in,
 	f->planes = 1;
 	f->offset_name = in->add_offset_of;
 	f->offset_of = -1;
-	if (in->kind == PENSTOCK_IMAGE)
-		return f->path ? ps_load_error_set(err, EINVAL, "field %.100s: an image has no path", f->name)
-		               : image_plan(f, in, err);
+	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK)
+		return ps_plan_image_make(f, in, err);
 	r = kind_plan(f, in, err);
 	if (r == 0)
 		r = items_plan(f, err);

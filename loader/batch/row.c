@@ -6,6 +6,7 @@
 
 #include "batch/batch.h"
 #include "batch/convert.h"
+#include "batch/pictures.h"
 #include "batch/transform.h"
 
 int ps_batch_worker_init(
@@ -13,10 +14,7 @@ int ps_batch_worker_init(
 {
 	*w = (struct ps_batch_worker){.seed = seed};
 	for (uint32_t i = 0; i < plan->nfields; i++) {
-		if (plan->fields[i].kind != PENSTOCK_IMAGE)
-			continue;
-		w->decoders[i] = ps_image_decoder_new(&plan->fields[i].image, err);
-		if (!w->decoders[i]) {
+		if (ps_picture_worker_init(w, plan, i, err) < 0) {
 			ps_batch_worker_fini(w);
 			return -ENOMEM;
 		}
@@ -28,6 +26,7 @@ void ps_batch_worker_fini(struct ps_batch_worker *w)
 {
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(w->decoders); i++) {
 		ps_image_decoder_free(w->decoders[i]);
+		ps_mask_decoder_free(w->masks[i]);
 		free(w->scratch[i].p);
 	}
 	*w = (struct ps_batch_worker){0};
@@ -56,7 +55,7 @@ const void *ps_batch_late_peek(
 	uint8_t *dst = scratch(w, i, (size_t)piece->items * f->item_nbytes);
 
 	if (dst && piece->data)
-		f->ops->write(f, piece, 0, dst);
+		ps_batch_piece_write(b, i, row, piece, 0, dst);
 	return dst;
 }
 
@@ -71,6 +70,16 @@ uint64_t ps_batch_items(const struct penstock_batch *b, uint32_t i, uint32_t row
 		return f->row_items;
 	memcpy(&n, b->mem + b->at.fields[i].lengths + row * sizeof(n), sizeof(n));
 	return (uint64_t)n;
+}
+
+void ps_batch_piece_write(const struct penstock_batch *b, uint32_t i, uint32_t row,
+        const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+
+	f->ops->write(f, piece, plane, dst);
+	if (f->kind == PENSTOCK_BOXES)
+		ps_boxes_place(&b->boxes[i][row], f->box_format, dst, (size_t)piece->items);
 }
 
 /* Counts what a late field will copy. False: the batch holds too much, and will fail. */
@@ -113,7 +122,7 @@ static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 		uint8_t *dst = ps_batch_row(b, i, plane, row);
 
 		if (piece->data)
-			f->ops->write(f, piece, plane, dst);
+			ps_batch_piece_write(b, i, row, piece, plane, dst);
 		if (f->form == PS_FORM_PADDED)
 			ps_fill(f->dtype, f->pad, dst + piece->items * f->item_nbytes,
 			        rest * f->item_elements);
@@ -158,13 +167,10 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	r = ps_sample_load(s, in, err);
 	if (r < 0)
 		return r;
-	if (f->kind == PENSTOCK_IMAGE) {
-		const struct ps_rng_key key = {
-		        .seed = w->seed, .epoch = b->epoch, .shard = s->file->shard, .sample = s->ordinal};
-
-		return ps_image_decode(
-		        w->decoders[i], in->data, (size_t)in->size, &key, ps_batch_row(b, i, 0, row), err);
-	}
+	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK)
+		return ps_picture_decode(b, row, i, in, w, err);
+	if (f->kind == PENSTOCK_BOXES)
+		ps_picture_boxes(b, row, i, w);
 	/* an empty member has no bytes to point at, but it is not missing */
 	r = f->ops->measure(f, in->data ? in->data : (const uint8_t *)"", (size_t)in->size, &piece, err);
 	if (r == -ENOENT)

@@ -42,6 +42,9 @@ bool ps_slot_layout_make(const struct ps_plan *plan, uint32_t rows, struct ps_sl
 	*l = (struct ps_slot_layout){.rows = rows};
 	for (uint32_t i = 0; i < plan->nfields && ok; i++)
 		ok = field_place(&plan->fields[i], l, &l->fields[i]);
+	if (plan->mixes)
+		ok = ok && ps_slot_place(&l->fixed_nbytes, rows, sizeof(float), &l->mix_lambda) &&
+		     ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->mix_row);
 	return ok &&
 	       ps_slot_place(&l->fixed_nbytes, (size_t)rows + 1, sizeof(uint64_t),
 	               &l->fields[PS_SLOT_KEYS].offsets) &&

@@ -31,6 +31,7 @@ struct ps_slot_layout {
 	uint32_t rows;
 	struct ps_slot_field fields[PS_PLAN_MAX_FIELDS + 1];
 	size_t valid, shards, samples;
+	size_t mix_lambda, mix_row; /* float and int64 each row, where the plan mixes */
 	size_t fixed_nbytes;
 };
 

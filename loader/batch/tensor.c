@@ -78,13 +78,17 @@ static bool own_field(const struct penstock_batch *b, const char *name, struct p
 		*ret_tensor = column(b->mem + b->at.shards, PENSTOCK_I64, b->out_rows);
 	} else if (strcmp(name, "__sample__") == 0) {
 		*ret_tensor = column(b->mem + b->at.samples, PENSTOCK_I64, b->out_rows);
+	} else if (b->plan->mixes && strcmp(name, "__mix_lambda__") == 0) {
+		*ret_tensor = column(b->mem + b->at.mix_lambda, PENSTOCK_F32, b->out_rows);
+	} else if (b->plan->mixes && strcmp(name, "__mix_row__") == 0) {
+		*ret_tensor = column(b->mem + b->at.mix_row, PENSTOCK_I64, b->out_rows);
 	} else {
 		return false;
 	}
 	return true;
 }
 
-/* NAME:y, NAME:lengths, NAME:mask. */
+/* NAME:mix, NAME:y, NAME:lengths, NAME:mask. */
 static bool companion(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
 {
 	const char *colon = strrchr(name, ':');
@@ -93,7 +97,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 
 	if (!f)
 		return false;
-	if (strcmp(colon, ":y") == 0 && f->planes > 1)
+	if (strcmp(colon, f->mixed_label ? ":mix" : ":y") == 0 && f->planes > 1)
 		*ret_tensor = elements(b, (uint32_t)i, 1);
 	else if (strcmp(colon, ":lengths") == 0 && ps_field_is_padded(f))
 		*ret_tensor = column(b->mem + b->at.fields[i].lengths, PENSTOCK_I64, b->out_rows);
@@ -122,7 +126,9 @@ int penstock_batch_field(const struct penstock_batch *b, const char *name, struc
 
 const char *penstock_batch_name(const struct penstock_batch *b, uint32_t n)
 {
-	static const char *const own[] = {"__key__", "__valid__", "__shard__", "__sample__"};
+	static const char *const own[] = {"__key__", "__valid__", "__shard__", "__sample__", "__mix_lambda__",
+	                                  "__mix_row__"};
+	const size_t nown = PS_ARRAY_LEN(own) - (b->plan->mixes ? 0 : 2);
 
 	for (uint32_t i = 0; i < b->plan->nfields; i++) {
 		const struct ps_plan_field *f = &b->plan->fields[i];
@@ -131,7 +137,7 @@ const char *penstock_batch_name(const struct penstock_batch *b, uint32_t n)
 			return n == 0 ? f->name : f->companions[n - 1];
 		n -= f->n_tensors;
 	}
-	return n < PS_ARRAY_LEN(own) ? own[n] : NULL;
+	return n < nown ? own[n] : NULL;
 }
 
 int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct penstock_bad *ret_bad)

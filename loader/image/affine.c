@@ -60,7 +60,8 @@ void ps_affine_apply(const struct ps_affine *map, const struct ps_planes *from, 
 				to[0] = to[plane] = to[2 * plane] = fill;
 				continue;
 			}
-			struct between across = between_of(x, from->width), down = between_of(y, from->height);
+			struct between across = between_of(x, from->width),
+			               down = between_of(y, from->height);
 			for (size_t c = 0; c < 3; c++)
 				to[c * plane] = blend(from->p + c * plane, from->width, across, down);
 		}
@@ -74,7 +75,8 @@ void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_
 	for (uint32_t row = 0; row < height; row++) {
 		int64_t x = k.x0 + k.xy * row, y = k.y0 + k.yy * row;
 		for (uint32_t col = 0; col < width; col++, x += k.xx, y += k.yx, to++) {
-			bool outside = x < 0 || x >= (int64_t)width << 32 || y < 0 || y >= (int64_t)height << 32;
+			bool outside =
+			        x < 0 || x >= (int64_t)width << 32 || y < 0 || y >= (int64_t)height << 32;
 			*to = outside ? fill : from[(size_t)(y >> 32) * width + (size_t)(x >> 32)];
 		}
 	}

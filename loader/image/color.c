@@ -92,8 +92,8 @@ static void turn_hue(int32_t turn, const struct ps_planes *planes)
 	}
 }
 
-void ps_color_jitter(const struct ps_transform_spec *spec, const struct ps_transform *t,
-        const struct ps_planes *planes)
+void ps_color_jitter(
+        const struct ps_transform_spec *spec, const struct ps_transform *t, const struct ps_planes *planes)
 {
 	if (spec->brightness > 0)
 		brighten(t->brightness, planes->p, (size_t)planes->width * planes->height * 3);

@@ -53,7 +53,7 @@ struct ps_image_size {
 struct ps_format {
 	const char *name;
 
-	void *(*make)(void); /* NULL: no memory */
+	void *(*make)(void);   /* NULL: no memory */
 	void (*free)(void *f); /* NULL is allowed */
 
 	int (*open)(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
@@ -78,7 +78,7 @@ struct ps_format {
 };
 
 extern const struct ps_format ps_format_jpeg;
-extern const struct ps_format ps_format_png; /* HAVE_PNG */
+extern const struct ps_format ps_format_png;  /* HAVE_PNG */
 extern const struct ps_format ps_format_webp; /* HAVE_WEBP */
 extern const struct ps_format ps_format_pnm;
 

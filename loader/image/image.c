@@ -185,8 +185,7 @@ static int views_begin(
 		if (ps_transform_acts(&view->transform)) {
 			if (planes_reserve(d, w) < 0)
 				return -ENOMEM;
-			sink = (struct ps_resize_sink){
-			        .dst = w->planes, .dtype = PS_U8, .layout = PS_NCHW};
+			sink = (struct ps_resize_sink){.dst = w->planes, .dtype = PS_U8, .layout = PS_NCHW};
 		}
 		for (int c = 0; c < 3; c++) {
 			sink.scale[c] = d->scale[c];
@@ -279,8 +278,8 @@ static int decode_open(struct ps_image_decoder *const *decoders, void *const *ds
 		shrunk = ps_source_shrink(source, shrinkable(decoders, n));
 	for (uint32_t i = 0; i < n; i++) {
 		if (views_begin(decoders[i], shrunk, dsts[i], &all, &slack) < 0)
-			return ps_load_error_set(
-			        err, ENOMEM, "image: out of memory resizing %u x %u", size.width, size.height);
+			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
+			        size.width, size.height);
 	}
 	rc = ps_source_start(source, &all, slack, err);
 	if (rc == 0)

@@ -6,17 +6,15 @@
  * Order of operations, which is fixed: EXIF orientation, crop and resize and flips (resize.h, augment.h),
  * affine, jitter, gray, blur, noise (transform.h), normalise (resize.h).
  * Views: one decode may give several pictures of its own random choices each, side by side in dst; several
- * decoders may share a decode (ps_image_decode_shared); a decoder that follows another one places its image as
- * that one placed its own (frames; see mask.h and boxes.h for labels).
+ * decoders may share a decode (ps_image_decode_shared); a decoder that follows another one places its image
+ * as that one placed its own (frames; see mask.h and boxes.h for labels).
  *
  * Ownership: a decoder belongs to its creator, who keeps nothing of the spec's; the file's bytes and dst are
  *   borrowed for the call. A decoder keeps its buffers between calls (ps_image_decoder_nbytes()).
- * Threads: one decoder a thread; different decoders never meet, but a leader and its followers share a thread.
- * Locks: none.
- * Errors: 0 or -errno with a text; a damaged image is -EBADMSG, and what dst then holds is not defined.
- * Blocks: on the processor only.
- * Pixels are a pure function of (bytes, spec, key): the same for any thread, vector unit and machine (with one
- * version of the format's library). */
+ * Threads: one decoder a thread; different decoders never meet, but a leader and its followers share a
+ * thread. Locks: none. Errors: 0 or -errno with a text; a damaged image is -EBADMSG, and what dst then holds
+ * is not defined. Blocks: on the processor only. Pixels are a pure function of (bytes, spec, key): the same
+ * for any thread, vector unit and machine (with one version of the format's library). */
 #ifndef PS_LOADER_IMAGE_IMAGE_H
 #define PS_LOADER_IMAGE_IMAGE_H
 
@@ -53,16 +51,16 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 
 /* Decodes one image into dst (ps_image_nbytes() bytes, any alignment that its element type takes).
  *
- * 0; -EBADMSG: no image of a known format, truncated, damaged, of an unsupported kind, over a limit, or not of
- * the size of the one it follows (the text says which); -ENOMEM. A decoder stays usable after any error.
+ * 0; -EBADMSG: no image of a known format, truncated, damaged, of an unsupported kind, over a limit, or not
+ * of the size of the one it follows (the text says which); -ENOMEM. A decoder stays usable after any error.
  *
  * Truncation and damage are errors wherever they are seen: a file without its end always, damage inside the
  * compressed pixels if it lies in or above the crop (what lies below is not decoded). */
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
-/* The same file into several decoders' places, decoded once; the limits and orientation are those of the first.
- * None of them may follow another one of them. */
+/* The same file into several decoders' places, decoded once; the limits and orientation are those of the
+ * first. None of them may follow another one of them. */
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err) PS_MUST_USE;
 

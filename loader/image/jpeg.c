@@ -12,9 +12,9 @@
 
 #include "base/overflow.h"
 
-#define ROWS 8u                 /* at a time: few calls, and they stay in the nearest cache */
-#define MARGIN 1u               /* pixels left and right: fancy upsampling looks at the neighbours, ... */
-#define NARROWEST 16u           /* ... and is left out where a row has less than three values of chroma */
+#define ROWS 8u       /* at a time: few calls, and they stay in the nearest cache */
+#define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
+#define NARROWEST 16u /* ... and is left out where a row has less than three values of chroma */
 #define MARKER_SOS 0xda
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
@@ -273,9 +273,9 @@ static void reserve_pixels(struct ps_jpeg *j)
 {
 	size_t row, nbytes;
 	size_t pixel = PS_MAX((size_t)j->cinfo.output_components, ps_pixels_nbytes(j->pixels_kind));
-	if (!ps_size_mul(j->cinfo.output_width, pixel, &row) ||
-	        !ps_size_add(row, j->slack_nbytes, &row) || !ps_size_round_up(row, ROW_ALIGN, &j->stride) ||
-	        !ps_size_mul(j->stride, ROWS, &nbytes) || !ps_size_add(nbytes, ROW_ALIGN, &nbytes))
+	if (!ps_size_mul(j->cinfo.output_width, pixel, &row) || !ps_size_add(row, j->slack_nbytes, &row) ||
+	        !ps_size_round_up(row, ROW_ALIGN, &j->stride) || !ps_size_mul(j->stride, ROWS, &nbytes) ||
+	        !ps_size_add(nbytes, ROW_ALIGN, &nbytes))
 		fail(j, ENOMEM, "JPEG: rows of %u pixels are too long", j->cinfo.output_width);
 	if (nbytes <= j->cap)
 		return;
@@ -321,8 +321,7 @@ static void jpeg_shrink(void *f, uint32_t by)
 	j->cinfo.scale_denom = by;
 }
 
-static int jpeg_start(
-        void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+static int jpeg_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
 {
 	struct ps_jpeg *j = f;
 	j->region = *region;

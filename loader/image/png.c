@@ -205,7 +205,8 @@ static void reserve_rows(struct image *m)
 	m->stride = row;
 	if (!ps_size_mul(row, m->held, &nbytes) || !ps_size_add(nbytes, m->slack_nbytes, &nbytes))
 		fail(m, ENOMEM, "out of memory");
-	if (m->passes > 1 && ps_format_check_memory("interlaced", "for all rows", nbytes, &m->limits, &why) < 0)
+	if (m->passes > 1 &&
+	        ps_format_check_memory("interlaced", "for all rows", nbytes, &m->limits, &why) < 0)
 		fail(m, EBADMSG, why.text);
 	if (nbytes > m->cap) {
 		free(m->out);

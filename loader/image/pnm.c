@@ -78,8 +78,7 @@ static int header_read(struct pnm *p, const uint8_t *data, size_t nbytes, struct
 	        !header_number(data, nbytes, &at, &p->maxval) || at >= nbytes || !is_space(data[at]))
 		return ps_load_error_set(err, EBADMSG, "PNM: the header is damaged");
 	if (p->maxval < 1 || p->maxval > 65535)
-		return ps_load_error_set(
-		        err, EBADMSG, "PNM: a maxval of %u: must be 1 to 65535", p->maxval);
+		return ps_load_error_set(err, EBADMSG, "PNM: a maxval of %u: must be 1 to 65535", p->maxval);
 	p->raster = at + 1;
 	return 0;
 }

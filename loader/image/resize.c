@@ -41,7 +41,6 @@ static const struct {
         [PS_RESIZE_PORTABLE] = {"portable", &ps_resize_portable},
 #ifdef PS_RESIZE_HAVE_AVX2
         [PS_RESIZE_AVX2] = {"avx2", &ps_resize_avx2},
-        [PS_RESIZE_AVX512] = {"avx512", &ps_resize_avx512},
 #endif
 #ifdef PS_RESIZE_HAVE_NEON
         [PS_RESIZE_NEON] = {"neon", &ps_resize_neon},
@@ -51,9 +50,7 @@ static const struct {
 static const struct ps_resize_kernels *kernels_of(enum ps_resize_cpu cpu)
 {
 #ifdef PS_RESIZE_HAVE_AVX2
-	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-	if ((cpu == PS_RESIZE_AVX2 && !avx2) ||
-	        (cpu == PS_RESIZE_AVX512 && !(avx2 && __builtin_cpu_supports("avx512bw"))))
+	if (cpu == PS_RESIZE_AVX2 && !(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")))
 		return NULL;
 #endif
 	return (size_t)cpu < PS_ARRAY_LEN(cpus) ? cpus[cpu].kernels : NULL;

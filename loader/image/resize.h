@@ -46,9 +46,9 @@ struct ps_resize_geometry {
 	uint32_t window_w, window_h;         /* ... before the flip */
 	bool flip;                           /* left to right */
 	bool flip_v;                         /* upside down */
-	uint32_t shrunk; /* the source is given 1 / shrunk as wide and high, sizes rounded up; 0 and 1: as is */
+	uint32_t shrunk; /* the source is given 1 / shrunk as wide and high, sizes rounded up; 0 and 1: as is
+	                  */
 };
-
 
 /* Where finished rows go: window_w * window_h * 3 elements. */
 struct ps_resize_sink {
@@ -61,14 +61,13 @@ struct ps_resize_sink {
 enum ps_resize_cpu {
 	PS_RESIZE_PORTABLE = 0,
 	PS_RESIZE_AVX2 = 1, /* and F16C, as all processors with it have */
-	PS_RESIZE_AVX512 = 2,
-	PS_RESIZE_NEON = 3,
+	PS_RESIZE_NEON = 2, /* all of 64-bit ARM */
 };
 
 struct ps_resize;
 
-/* The best that this processor has; or the one that the environment's PENSTOCK_ISA names (portable, avx2,
- * avx512, neon), if it has it. Pixels are the same. */
+/* The best that this processor has; or the one that the environment's PENSTOCK_ISA names (portable,
+ * avx2, neon), if it has it. Pixels are the same. */
 enum ps_resize_cpu ps_resize_cpu_best(void);
 
 /* NULL if memory is short, or if this build or processor has no such `cpu`. */

@@ -198,16 +198,16 @@ INLINE void vertical_pairs(enum ps_dtype dtype, const int16_t *const *rows, cons
 }
 
 /* One and two pairs (up to four taps: enlarging, and shrinking to two thirds) get loops without branches. */
-#define VERTICAL(name, dtype)                                                                               \
-	AVX2 static void name(const int16_t *const *rows, const int16_t *weights, uint32_t npairs,          \
-	        int shift, uint32_t n, float scale, float bias, void *dst)                                  \
-	{                                                                                                   \
-		if (npairs == 1)                                                                            \
-			vertical_pairs(dtype, rows, weights, 1, shift, n, scale, bias, dst);                \
-		else if (npairs == 2)                                                                       \
-			vertical_pairs(dtype, rows, weights, 2, shift, n, scale, bias, dst);                \
-		else                                                                                        \
-			vertical_pairs(dtype, rows, weights, npairs, shift, n, scale, bias, dst);           \
+#define VERTICAL(name, dtype)                                                                      \
+	AVX2 static void name(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, \
+	        int shift, uint32_t n, float scale, float bias, void *dst)                         \
+	{                                                                                          \
+		if (npairs == 1)                                                                   \
+			vertical_pairs(dtype, rows, weights, 1, shift, n, scale, bias, dst);       \
+		else if (npairs == 2)                                                              \
+			vertical_pairs(dtype, rows, weights, 2, shift, n, scale, bias, dst);       \
+		else                                                                               \
+			vertical_pairs(dtype, rows, weights, npairs, shift, n, scale, bias, dst);  \
 	}
 
 VERTICAL(vertical_u8, PS_U8)

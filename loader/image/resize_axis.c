@@ -134,7 +134,8 @@ int ps_resize_axis_plan(
 	for (uint32_t i = 0; i < axis->n; i++) {
 		uint32_t output = w->offset + (w->reversed ? axis->n - 1 - i : i);
 		double *exact = axis->exact + (size_t)i * axis->taps;
-		largest = fmax(largest, exact_weights(&filter, w, output, &axis->first[i], &axis->count[i], exact));
+		largest = fmax(
+		        largest, exact_weights(&filter, w, output, &axis->first[i], &axis->count[i], exact));
 		begin = PS_MIN(begin, axis->first[i]);
 		end = PS_MAX(end, axis->first[i] + axis->count[i]);
 		max_count = PS_MAX(max_count, axis->count[i]);

@@ -23,8 +23,9 @@ struct ps_resize_axis {
 	size_t cap_n, cap_weights, cap_exact;
 };
 
-/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` ones; wanted are
- * outputs offset .. offset + size - 1 of them, last first if reversed. No weight reaches source pixel `limit`. */
+/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` ones; wanted
+ * are outputs offset .. offset + size - 1 of them, last first if reversed. No weight reaches source pixel
+ * `limit`. */
 struct ps_resize_window {
 	double begin, span;
 	uint32_t limit, scaled, offset, size;

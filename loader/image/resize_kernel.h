@@ -29,7 +29,6 @@ extern const struct ps_resize_kernels ps_resize_portable;
 #if defined(__x86_64__)
 #define PS_RESIZE_HAVE_AVX2 1
 extern const struct ps_resize_kernels ps_resize_avx2;
-extern const struct ps_resize_kernels ps_resize_avx512;
 #elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define PS_RESIZE_HAVE_NEON 1
 extern const struct ps_resize_kernels ps_resize_neon;

@@ -106,7 +106,8 @@ static int unknown(const uint8_t *data, size_t nbytes, struct ps_load_error *err
 	if (nbytes < 4)
 		return ps_load_error_set(err, EBADMSG, "image: only %zu bytes", nbytes);
 	return ps_load_error_set(err, EBADMSG,
-	        "image: unknown format (first bytes %02x %02x %02x %02x): JPEG, PNG, WebP, PGM and PPM are read",
+	        "image: unknown format (first bytes %02x %02x %02x %02x): JPEG, PNG, WebP, PGM and PPM are "
+	        "read",
 	        data[0], data[1], data[2], data[3]);
 }
 
@@ -116,7 +117,8 @@ static int open_as(struct ps_source *s, size_t i, const uint8_t *data, size_t nb
 	const struct ps_format *f = formats[i].format;
 	if (!f)
 		return ps_load_error_set(err, EBADMSG,
-		        "%s: this build of libpenstock cannot read it; ./configure says which library is missing",
+		        "%s: this build of libpenstock cannot read it; ./configure says which library is "
+		        "missing",
 		        formats[i].name);
 	if (!s->decoders[i] && !(s->decoders[i] = f->make()))
 		return ps_load_error_set(err, ENOMEM, "%s: out of memory", f->name);
@@ -156,8 +158,8 @@ uint32_t ps_source_shrink(struct ps_source *s, uint32_t by)
 	return by;
 }
 
-int ps_source_start(struct ps_source *s, const struct ps_region *region, size_t slack_nbytes,
-        struct ps_load_error *err)
+int ps_source_start(
+        struct ps_source *s, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
 {
 	s->region = *region;
 	s->slack_nbytes = slack_nbytes;
@@ -222,8 +224,8 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 	if (width == 0 || height == 0)
 		return ps_load_error_set(err, EBADMSG, "%s: empty image: %u x %u", name, width, height);
 	if ((uint64_t)width * height > limits->max_pixels || width > 1u << 24 || height > 1u << 24)
-		return ps_load_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name, width,
-		        height, (unsigned long long)limits->max_pixels);
+		return ps_load_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name,
+		        width, height, (unsigned long long)limits->max_pixels);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
-/* Any image file as rows, upright: chooses the format by the first bytes, and turns the image as its EXIF data
- * says where that is wanted. A region of a turned image is the same as that part of the whole, turned.
+/* Any image file as rows, upright: chooses the format by the first bytes, and turns the image as its EXIF
+ * data says where that is wanted. A region of a turned image is the same as that part of the whole, turned.
  *
  * Ownership: a source belongs to its creator, and makes the decoder of a format when it first meets one.
  * Otherwise as format.h, which has the contract of open, start, rows and close. */
@@ -18,14 +18,15 @@ void ps_source_free(struct ps_source *s);
 int ps_source_open(struct ps_source *s, const void *data, size_t nbytes, struct ps_image_size *ret_size,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Between open and start: an image 1/by as wide and high (sizes rounded up), by 1, 2, 4 or 8, if the format can
- * do that at less cost; else nothing. Returns what it will be, 1 for no change: regions and rows are of that
- * size from now on. */
+/* Between open and start: an image 1/by as wide and high (sizes rounded up), by 1, 2, 4 or 8, if the format
+ * can do that at less cost; else nothing. Returns what it will be, 1 for no change: regions and rows are of
+ * that size from now on. */
 uint32_t ps_source_shrink(struct ps_source *s, uint32_t by);
 
 int ps_source_start(struct ps_source *s, const struct ps_region *region, size_t slack_nbytes,
         struct ps_load_error *err) PS_MUST_USE;
-int ps_source_rows(struct ps_source *s, struct ps_image_rows *ret_rows, struct ps_load_error *err) PS_MUST_USE;
+int ps_source_rows(
+        struct ps_source *s, struct ps_image_rows *ret_rows, struct ps_load_error *err) PS_MUST_USE;
 void ps_source_close(struct ps_source *s);
 size_t ps_source_nbytes(const struct ps_source *s);
 

@@ -22,10 +22,10 @@ enum ps_interpolation {
 	PS_BICUBIC = 1,  /* a = -0.5 */
 };
 
-#define PS_IMAGE_SIDE_MAX 16384u                        /* of out_width, out_height, resize_shorter */
+#define PS_IMAGE_SIDE_MAX 16384u /* of out_width, out_height, resize_shorter */
 #define PS_IMAGE_VIEWS_MAX 64u
-#define PS_IMAGE_MAX_PIXELS_DEFAULT (UINT64_C(1) << 27) /* 11585 squared */
-#define PS_IMAGE_MAX_SCANS_DEFAULT 100u                 /* usual progressive files have about 10 */
+#define PS_IMAGE_MAX_PIXELS_DEFAULT (UINT64_C(1) << 27)   /* 11585 squared */
+#define PS_IMAGE_MAX_SCANS_DEFAULT 100u                   /* usual progressive files have about 10 */
 #define PS_IMAGE_MAX_MEMORY_DEFAULT (UINT64_C(256) << 20) /* a progressive JPEG of 89 megapixels 4:2:0 */
 
 struct ps_image_spec {
@@ -41,7 +41,8 @@ struct ps_image_spec {
 	enum ps_layout layout;
 	float mean[3], std[3]; /* not for PS_U8: (value / 255 - mean) / std, in the form of resize.h */
 	bool orient;           /* as EXIF says; else as stored, as in torchvision's default loader */
-	bool dct_scale; /* a JPEG that is shrunk to half or less is decoded at 1/2, 1/4 or 1/8: other pixels */
+	bool dct_scale; /* a JPEG that is shrunk to half or less is decoded at 1/2, 1/4 or 1/8: other pixels
+	                 */
 	uint32_t views; /* 0 and 1: one */
 	uint32_t first_view; /* the number of the first in keys: what other decoders of the file do not use */
 	struct ps_transform_spec transforms;
@@ -56,8 +57,8 @@ struct ps_image_spec ps_image_spec_imagenet(uint32_t size);
 
 int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err) PS_MUST_USE;
 
-/* Bytes of one decoded image with all its views: 3 * out_width * out_height elements each. 0 if the spec is not
- * sound. */
+/* Bytes of one decoded image with all its views: 3 * out_width * out_height elements each. 0 if the spec is
+ * not sound. */
 size_t ps_image_nbytes(const struct ps_image_spec *spec);
 
 uint32_t ps_image_views(const struct ps_image_spec *spec);

@@ -41,8 +41,8 @@ static int check_blur(
 		        err, EINVAL, "image: blur_size %u: must be odd, 1 to %u", size, PS_BLUR_SIZE_MAX);
 	if (size / 2 >= width || size / 2 >= height)
 		return ps_load_error_set(err, EINVAL,
-		        "image: blur_size %u: must be less than twice the image's sides, %u x %u", size, width,
-		        height);
+		        "image: blur_size %u: must be less than twice the image's sides, %u x %u", size,
+		        width, height);
 	if (!sigma_default && !(s->blur_sigma_min >= 0.01 && s->blur_sigma_min <= s->blur_sigma_max &&
 	                              s->blur_sigma_max <= 100))
 		return ps_load_error_set(err, EINVAL,
@@ -51,8 +51,8 @@ static int check_blur(
 	return 0;
 }
 
-int ps_transform_check(const struct ps_transform_spec *s, uint32_t width, uint32_t height,
-        struct ps_load_error *err)
+int ps_transform_check(
+        const struct ps_transform_spec *s, uint32_t width, uint32_t height, struct ps_load_error *err)
 {
 	const struct range ranges[] = {{"affine", s->affine, 0, 1}, {"degrees", s->degrees, 0, 180},
 	        {"translate_x", s->translate_x, 0, 1}, {"translate_y", s->translate_y, 0, 1},

@@ -89,7 +89,8 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	struct image *m = f;
 	WebPBitstreamFeatures features;
 	if (pixels == PS_PIXELS_LABELS)
-		return ps_load_error_set(err, EBADMSG, "WebP: has no single channel for labels: use PNG or PGM");
+		return ps_load_error_set(
+		        err, EBADMSG, "WebP: has no single channel for labels: use PNG or PGM");
 	int rc = status_error(WebPGetFeatures(data, nbytes, &features), err);
 	if (rc < 0)
 		return rc;
@@ -99,8 +100,8 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
 	/* A lossless file is decoded as a whole of four bytes a pixel. */
 	if (rc == 0)
-		rc = ps_format_check_memory("WebP", "for all pixels",
-		        (uint64_t)m->size.width * m->size.height * 4, limits, err);
+		rc = ps_format_check_memory(
+		        "WebP", "for all pixels", (uint64_t)m->size.width * m->size.height * 4, limits, err);
 	if (rc < 0)
 		return rc;
 	m->data = data;

@@ -1,0 +1,67 @@
+#include "config.h"
+
+#include "batch/pictures.h"
+
+#include <errno.h>
+
+int ps_picture_worker_init(
+        struct ps_batch_worker *w, const struct ps_plan *plan, uint32_t i, struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &plan->fields[i];
+
+	if (f->kind == PENSTOCK_IMAGE) {
+		w->decoders[i] = ps_image_decoder_new(&f->image, err);
+		if (!w->decoders[i])
+			return -ENOMEM;
+		if (f->leader >= 0)
+			ps_image_decoder_follow(w->decoders[i], w->decoders[f->leader]);
+	} else if (f->kind == PENSTOCK_MASK) {
+		w->masks[i] = ps_mask_decoder_new(&f->mask);
+		if (!w->masks[i])
+			return ps_load_error_set(err, ENOMEM, "mask: out of memory for a decoder");
+	}
+	return 0;
+}
+
+/* An image, and those of the same member behind it. */
+static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_sample *s = b->rows[row].sample;
+	const struct ps_rng_key key = {
+	        .seed = w->seed, .epoch = b->epoch, .shard = s->file->shard, .sample = s->ordinal};
+	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
+	void *dsts[PS_PLAN_MAX_FIELDS];
+	uint32_t n = 0;
+
+	for (uint32_t j = i; j < b->plan->nfields; j++) {
+		const struct ps_plan_field *f = &b->plan->fields[j];
+
+		if (f->kind != PENSTOCK_IMAGE || f->decoded_by != i)
+			continue;
+		decoders[n] = w->decoders[j];
+		dsts[n++] = ps_batch_row(b, j, 0, row);
+	}
+	return n == 0 ? 0 : ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
+}
+
+int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	struct ps_image_placement placement;
+
+	if (f->kind == PENSTOCK_IMAGE)
+		return image_decode(b, row, i, in, w, err);
+	placement = ps_image_decoder_placement(w->decoders[f->leader]);
+	return ps_mask_decode(
+	        w->masks[i], &placement, in->data, (size_t)in->size, ps_batch_row(b, i, 0, row), err);
+}
+
+void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_batch_worker *w)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_image_placement p = ps_image_decoder_placement(w->decoders[f->leader]);
+
+	b->boxes[i][row] = ps_boxes_map_of(&p, 0, f->box_shares);
+}

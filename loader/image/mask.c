@@ -1,0 +1,218 @@
+#include "image/mask.h"
+
+#include <errno.h>
+
+#include "base/overflow.h"
+#include "image/source.h"
+#include "image/view.h"
+
+struct ps_mask_decoder {
+	struct ps_mask_spec spec;
+	struct ps_source *source;
+	uint16_t *labels;  /* of all views, as they come ... */
+	uint16_t *mapped;  /* ... and one after its affine map */
+	uint32_t *columns; /* of all views: source column of each output column */
+	uint32_t *next;    /* of each view: the output row to be filled */
+	size_t cap_labels, cap_mapped, cap_columns, cap_next;
+};
+
+int ps_mask_spec_check(const struct ps_mask_spec *s, struct ps_load_error *err)
+{
+	uint32_t most = 65535;
+	switch (s->dtype) {
+	case PS_U8:
+		most = 255;
+		break;
+	case PS_I16:
+		most = 32767;
+		break;
+	case PS_U16:
+	case PS_I32:
+	case PS_I64:
+		break;
+	default:
+		return ps_load_error_set(err, EINVAL, "mask: dtype %s: must be u8, u16, i16, i32 or i64",
+		        ps_dtype_name(s->dtype));
+	}
+	if (s->fill > most)
+		return ps_load_error_set(err, EINVAL, "mask: fill %u: must be at most %u", s->fill, most);
+	return 0;
+}
+
+struct ps_mask_decoder *ps_mask_decoder_new(const struct ps_mask_spec *spec)
+{
+	const struct ps_image_limits limits = {
+	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
+	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
+	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT};
+	struct ps_mask_decoder *m = calloc(1, sizeof *m);
+	if (!m)
+		return NULL;
+	m->spec = *spec;
+	m->source = ps_source_new(PS_PIXELS_LABELS, spec->orient, &limits);
+	if (!m->source) {
+		free(m);
+		return NULL;
+	}
+	return m;
+}
+
+void ps_mask_decoder_free(struct ps_mask_decoder *m)
+{
+	if (!m)
+		return;
+	ps_source_free(m->source);
+	free(m->labels);
+	free(m->mapped);
+	free(m->columns);
+	free(m->next);
+	free(m);
+}
+
+static int reserve(void *array_of_anything, size_t *cap, size_t n, size_t size)
+{
+	void **array = array_of_anything;
+	if (n <= *cap)
+		return 0;
+	free(*array);
+	*array = calloc(n, size);
+	*cap = *array ? n : 0;
+	return *array ? 0 : -ENOMEM;
+}
+
+/* Source row or column of output i. */
+static uint32_t source_of(uint32_t box_start, uint32_t box, uint32_t scaled, uint32_t i)
+{
+	return box_start + (uint32_t)((2 * (uint64_t)i + 1) * box / (2 * (uint64_t)scaled));
+}
+
+static uint32_t source_row(const struct ps_resize_geometry *g, uint32_t out)
+{
+	return source_of(g->box_y, g->box_h, g->scaled_h, g->window_y + out);
+}
+
+/* All views have windows of one size: that of the image's field. */
+static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, struct ps_region *all,
+        struct ps_load_error *err)
+{
+	const struct ps_resize_geometry *first = &p->views[0].geometry;
+	uint32_t width = first->window_w, height = first->window_h, n = p->nviews;
+	size_t pixels = (size_t)width * height;
+	if (reserve(&m->mapped, &m->cap_mapped, pixels, sizeof *m->mapped) < 0 ||
+	        reserve(&m->labels, &m->cap_labels, pixels * n, sizeof *m->labels) < 0 ||
+	        reserve(&m->columns, &m->cap_columns, (size_t)width * n, sizeof *m->columns) < 0 ||
+	        reserve(&m->next, &m->cap_next, n, sizeof *m->next) < 0)
+		return ps_load_error_set(err, ENOMEM, "mask: out of memory");
+	uint32_t left = UINT32_MAX, top = UINT32_MAX, right = 0, bottom = 0;
+	for (uint32_t v = 0; v < n; v++) {
+		const struct ps_resize_geometry *g = &p->views[v].geometry;
+		m->next[v] = 0;
+		for (uint32_t i = 0; i < width; i++) {
+			uint32_t plain = g->flip ? width - 1 - i : i;
+			m->columns[v * width + i] =
+			        source_of(g->box_x, g->box_w, g->scaled_w, g->window_x + plain);
+			left = PS_MIN(left, m->columns[v * width + i]);
+			right = PS_MAX(right, m->columns[v * width + i]);
+		}
+		top = PS_MIN(top, source_row(g, 0));
+		bottom = PS_MAX(bottom, source_row(g, height - 1));
+	}
+	*all = (struct ps_region){left, top, right - left + 1, bottom - top + 1};
+	return 0;
+}
+
+/* Row y of the source, whose first label is that of column `left`, to every output row that takes it. */
+static void feed(struct ps_mask_decoder *m, const struct ps_image_placement *p, uint32_t left, uint32_t y,
+        const uint16_t *row)
+{
+	for (uint32_t v = 0; v < p->nviews; v++) {
+		const struct ps_resize_geometry *g = &p->views[v].geometry;
+		uint16_t *view = m->labels + (size_t)v * g->window_w * g->window_h;
+		const uint32_t *columns = m->columns + (size_t)v * g->window_w;
+		for (; m->next[v] < g->window_h && source_row(g, m->next[v]) == y; m->next[v]++) {
+			uint32_t out = g->flip_v ? g->window_h - 1 - m->next[v] : m->next[v];
+			uint16_t *to = view + (size_t)out * g->window_w;
+			for (uint32_t i = 0; i < g->window_w; i++)
+				to[i] = row[columns[i] - left];
+		}
+	}
+}
+
+static bool store(enum ps_dtype dtype, const uint16_t *from, size_t n, void *dst)
+{
+	uint32_t most = dtype == PS_U8 ? 255 : dtype == PS_I16 ? 32767 : 65535;
+	for (size_t i = 0; i < n; i++) {
+		if (from[i] > most)
+			return false;
+		if (dtype == PS_U8)
+			((uint8_t *)dst)[i] = (uint8_t)from[i];
+		else if (dtype == PS_I32)
+			((int32_t *)dst)[i] = from[i];
+		else if (dtype == PS_I64)
+			((int64_t *)dst)[i] = from[i];
+		else
+			((uint16_t *)dst)[i] = from[i];
+	}
+	return true;
+}
+
+static int finish(
+        struct ps_mask_decoder *m, const struct ps_image_placement *p, void *dst, struct ps_load_error *err)
+{
+	for (uint32_t v = 0; v < p->nviews; v++) {
+		const struct ps_image_view *view = &p->views[v];
+		uint32_t width = view->geometry.window_w, height = view->geometry.window_h;
+		size_t n = (size_t)width * height;
+		const uint16_t *labels = m->labels + v * n;
+		if (view->transform.affine) {
+			ps_affine_labels(&view->transform.map, labels, width, height, (uint16_t)m->spec.fill,
+			        m->mapped);
+			labels = m->mapped;
+		}
+		if (!store(m->spec.dtype, labels, n, (uint8_t *)dst + v * n * ps_dtype_nbytes(m->spec.dtype)))
+			return ps_load_error_set(err, EBADMSG,
+			        "mask: has labels that %s cannot hold; ask for another dtype",
+			        ps_dtype_name(m->spec.dtype));
+	}
+	return 0;
+}
+
+static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placement *p,
+        struct ps_image_size size, void *dst, struct ps_load_error *err)
+{
+	struct ps_image_rows rows = {0};
+	struct ps_region all;
+	if (size.width != p->width || size.height != p->height)
+		return ps_load_error_set(err, EBADMSG,
+		        "mask: is %u x %u, but the image it follows is %u x %u", size.width, size.height,
+		        p->width, p->height);
+	int rc = begin(m, p, &all, err);
+	if (rc == 0)
+		rc = ps_source_start(m->source, &all, 0, err);
+	for (uint32_t y = 0; y < all.height && rc == 0; y += rows.n) {
+		rc = ps_source_rows(m->source, &rows, err);
+		for (uint32_t i = 0; i < rows.n && rc == 0; i++)
+			feed(m, p, all.x, all.y + y + i,
+			        (const uint16_t *)(const void *)(rows.first + i * rows.stride));
+	}
+	return rc < 0 ? rc : finish(m, p, dst, err);
+}
+
+int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
+        size_t nbytes, void *dst, struct ps_load_error *err)
+{
+	struct ps_image_size size;
+	if (placement->width == 0)
+		return ps_load_error_set(err, EBADMSG, "mask: the image it follows was not decoded");
+	int rc = ps_source_open(m->source, data, nbytes, &size, err);
+	if (rc == 0)
+		rc = decode_open(m, placement, size, dst, err);
+	ps_source_close(m->source);
+	return rc;
+}
+
+size_t ps_mask_decoder_nbytes(const struct ps_mask_decoder *m)
+{
+	return sizeof *m + ps_source_nbytes(m->source) + (m->cap_labels + m->cap_mapped) * sizeof *m->labels +
+	       m->cap_columns * sizeof *m->columns + m->cap_next * sizeof *m->next;
+}
