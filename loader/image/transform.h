@@ -1,34 +1,49 @@
-/* What may follow crop, resize and flip, in this order and no other: affine, colour jitter, gray, blur,
- * noise. Each has a probability, works on the finished u8 pixels, and rounds to u8 once; its arithmetic is
- * integers, defined here, so that every processor gives the same bits. Normalising comes after the last.
+/* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise.
  *
- * Every operation happens if PS_RNG_<op>, index 0, unit < its probability. F(x, n) = floor(x * 2^n + 0.5).
+ * Each has a probability, works on the finished u8 pixels and rounds to u8 once. Its arithmetic is integers,
+ * defined here, so that every processor gives the same bits. Normalising comes after the last.
  *
- * Affine (torchvision's RandomAffine on PIL images, bilinear): angle = uniform(-degrees, degrees) [index 1],
- *   shifts rint(uniform(-t * side, t * side)) pixels [2, 3], zoom uniform [4], shears uniform [5, 6] in
- * degrees. The centre of output pixel (x, y) comes from  X = a * x + b * y + c,  Y = d * x + e * y + f  in
- * units of 2^-32 pixels, 64 bits, with the six coefficients rounded from doubles. Outside 0 <= X < width, 0
- * <= Y < height: `fill`. Else, with u = X - 1/2, x0 = floor(u), fx = the upper 10 bits of its fraction,
- *   likewise y:  (p00 (1024 - fx)(1024 - fy) + p01 fx (1024 - fy) + p10 (1024 - fx) fy + p11 fx fy + 2^19) >>
- * 20, pixels beyond the edge being those of the edge. Labels take the pixel at floor(X), floor(Y). Gray
- * value:  L = (19595 r + 38470 g + 7471 b + 32768) >> 16, as PIL. Jitter (torchvision's ColorJitter in fixed
- * order): factors uniform(max(0, 1 - s), 1 + s) [index 1 brightness, 2 contrast, 3 saturation], hue turned by
- * uniform(-h, h) of a circle [4]. With k = F(factor, 12): brightness  clamp((k v + 2048) >> 12) contrast
- * clamp((k v + (4096 - k) m + 2048) >> 12),  m = mean of all L, rounded saturation  clamp((k v + (4096 - k) L
- * + 2048) >> 12) hue         by the six edges of the colour hexagon: largest and smallest channel stay what
- * they are, position on the hexagon in 2^-16 edges:  p = 65536 * edge + (diff * F(1 / (max - min), 24) >> 8),
- *               moved by F(6 * turn, 16); the middle channel  min + ((max - min) * fraction + 32768 >> 16),
- *               on odd edges with 65536 - fraction.
- *   Where s (or h) is 0 that step is left out.
+ * An operation happens if PS_RNG_<op>, index 0, unit < its probability. [n] is the index of a number drawn
+ * for it, uniform() in the range given. F(x, n) = floor(x * 2^n + 0.5).
+ *
+ * Affine, as torchvision's RandomAffine does to PIL images, bilinear:
+ *   angle      [1] -degrees .. degrees;  zoom [4];  shears [5, 6] in degrees
+ *   shifts     [2, 3] rint() of -translate * side .. translate * side, pixels
+ *   source     X = a x + b y + c,  Y = d x + e y + f, of the centre of output pixel (x, y), in 2^-32 pixels
+ *              and 64 bits; the six coefficients are rounded from doubles
+ *   outside    0 <= X < width, 0 <= Y < height:  `fill`
+ *   else       u = X - 1/2,  x0 = floor(u),  fx = the upper 10 bits of its fraction, likewise y:
+ *              (p00 (1024 - fx) (1024 - fy) + p01 fx (1024 - fy) + p10 (1024 - fx) fy + p11 fx fy + 2^19)
+ *              >> 20;  pixels beyond the edge are those of the edge
+ *   labels     the one at floor(X), floor(Y)
+ *
+ * Gray value, as PIL:  L = (19595 r + 38470 g + 7471 b + 32768) >> 16
+ *
+ * Jitter, as torchvision's ColorJitter, but always in this order; k = F(factor, 12):
+ *   factors    max(0, 1 - s) .. 1 + s:  [1] brightness, [2] contrast, [3] saturation;  [4] turn -h .. h
+ *   brightness clamp((k v + 2048) >> 12)
+ *   contrast   clamp((k v + (4096 - k) m + 2048) >> 12),  m = mean of all L, rounded
+ *   saturation clamp((k v + (4096 - k) L + 2048) >> 12)
+ *   hue        position on the six edges of the colour hexagon, in 2^-16 edges, by the largest channel c and
+ *              the two after it:  131072 c + ((next - last) * F(1 / (max - min), 24) >> 8), towards zero;
+ *              moved by F(6 turn, 16). Largest and smallest values stay; the middle channel becomes
+ *              min + (((max - min) * fraction + 32768) >> 16), on odd edges with 65536 - fraction.
+ *   A step whose strength is 0 is left out.
+ *
  * Gray: all three channels become L.
- * Blur (torchvision's GaussianBlur): sigma uniform(min, max) [index 1]; blur_size weights F(w, 14) each way,
- * the middle one taking the rest of 2^14; edges mirrored without repeating the edge pixel. Across first: t =
- * (sum q v + 128) >> 8, then down: (sum q t + 2^19) >> 20. Noise: clamp(v + ((n * F(noise_sigma /
- * 147.80054127, 16) + 32768) >> 16)), n = sum of four random bytes - 510 (near to Gaussian: standard
- * deviation 147.8): Philox block i, key u64 [index 1], counter {i, 0, 0, 0}, gives the bytes of values 4i ..
- * 4i + 3; a value's number is (c * height + y) * width + x.
  *
- * Threads: any, on different images.   Errors: -ENOMEM where said.   Blocks: never. */
+ * Blur, as torchvision's GaussianBlur:
+ *   sigma      [1] blur_sigma_min .. blur_sigma_max
+ *   weights    blur_size of F(w, 14) each way, the middle one taking the rest of 2^14
+ *   across     t = (sum q v + 128) >> 8, then down: (sum q t + 2^19) >> 20
+ *   edges      mirrored, the edge pixel itself not repeated
+ *
+ * Noise:  clamp(v + ((n * F(noise_sigma / 147.80054127, 16) + 32768) >> 16))
+ *   n          sum of four random bytes, less 510: near to Gaussian, with a standard deviation of 147.8
+ *   bytes      Philox, key u64 [1], counter {i, 0, 0, 0}: value 4i + j takes those of word j
+ *   value      number (c * height + y) * width + x
+ *
+ * Threads: any, on different images.   Errors: with a text.   Blocks: never. */
 #ifndef PS_LOADER_IMAGE_TRANSFORM_H
 #define PS_LOADER_IMAGE_TRANSFORM_H
 
