@@ -1,0 +1,248 @@
+#!/usr/bin/python3
+"""PNG, WebP, PGM, PPM and EXIF orientation against PIL; parts of images against the whole; damaged files."""
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import tap
+
+try:
+    from PIL import Image, ImageOps, features
+except ImportError as e:
+    print(f"1..0 # SKIP python3 has no PIL ({e}): pixels are not compared with it")
+    sys.exit(0)
+
+RAW = os.path.join(os.environ.get("top_builddir", "."), "tests/loader/image_raw")
+FOLDER = tempfile.TemporaryDirectory()
+WIDTH, HEIGHT = 61, 43
+
+
+def run(*args, data=b""):
+    return subprocess.run([RAW, *map(str, args)], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def path(name):
+    return os.path.join(FOLDER.name, name)
+
+
+def photo(seed=1, size=(WIDTH, HEIGHT)):
+    rng = random.Random(seed)
+    small = Image.frombytes("RGB", (9, 7), rng.randbytes(9 * 7 * 3))
+    return small.resize(size, Image.BICUBIC)
+
+
+def reads(*args):
+    done = run(*args)
+    assert done.returncode == 0, done.stderr.decode()
+    header, rest = done.stdout.split(b"\n", 1)
+    return tuple(map(int, header.split())), rest
+
+
+def same(args, image, levels=0):
+    size, rgb = reads(*args)
+    tap.equal(size, image.size)
+    worst = max(abs(a - b) for a, b in zip(rgb, image.tobytes()))
+    assert len(rgb) == len(image.tobytes()) and worst <= levels, f"{args}: {worst} levels"
+
+
+def lacks(format):
+    """This build may have been made without the library."""
+    done = run("decode", path("probe." + format))
+    return b"this build" in done.stderr
+
+
+def probe(format):
+    photo().save(path("probe." + format))
+    if lacks(format):
+        print(f"# no {format} in this build")
+        return False
+    return True
+
+
+def write_png(name, width, height, depth, colour, rows, palette=b"", interlace=0):
+    """PIL cannot write all of them."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlace)
+    with open(path(name), "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + (chunk(b"PLTE", palette) if palette else b"") +
+                chunk(b"IDAT", zlib.compress(b"".join(b"\0" + r for r in rows))) + chunk(b"IEND", b""))
+
+
+@tap.test
+def png_of_every_mode_is_what_pil_converts_to_rgb():
+    if not probe("png"):
+        return
+    for mode in ("1", "L", "LA", "P", "RGB", "RGBA"):
+        image = photo().convert("RGBA").convert(mode) if mode != "P" else photo().quantize(17)
+        image.save(path("a.png"))
+        same(("decode", path("a.png")), image.convert("RGB"))
+
+
+@tap.test
+def png_of_few_and_of_sixteen_bits():
+    if not probe("png"):
+        return
+    rng = random.Random(3)
+    for depth in (1, 2, 4):
+        width = 37
+        values = [[rng.randrange(1 << depth) for _ in range(width)] for _ in range(5)]
+        rows = []
+        for row in values:
+            bits = "".join(format(v, "0%db" % depth) for v in row)
+            bits += "0" * (-len(bits) % 8)
+            rows.append(bytes(int(bits[i:i + 8], 2) for i in range(0, len(bits), 8)))
+        write_png("g.png", width, 5, depth, 0, rows)
+        want = bytes(v * 255 // ((1 << depth) - 1) for row in values for v in row for _ in range(3))
+        tap.equal(reads("decode", path("g.png")), ((width, 5), want))
+        labels = b"".join(struct.pack("=H", v) for row in values for v in row)
+        tap.equal(reads("labels", path("g.png")), ((width, 5), labels), "labels are the numbers as stored")
+        write_png("p.png", width, 5, depth, 3, rows, palette=rng.randbytes(3 << depth))
+        tap.equal(reads("labels", path("p.png")), ((width, 5), labels), "labels are places in the palette")
+    deep = [[rng.randrange(65536) for _ in range(3 * 11)] for _ in range(4)]
+    write_png("d.png", 11, 4, 16, 2, [struct.pack(">33H", *row) for row in deep])
+    tap.equal(reads("decode", path("d.png"))[1], bytes(v >> 8 for row in deep for v in row))
+    write_png("e.png", 33, 4, 16, 0, [struct.pack(">33H", *row) for row in deep])
+    tap.equal(reads("labels", path("e.png"))[1], b"".join(struct.pack("=H", v) for row in deep for v in row))
+
+
+def adam7(image):
+    """Rows of the seven passes."""
+    pixels, (width, height) = image.load(), image.size
+    for x0, y0, dx, dy in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)):
+        for y in range(y0, height, dy):
+            row = b"".join(bytes(pixels[x, y]) for x in range(x0, width, dx))
+            if row:
+                yield row
+
+
+@tap.test
+def interlaced_png_is_the_plain_one():
+    if not probe("png"):
+        return
+    write_png("i.png", WIDTH, HEIGHT, 8, 2, adam7(photo()), interlace=1)
+    same(("decode", path("i.png")), photo())
+    same(("region", path("i.png"), 5, 9, 20, 30), photo().crop((5, 9, 25, 39)))
+
+
+@tap.test
+def webp_is_what_pil_decodes():
+    if not features.check("webp") or not probe("webp"):
+        return
+    for options in ({"lossless": True}, {"quality": 40}, {"quality": 90}):
+        for mode in ("RGB", "RGBA"):
+            photo().convert(mode).save(path("a.webp"), **options)
+            same(("decode", path("a.webp")), Image.open(path("a.webp")).convert("RGB"))
+    photo().save(path("m.webp"), save_all=True, append_images=[photo(2)], duration=100)
+    done = run("decode", path("m.webp"))
+    assert done.returncode == 1 and b"animation" in done.stderr, done
+
+
+@tap.test
+def pgm_and_ppm_of_any_depth():
+    for mode in ("L", "RGB"):
+        photo().convert(mode).save(path("a.ppm"))
+        same(("decode", path("a.ppm")), photo().convert(mode).convert("RGB"))
+    with open(path("b.pgm"), "wb") as f:
+        f.write(b"P5 # comment\n3\t1 # and another\n\n1000\n" + struct.pack(">3H", 0, 500, 1000))
+    tap.equal(reads("decode", path("b.pgm")), ((3, 1), bytes((0,) * 3 + (128,) * 3 + (255,) * 3)))
+    tap.equal(reads("labels", path("b.pgm")), ((3, 1), struct.pack("=3H", 0, 500, 1000)))
+    for bad in (b"P6 1 1 255\n\0\0", b"P5 0 4 255\n", b"P5 1 1 65536\n\0\0", b"P3 1 1 255\n1 1 1", b"P6 99999999 1 255\n", b"P6 4"):
+        with open(path("bad.ppm"), "wb") as f:
+            f.write(bad)
+        done = run("decode", path("bad.ppm"))
+        assert done.returncode == 1 and done.stderr.startswith(b"image_raw: PNM: "), (bad, done)
+
+
+@tap.test
+def parts_are_those_of_the_whole():
+    rng = random.Random(5)
+    for name, options in (("a.png", {}), ("a.ppm", {}), ("a.webp", {"quality": 60}), ("b.webp", {"lossless": True}),
+                          ("a.jpg", {"quality": 80}), ("b.jpg", {"quality": 80, "progressive": True})):
+        if name.split(".")[1] in ("png", "webp") and not probe(name.split(".")[1]):
+            continue
+        photo().save(path(name), **options)
+        whole = Image.frombytes("RGB", (WIDTH, HEIGHT), reads("decode", path(name))[1])
+        for _ in range(25):
+            w, h = rng.randint(1, WIDTH), rng.randint(1, HEIGHT)
+            x, y = rng.randint(0, WIDTH - w), rng.randint(0, HEIGHT - h)
+            same(("region", path(name), x, y, w, h), whole.crop((x, y, x + w, y + h)))
+
+
+@tap.test
+def images_are_turned_as_exif_says():
+    for name in ("a.jpg", "a.png", "a.webp"):
+        if name != "a.jpg" and not probe(name[2:]):
+            continue
+        for orientation in range(1, 9):
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            photo().save(path(name), exif=exif, quality=95, lossless=True)
+            upright = ImageOps.exif_transpose(Image.open(path(name))).convert("RGB")
+            same(("upright", path(name)), upright, 0 if name != "a.jpg" else 1)
+            whole = Image.frombytes("RGB", upright.size, reads("upright", path(name))[1])
+            w, h = upright.size
+            for box in ((0, 0, 7, 11), (w - 9, 2, w, h), (3, h - 5, w - 3, h), (11, 13, 12, 14)):
+                same(("region", path(name), box[0], box[1], box[2] - box[0], box[3] - box[1]), whole.crop(box))
+
+
+@tap.test
+def damaged_exif_is_no_orientation():
+    photo().save(path("plain.jpg"))
+    plain = open(path("plain.jpg"), "rb").read()
+    for tiff in (b"", b"II*\0", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x09\0\0",
+                 b"II*\0\x08\0\0\0\xff\xff", b"XX*\0\x08\0\0\0"):
+        body = b"Exif\0\0" + tiff
+        with open(path("x.jpg"), "wb") as f:
+            f.write(plain[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + plain[2:])
+        tap.equal(reads("upright", path("x.jpg")), reads("decode", path("plain.jpg")))
+
+
+@tap.test
+def truncated_files_are_refused():
+    rng = random.Random(8)
+    for name in ("a.jpg", "a.png", "a.webp", "a.ppm"):
+        if name[2:] in ("png", "webp") and not probe(name[2:]):
+            continue
+        photo().save(path(name))
+        data = open(path(name), "rb").read()
+        for n in [1, 3, 11, 13, len(data) - 1] + [rng.randrange(len(data)) for _ in range(30)]:
+            with open(path("t"), "wb") as f:
+                f.write(data[:n])
+            done = run("decode", path("t"))
+            assert done.returncode == 1 and done.stderr.count(b"\n") == 1, (name, n, done.returncode, done.stderr)
+
+
+@tap.test
+def damaged_bytes_never_crash():
+    rng = random.Random(9)
+    for name in ("a.jpg", "a.png", "a.webp", "a.ppm"):
+        if name[2:] in ("png", "webp") and not probe(name[2:]):
+            continue
+        photo().save(path(name))
+        data = bytearray(open(path(name), "rb").read())
+        for _ in range(40):
+            bad = bytearray(data)
+            for _ in range(rng.randint(1, 6)):
+                bad[rng.randrange(len(bad))] = rng.randrange(256)
+            with open(path("t"), "wb") as f:
+                f.write(bad)
+            for mode in ("decode", "upright", "labels"):
+                assert run(mode, path("t")).returncode in (0, 1)
+
+
+@tap.test
+def unknown_bytes_are_named():
+    with open(path("t"), "wb") as f:
+        f.write(b"GIF89a" + bytes(20))
+    done = run("decode", path("t"))
+    assert done.returncode == 1 and b"unknown format (first bytes 47 49 46 38)" in done.stderr, done.stderr
+
+
+if __name__ == "__main__":
+    tap.main()
