@@ -55,11 +55,12 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 	return o->skip || o->take ? "skip or take with world > 1" : NULL;
 }
 
-/* Lengths are not needed, but with them what else would be refused or slow is done. */
+/* Lengths are not needed, but with them what else would be refused or slow is done: a rank gets a part of a
+ * shard, what is skipped is not read, a state of another world is understood. */
 static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 {
 	if (o->world == 1)
-		return o->skip > 0;
+		return o->skip > 0 || o->take > 0 || o->end != PENSTOCK_END_UNEVEN || o->nmix > 1;
 	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes % o->world > 0);
 }
 

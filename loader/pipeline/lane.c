@@ -190,7 +190,8 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 		        "(penstock-loader index)");
 	if (block->last && lane->from > lane->at)
 		return ps_load_error_set(err, ESTALE,
-		        "the shards hold fewer samples than when the state was saved; begin the epoch anew");
+		        "a lane holds fewer samples than the state says: the shards are others now, or other "
+		        "ranks' lanes had begun to end when it was saved; begin the epoch anew");
 	if (block_permute(lane, source, block, &f) < 0)
 		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	while (block->at < block->n && !block->samples[block->at])

@@ -88,6 +88,8 @@ struct setting {
 	uint32_t nmix, mix_end;
 	double mix[3];
 	uint32_t sets[4]; /* first shard of each dataset, and behind the last */
+	bool own;         /* the model's: only lanes that are rank mod world */
+	uint32_t rank;
 };
 
 struct list {
@@ -180,7 +182,7 @@ static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint
 	ret->n = 0;
 	for (uint32_t round = 0; round < MOST; round++)
 		for (uint32_t l = 0; l < nlanes; l++)
-			if (round < lanes[l].n)
+			if (round < lanes[l].n && (!s->own || l % s->world == s->rank))
 				add(ret, lanes[l].v[round]);
 }
 
@@ -218,8 +220,9 @@ static void canonical_model(const struct setting *s, struct list *ret)
 	for (uint32_t d = 0; d < nsets && nsets > 1; d++)
 		weights[d] = (double)(int64_t)(s->mix[d] / sum * (1 << 24) + 0.5);
 	for (uint32_t d = 0; d < nsets; d++) {
-		uint32_t n = s->sets[d + 1] - s->sets[d],
-		         lanes = s->order == PENSTOCK_ORDER_NONE ? 1 : s->lanes;
+		uint32_t n = s->sets[d + 1] - s->sets[d], lanes = s->order != PENSTOCK_ORDER_NONE ? s->lanes
+		                                                  : s->own                        ? s->world
+		                                                                                  : 1;
 		double total = 0;
 
 		for (uint32_t e = 0; e < nsets; e++)
@@ -261,12 +264,39 @@ struct course {
 	struct list sizes;
 };
 
+/* The samples are dealt to the ranks by position (order.h): always, but with UNEVEN and nothing that needs
+ * lengths, where each rank keeps to its own lanes. */
+static bool is_shared(const struct setting *s)
+{
+	return s->world == 1 || s->order == PENSTOCK_ORDER_PERMUTATION || (s->steps && !s->repeat) ||
+	       s->end != PENSTOCK_END_UNEVEN || s->skip || s->take || s->nmix > 1 || s->nshards < s->world ||
+	       (s->order != PENSTOCK_ORDER_NONE && s->lanes % s->world);
+}
+
+static void own_model(const struct setting *setting, uint32_t rank, struct course *c)
+{
+	struct setting s = *setting;
+
+	s.own = true;
+	s.rank = rank;
+	c->sizes.n = 0;
+	canonical_model(&s, &c->rows);
+	if (s.steps && c->rows.n > s.steps * s.batch)
+		c->rows.n = (uint32_t)s.steps * s.batch;
+	for (uint32_t at = 0; at < c->rows.n; at += s.batch)
+		add(&c->sizes, c->rows.n - at < s.batch ? c->rows.n - at : s.batch);
+}
+
 static void course_model(const struct setting *s, uint32_t rank, struct course *c)
 {
 	static struct list all;
 	bool endless = s->steps > 0 && s->repeat == 0;
 	uint32_t global = s->batch * s->world, begin = 0, n, full, rest;
 
+	if (!is_shared(s)) {
+		own_model(s, rank, c);
+		return;
+	}
 	c->rows.n = c->sizes.n = 0;
 	canonical_model(s, &all);
 	all.n = all.n > s->skip ? all.n - (uint32_t)s->skip : 0;
@@ -378,14 +408,18 @@ static const void *tensor(struct penstock_batch *b, const char *name)
 	return t.data;
 }
 
-/* The next batch, added to a course; false at the end of the epoch. */
-static bool batch_take(struct penstock_loader *l, struct course *c)
+/* The next batch, added to a course; false at the end of the epoch, or after a state that was of no use. */
+static bool batch_take_or_stale(struct penstock_loader *l, struct course *c, bool *ret_stale)
 {
 	struct penstock_batch_info info;
 	struct penstock_batch *b;
 	struct penstock_error e;
 	int r = penstock_loader_next(l, &b, &e);
 
+	if (r == -ESTALE && ret_stale) {
+		*ret_stale = true;
+		return false;
+	}
 	if (r < 0)
 		fail_msg("%s", e.text);
 	if (r == 0)
@@ -404,6 +438,11 @@ static bool batch_take(struct penstock_loader *l, struct course *c)
 	add(&c->sizes, info.rows);
 	penstock_batch_release(b);
 	return true;
+}
+
+static bool batch_take(struct penstock_loader *l, struct course *c)
+{
+	return batch_take_or_stale(l, c, NULL);
 }
 
 static void setting_print(const struct setting *s)
@@ -474,15 +513,6 @@ static bool has_barren_lane(const struct setting *s)
 	return s->nmix > 1 || s->lanes > 2 || s->nshards < 4;
 }
 
-/* The samples are dealt to the ranks by position (order.h): always, but with UNEVEN and nothing that needs
- * lengths, where each rank keeps to its own lanes. */
-static bool is_shared(const struct setting *s)
-{
-	return s->world == 1 || s->order == PENSTOCK_ORDER_PERMUTATION || (s->steps && !s->repeat) ||
-	       s->end != PENSTOCK_END_UNEVEN || s->skip || s->take || s->nmix > 1 || s->nshards < s->world ||
-	       (s->order != PENSTOCK_ORDER_NONE && s->lanes % s->world);
-}
-
 static bool setting_wanted(const struct setting *s)
 {
 	bool endless = s->steps && !s->repeat;
@@ -490,9 +520,7 @@ static bool setting_wanted(const struct setting *s)
 
 	if ((endless || longest) && has_barren_lane(s) && s->order != PENSTOCK_ORDER_PERMUTATION)
 		return false;
-	if (s->nshards == 1) /* it has no sample */
-		return !endless;
-	return is_shared(s);
+	return s->nshards > 1 || !endless; /* the first shard has no sample */
 }
 
 static void epochs_are_those_of_the_model(void **state)
@@ -540,10 +568,166 @@ static void epochs_are_those_of_the_model(void **state)
 	assert_true(tried > 300);
 }
 
+/* -- Resuming ----------------------------------------------------------------------------------------- */
+
+static uint8_t bytes[8192];
+
+/* Runs rank `rank` for so many batches of the first epoch, and saves. Returns the state's bytes. */
+static int run_and_save(const struct setting *s, uint32_t rank, bool bare, uint32_t batches)
+{
+	static struct course have;
+	struct penstock_loader *l = open_setting(s, rank, bare, NULL, 0);
+	struct penstock_error e;
+	int n;
+
+	assert_non_null(l);
+	have.rows.n = have.sizes.n = 0;
+	for (uint32_t i = 0; i < batches; i++)
+		assert_true(batch_take(l, &have));
+	n = penstock_loader_state_save(l, bytes, sizeof(bytes), &e);
+	if (n < 0)
+		fail_msg("%s", e.text);
+	penstock_loader_close(l);
+	return n;
+}
+
+/* The course without its first batches. */
+static void course_cut(struct course *c, uint32_t batches)
+{
+	uint32_t rows = 0;
+
+	for (uint32_t i = 0; i < batches; i++)
+		rows += c->sizes.v[i];
+	c->rows.n -= rows;
+	c->sizes.n -= batches;
+	memmove(c->rows.v, c->rows.v + rows, c->rows.n * sizeof(uint32_t));
+	memmove(c->sizes.v, c->sizes.v + batches, c->sizes.n * sizeof(uint32_t));
+}
+
+/* All ranks of a world go on from the state in `bytes`. False: it was refused. */
+static bool goes_on(const struct setting *s, bool bare, int n, uint32_t batches)
+{
+	static struct course want, have;
+	bool stale = false;
+
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		struct penstock_loader *l = open_setting(s, rank, bare, NULL, 0);
+		struct penstock_error e;
+		int r;
+
+		assert_non_null(l);
+		r = penstock_loader_state_load(l, bytes, (size_t)n, &e);
+		if (r < 0) {
+			assert_int_equal(r, -ESTALE);
+			penstock_loader_close(l);
+			return false;
+		}
+		course_model(s, rank, &want);
+		if (want.sizes.n < batches) { /* its epoch ended before */
+			penstock_loader_close(l);
+			continue;
+		}
+		course_cut(&want, batches);
+		have.rows.n = have.sizes.n = 0;
+		while (batch_take_or_stale(l, &have, &stale))
+			;
+		if (!stale)
+			same(s, rank, &have, &want);
+		penstock_loader_close(l);
+		if (stale)
+			return false;
+	}
+	return true;
+}
+
+/* A state of any rank of one world, with counts or endless: any other world goes on with the next sample. */
+static void any_world_goes_on_where_another_was(void **state)
+{
+	static const uint32_t worlds[] = {1, 2, 3, 4, 6};
+	uint32_t tried = 0, refused = 0;
+
+	(void)state;
+	for (int i = 0; i < 2500 && tried < 250; i++) {
+		static struct course course;
+		struct setting a, b;
+		uint32_t rank, batches;
+		int n;
+
+		setting_random(&a);
+		a.world = worlds[rnd(5)];
+		a.batch = 12 / a.world;
+		b = a;
+		b.world = worlds[rnd(5)];
+		b.batch = 12 / b.world;
+		if (!setting_wanted(&a) || !setting_wanted(&b) || !is_shared(&a) || !is_shared(&b) ||
+		        ((a.world == 1) != (b.world == 1) && a.end == PENSTOCK_END_UNEVEN && !a.steps))
+			continue;
+		rank = rnd(a.world);
+		course_model(&a, rank, &course);
+		if (course.sizes.n < 2)
+			continue;
+		batches = 1 + rnd(course.sizes.n - 1);
+		n = run_and_save(&a, rank, false, batches);
+		if (!goes_on(&b, false, n, batches)) {
+			/* only at the end of an epoch, which another world cuts differently */
+			if (a.world == b.world || batches + 2 < course.sizes.n) {
+				setting_print(&a);
+				print_message(
+				        "from rank %u, batch %u of %u\n", rank, batches, course.sizes.n);
+				setting_print(&b);
+			}
+			assert_true(a.world != b.world && batches + 2 >= course.sizes.n);
+			refused++;
+		}
+		tried++;
+	}
+	assert_int_equal(tried, 250);
+	assert_true(refused < 50);
+}
+
+/* Lanes of one length, no indexes: ranks keep to their lanes, which any world deals alike until they end. */
+static void ranks_with_lanes_of_their_own_go_on_in_another_world(void **state)
+{
+	static const uint32_t worlds[] = {1, 2, 4};
+	uint32_t refused = 0, went = 0;
+
+	(void)state;
+	for (int i = 0; i < 120; i++) {
+		struct setting a = {.nshards = SHARDS,
+		        .order = 1 + rnd(2),
+		        .lanes = 4,
+		        .window = 1 + rnd(30),
+		        .seed = rnd(50),
+		        .sets = {0, SHARDS}};
+		struct setting b;
+		static struct course course;
+		uint32_t batches = 1 + rnd(3), rank;
+		int n;
+
+		a.world = worlds[rnd(3)];
+		a.batch = 8 / a.world;
+		b = a;
+		b.world = worlds[rnd(3)];
+		b.batch = 8 / b.world;
+		rank = rnd(a.world);
+		course_model(&a, rank, &course);
+		batches = batches < course.sizes.n ? batches : course.sizes.n;
+		n = run_and_save(&a, rank, true, batches);
+		if (goes_on(&b, true, n, batches))
+			went++;
+		else
+			refused++;
+	}
+	print_message("%u went on, %u were refused\n", went, refused);
+	assert_true(went > 40);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(epochs_are_those_of_the_model),
+	        cmocka_unit_test(any_world_goes_on_where_another_was),
+	        cmocka_unit_test(ranks_with_lanes_of_their_own_go_on_in_another_world),
 	};
 
 	alarm(300); /* a hang is a failure */
