@@ -8,10 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "batch/profile.h"
+#include "budget.h"
 #include "options.h"
 #include "pipeline/pipeline.h"
 #include "public.h"
 #include "resume.h"
+#include "stats.h"
 
 struct penstock_loader {
 	pid_t pid;
@@ -20,6 +23,9 @@ struct penstock_loader {
 	struct ps_plan *plan;
 	struct ps_pipeline *pipeline;
 	uint64_t open_ns;
+	struct penstock_budget *budget; /* shared; NULL: none */
+	uint64_t budget_nbytes;         /* taken from it for batches and buffers */
+	struct ps_profile *profile;     /* NULL: not kept */
 
 	/* The calling thread's (next, set_epoch). */
 	int failed;
@@ -76,6 +82,25 @@ static int state_read(struct penstock_loader *l, const void *bytes, size_t size,
 	return r;
 }
 
+/* Takes what batches and buffers need from the budget that is shared. */
+static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_load_error *err)
+{
+	struct penstock_budget *b = l->options.o.budget;
+
+	if (!b)
+		return 0;
+	if (!ps_budget_take(&b->count, nbytes))
+		return ps_load_error_set(err, E2BIG,
+		        "budget of %ju MiB, shared with other loaders: they hold %ju MiB, and this loader's "
+		        "batches and "
+		        "read buffers need %ju MiB; raise it, or lower batch, depth or lanes",
+		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(penstock_budget_used(b) >> 20),
+		        (uintmax_t)((nbytes >> 20) + 1));
+	l->budget = ps_public_budget_ref(b);
+	l->budget_nbytes = nbytes;
+	return 0;
+}
+
 static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -111,6 +136,17 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.buf_nbytes = m.buf_nbytes;
 	p.window_nbytes = m.window_nbytes;
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
+	r = budget_take(l, o->memory_budget - m.window_nbytes, err);
+	if (r < 0)
+		return r;
+	if (l->budget)
+		p.shared = &l->budget->count;
+	if (o->profile) {
+		l->profile = ps_profile_new(l->plan);
+		if (!l->profile)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		p.profile = l->profile;
+	}
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
@@ -181,7 +217,11 @@ void penstock_loader_close(struct penstock_loader *l)
 	}
 	ps_pipeline_free(l->pipeline);
 	ps_schedule_fini(&l->schedule);
+	ps_profile_free(l->profile);
 	ps_plan_free(l->plan);
+	if (l->budget)
+		ps_budget_give(&l->budget->count, l->budget_nbytes);
+	ps_public_budget_unref(l->budget);
 	ps_options_fini(&l->options);
 	ps_indexes_free(l->indexes);
 	free(l);
@@ -363,7 +403,6 @@ int penstock_loader_state_load(
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error)
 {
-	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
 	struct ps_load_error err = {0};
 	struct ps_pipeline_stats p;
 	struct penstock_stats s = {0};
@@ -378,19 +417,29 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
 	s.seconds = (double)(ps_mono_ns() - l->open_ns) / 1e9;
-	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
-		uint64_t in = p.wait_ns[i][PS_WAIT_INPUT], out = p.wait_ns[i][PS_WAIT_OUTPUT];
-		uint64_t waited = PS_MIN(in + out, p.total_ns[i]);
-
-		s.stages[i] = (struct penstock_stage){.name = names[i],
-		        .threads = i == 0   ? p.readers
-		                   : i == 1 ? p.workers
-		                            : 1,
-		        .busy = (double)(p.total_ns[i] - waited) / 1e9,
-		        .waiting_input = (double)in / 1e9,
-		        .waiting_output = (double)out / 1e9};
-	}
+	ps_stats_fill(&s, &p);
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;
+}
+
+int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	ps_autofree char *text = NULL;
+	size_t n = 0;
+	int r = pid_check(l, &err);
+
+	if (r == 0 && !l->profile)
+		r = ps_load_error_set(&err, ENODATA, "the loader was opened without options.profile");
+	if (r == 0)
+		r = ps_profile_json(l->profile, &text, &n, &err);
+	if (r == 0 && buf && size <= n)
+		r = ps_load_error_set(
+		        &err, ENOBUFS, "the profile has %zu bytes, but there is room for %zu", n + 1, size);
+	if (r < 0)
+		return ps_give_error(error, r, &err);
+	if (buf)
+		memcpy(buf, text, n + 1);
+	return (int)n;
 }

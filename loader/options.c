@@ -7,6 +7,7 @@
 
 #include "base/overflow.h"
 #include "batch/plan.h"
+#include "budget.h"
 #include "order/sequence.h"
 #include "pipeline/cpus.h"
 #include "shard/stream.h"
@@ -152,6 +153,8 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 	if (r == 0)
 		r = range_check("end", o->end, 0, PENSTOCK_END_SPLIT, err);
 	if (r == 0)
+		r = range_check("profile", o->profile, 0, 1, err);
+	if (r == 0)
 		r = range_check("on_error", o->on_error, 0, PENSTOCK_SKIP, err);
 	if (r < 0)
 		return r;
@@ -270,6 +273,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		ps_options_fini(p);
 		return r;
 	}
+	if (p->o.budget)
+		p->o.memory_budget = PS_MIN(p->o.memory_budget, p->o.budget->count.limit);
 	p->tune_threads = p->o.threads == 0;
 	p->tune_readers = p->o.readers == 0;
 	if (p->o.threads == 0)

@@ -253,8 +253,8 @@ enum penstock_order {
 	PENSTOCK_ORDER_NONE = 0,   /* as in the list; with end UNEVEN ranks take shards in turn */
 	PENSTOCK_ORDER_SHARDS = 1, /* shards shuffled, samples as in them */
 	PENSTOCK_ORDER_WINDOW = 2, /* shards shuffled, and samples within shuffle_window (default) */
-	/* All samples shuffled with all others, each read where it lies. Every shard needs an index, and should
-	 * be a file that is read from anywhere at no cost (see permute_remote). */
+	/* All samples shuffled with all others, each read where it lies. Every shard needs an index, and
+	 * should be a file that is read from anywhere at no cost (see permute_remote). */
 	PENSTOCK_ORDER_PERMUTATION = 3,
 };
 
@@ -267,17 +267,17 @@ enum penstock_end {
 	PENSTOCK_END_UNEVEN = 0,
 	/* Samples that do not fill a global batch are left out: less than global_batch of an epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
-	/* Every sample once; the last batch is filled by repeating rows (a rank that has no sample left: by zeros,
-	 * shard and sample -1), valid = 0: less than global_batch rows of an epoch. */
+	/* Every sample once; the last batch is filled by repeating rows (a rank that has no sample left: by
+	 * zeros, shard and sample -1), valid = 0: less than global_batch rows of an epoch. */
 	PENSTOCK_END_PAD = 2,
-	/* Every sample once, and the same number of batches on all ranks: the last ones differ by one row at most.
-	 * Only where that cannot be (batch 1, or less samples than ranks) a rank's last batch is one row of
-	 * zeros, valid = 0. */
+	/* Every sample once, and the same number of batches on all ranks: the last ones differ by one row at
+	 * most. Only where that cannot be (batch 1, or less samples than ranks) a rank's last batch is one
+	 * row of zeros, valid = 0. */
 	PENSTOCK_END_SPLIT = 3,
 };
 
 enum penstock_mix_end {
-	PENSTOCK_MIX_FIRST = 0,   /* with the first dataset that has no more samples when it is due (default) */
+	PENSTOCK_MIX_FIRST = 0, /* with the first dataset that has no more samples when it is due (default) */
 	PENSTOCK_MIX_LONGEST = 1, /* with the one that lasts longest; the others are read again until then */
 };
 
@@ -288,6 +288,9 @@ enum penstock_on_error {
 	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. */
 	PENSTOCK_SKIP = 1,
 };
+
+/* Bytes that several loaders may hold together: give it to each by options.budget. */
+struct penstock_budget;
 
 /* A sample in the hands of a transform; see below. */
 struct penstock_sample;
@@ -331,15 +334,16 @@ struct penstock_options {
 	/* Samples that are shuffled with each other; 1 to 2^24; 4096. Shared out to the lanes: each shuffles
 	 * blocks of its share, with 64 lanes 64 samples. */
 	uint32_t shuffle_window;
-	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. The same lanes, seed and
-	 * global batch give the same samples in each global batch for any world: sample p of the epoch is of rank
-	 * p mod world. While a multiple of world lanes goes on, that means that each rank has lanes of its own, and
-	 * so shards of its own. Where lengths are not known (end UNEVEN without `steps`), a rank always keeps to
-	 * its own, so that ranks go apart once the first lane has ended (at once, where there are fewer shards
-	 * than lanes); lanes must be a multiple of world then, and each rank needs a shard. */
+	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. The same lanes, seed
+	 * and global batch give the same samples in each global batch for any world: sample p of the epoch is
+	 * of rank p mod world. While a multiple of world lanes goes on, that means that each rank has lanes
+	 * of its own, and so shards of its own. Where lengths are not known (end UNEVEN without `steps`), a
+	 * rank always keeps to its own, so that ranks go apart once the first lane has ended (at once, where
+	 * there are fewer shards than lanes); lanes must be a multiple of world then, and each rank needs a
+	 * shard. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
-	uint32_t end; /* enum penstock_end; PENSTOCK_END_UNEVEN */
+	uint32_t end;         /* enum penstock_end; PENSTOCK_END_UNEVEN */
 
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
 	uint32_t max_bad;  /* SKIP: more bad samples than this behind each other fail; 100 */
@@ -365,31 +369,36 @@ struct penstock_options {
 	 * comes to write other values. */
 	uint64_t transform_version;
 
-	/* Rows of a batch over all ranks; must be a multiple of world: `batch` is global_batch / world then. 0
-	 * (default): batch * world. States go by it: a run may go on with another world. */
+	/* Rows of a batch over all ranks; must be a multiple of world: `batch` is global_batch / world then.
+	 * 0 (default): batch * world. States go by it: a run may go on with another world. */
 	uint32_t global_batch;
-	/* Length buckets, at most 256: the samples of a window that are given side by side are of about the same
-	 * length (bytes of the fields wanted): each lane's share of shuffle_window is sorted and cut into so many
-	 * runs, which come in the same order in all lanes. So shuffle_window / bucket samples behind each other
-	 * are alike; let that be a multiple of global_batch. 0 (default), 1: none. order WINDOW only. */
+	/* Length buckets, at most 256: the samples of a window that are given side by side are of about the
+	 * same length (bytes of the fields wanted): each lane's share of shuffle_window is sorted and cut
+	 * into so many runs, which come in the same order in all lanes. So shuffle_window / bucket samples
+	 * behind each other are alike; let that be a multiple of global_batch. 0 (default), 1: none. order
+	 * WINDOW only. */
 	uint32_t bucket;
 	/* Batches of an epoch on each rank. The shards are read again as often as that takes (each lane for
 	 * itself), or `repeat` times at most. 0 (default): as many as the samples make. */
 	uint64_t steps;
-	uint64_t repeat; /* each sample comes so many times an epoch, in `repeat` passes; 0 (default): see steps */
-	uint64_t skip;   /* samples of the epoch's order that are left out at its beginning; 0 */
-	uint64_t take;   /* samples that the epoch has behind them, at most; 0 (default): all */
+	uint64_t repeat;  /* each sample comes so many times an epoch, in `repeat` passes; 0 (default): see
+	                     steps */
+	uint64_t skip;    /* samples of the epoch's order that are left out at its beginning; 0 */
+	uint64_t take;    /* samples that the epoch has behind them, at most; 0 (default): all */
 	uint32_t mix_end; /* enum penstock_mix_end; FIRST */
 	uint32_t nmix;
-	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a dataset. So
-	 * many of each of their samples come in any stretch of the order, one more or less. `nmix` is their
-	 * number; NULL (default): all strings are one dataset. With world > 1 counts or `steps` are needed. */
+	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a
+	 * dataset. So many of each of their samples come in any stretch of the order, one more or less.
+	 * `nmix` is their number; NULL (default): all strings are one dataset. With world > 1 counts or
+	 * `steps` are needed. */
 	const double *mix;
 
-	/* PERMUTATION: 1: also where shards are not resident (on a penstock mount, not yet in its cache): every
-	 * sample fetches a block of its own from the origin then. 0 (default): that is refused. */
+	/* PERMUTATION: 1: also where shards are not resident (on a penstock mount, not yet in its cache):
+	 * every sample fetches a block of its own from the origin then. 0 (default): that is refused. */
 	uint32_t permute_remote;
-	uint32_t reserved0;
+	/* 1: count what passes, for penstock_loader_profile(). Costs less than a hundredth. 0 (default): not.
+	 */
+	uint32_t profile;
 	/* MixUp and CutMix of finished batches, each row with the one before it: the alphas of their weights,
 	 * 0 (default): off, else 0.01 to 100. Every image field is mixed, masks follow CutMix. Batches then
 	 * have the tensors "__mix_lambda__" (f32, the share of a row's own label), "__mix_row__" (int64, the
@@ -398,11 +407,21 @@ struct penstock_options {
 	double mixup_alpha, cutmix_alpha;
 	double mix_probability; /* that a batch is mixed; 1 */
 	double cutmix_share;    /* with both alphas: how many of the mixed batches take CutMix; 0.5 */
+
+	/* A limit that this loader shares with others (training and validation): its batches and read buffers
+	 * are taken from it when it is opened, its window and ragged fields as they come; memory_budget is
+	 * this loader's part at most. NULL (default): memory_budget alone. */
+	struct penstock_budget *budget;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
  * end. */
 void penstock_options_init(struct penstock_options *options, size_t size);
+
+/* NULL: no memory. Free it when you like: loaders that were given it keep it until they are closed. */
+struct penstock_budget *penstock_budget_new(uint64_t bytes);
+uint64_t penstock_budget_used(const struct penstock_budget *budget);
+void penstock_budget_free(struct penstock_budget *budget); /* NULL is allowed */
 
 /* The defaults of a field of that kind. `size` is sizeof(struct penstock_field); `name` is borrowed until
  * penstock_loader_open(). */
@@ -569,11 +588,30 @@ struct penstock_stats {
 	uint64_t reread;     /* samples read a second time, because the window did not fit in the budget */
 	double seconds;      /* since the loader was opened */
 	struct penstock_stage stages[PENSTOCK_NSTAGES];
+
+	/* -- From here on: since 0.2. -- */
+
+	/* What the consumer's waiting (stages[2].waiting_input) was for, in seconds that sum to it: storage
+	 * (readers waited for the disk or the network while workers waited for them), reading (readers were
+	 * busy then), decoding. */
+	double wait_storage, wait_read, wait_decode;
+	/* "storage", "read", "decode", "consumer" (the loader is not the limit) or "none" (no samples yet),
+	 * and what would help. */
+	const char *bottleneck;
+	char advice[160];
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */
 int penstock_loader_stats(struct penstock_loader *loader, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error);
+
+/* Of a loader with options.profile: the batches made so far, as JSON: for each field bytes or items of a
+ * row, images' means and deviations by channel (of values 0 to 1 as they came out of the crop), numbers'
+ * range, mean, deviation, and how often each came (of integers, the first 4096 different ones). Returns how
+ * many bytes that is without the zero behind it; with `buf` NULL that is all it does. -ENOBUFS: `size` is not
+ * more (it may have grown since); -ENODATA: opened without options.profile. */
+int penstock_loader_profile(
+        struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
 #pragma GCC visibility pop
 

@@ -55,6 +55,7 @@ struct penstock_batch {
 	uint32_t cap;               /* rows */
 	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
 	struct ps_budget *budget;   /* that late fields count against; NULL: not counted */
+	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
 	uint64_t grown_nbytes;      /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;

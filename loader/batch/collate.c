@@ -8,6 +8,7 @@
 #include "batch/batch.h"
 #include "batch/convert.h"
 #include "batch/mix.h"
+#include "batch/profile.h"
 
 static void fail(struct penstock_batch *b, int errnum, const char *text)
 {
@@ -308,6 +309,8 @@ void ps_batch_finish(struct penstock_batch *b)
 	} else {
 		rows_fill(b);
 	}
+	if (b->profile && !b->failed)
+		ps_profile_batch(b->profile, b);
 	for (uint32_t i = 0; i < b->nrows; i++)
 		ps_batch_bytes_drop(b->plan, b->rows[i].sample, NULL);
 }

@@ -63,10 +63,11 @@ struct ps_pipeline {
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
 	uint64_t reread;
-	struct ps_cost cost;     /* of rows */
-	struct ps_tune tunes[2]; /* of readers and workers */
-	uint32_t started[2];     /* of them, so far */
-	pthread_cond_t unpark;   /* threads beyond tunes[].now: it has grown */
+	struct ps_cost cost;         /* of rows */
+	struct ps_tune tunes[2];     /* of readers and workers */
+	uint32_t started[2];         /* of them, so far */
+	double blame_ns[PS_NBLAMES]; /* what the consumer waited for; waits that are over */
+	pthread_cond_t unpark;       /* threads beyond tunes[].now: it has grown */
 	struct ps_tune_mark {
 		uint64_t ns, total_ns[PENSTOCK_NSTAGES], wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
 	} tuned; /* when the tunes were looked at last, and the stages' times then */

@@ -129,6 +129,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	p->o = *o;
 	p->window.limit = o->window_nbytes;
+	p->window.parent = o->shared;
 	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
@@ -176,6 +177,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 		p->batches[i].pid = getpid();
 		p->batches[i].max_ragged_nbytes = o->max_ragged_nbytes;
 		p->batches[i].budget = &p->window;
+		p->batches[i].profile = o->profile;
 	}
 	if (r == 0) {
 		position_set(p, at);
@@ -262,6 +264,35 @@ static bool next_is_known(struct ps_pipeline *p)
 	       epoch_is_over(p) || batch_due(p);
 }
 
+/* Shares out a wait of the consumer: to decoding as far as workers were busy meanwhile, the rest to reading
+ * and to what readers waited for. */
+static void wait_blame(struct ps_pipeline *p, const struct ps_tune_mark *from, const struct ps_tune_mark *to)
+{
+	enum { READ = PS_STAGE_READ, DECODE = PS_STAGE_DECODE, IN = PS_WAIT_INPUT };
+	double wait = (double)(to->wait_ns[PS_STAGE_CONSUMER][IN] - from->wait_ns[PS_STAGE_CONSUMER][IN]);
+	double workers = (double)(to->total_ns[DECODE] - from->total_ns[DECODE]);
+	double idle = (double)(to->wait_ns[DECODE][IN] - from->wait_ns[DECODE][IN]);
+	double readers = (double)(to->total_ns[READ] - from->total_ns[READ]) -
+	                 (double)(to->wait_ns[READ][PS_WAIT_OUTPUT] - from->wait_ns[READ][PS_WAIT_OUTPUT]);
+	double storage = (double)(to->wait_ns[READ][IN] - from->wait_ns[READ][IN]);
+	double read = workers > 0 ? wait * PS_MIN(idle / workers, 1.0) : 0;
+	double slow = readers > 0 ? read * PS_MIN(storage / readers, 1.0) : 0;
+
+	p->blame_ns[PS_BLAME_STORAGE] += slow;
+	p->blame_ns[PS_BLAME_READ] += read - slow;
+	p->blame_ns[PS_BLAME_DECODE] += wait - read;
+}
+
+static void consumer_wait(struct ps_pipeline *p, const uint64_t *until_ns)
+{
+	struct ps_tune_mark from, to;
+
+	ps_tune_mark(p, &from);
+	ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, until_ns);
+	ps_tune_mark(p, &to);
+	wait_blame(p, &from, &to);
+}
+
 int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	PS_LOCK_SCOPE(&p->lock);
@@ -272,7 +303,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 		        p->o.depth);
 	struct penstock_batch *b;
 	while (!(b = batch_due(p)) && !next_is_known(p))
-		ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, NULL);
+		consumer_wait(p, NULL);
 	if (p->failed) {
 		if (err)
 			*err = p->why;
@@ -301,7 +332,7 @@ bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
 
 	PS_LOCK_SCOPE(&p->lock);
 	while (!next_is_known(p) && ps_mono_ns() < until_ns)
-		ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, &until_ns);
+		consumer_wait(p, &until_ns);
 	return next_is_known(p);
 }
 
@@ -350,4 +381,6 @@ void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stat
 	        .workers = p->tunes[PS_STAGE_DECODE].now};
 	memcpy(ret_stats->total_ns, m.total_ns, sizeof(m.total_ns));
 	memcpy(ret_stats->wait_ns, m.wait_ns, sizeof(m.wait_ns));
+	for (int i = 0; i < PS_NBLAMES; i++)
+		ret_stats->blame_ns[i] = (uint64_t)p->blame_ns[i];
 }

@@ -30,6 +30,8 @@ struct ps_pipeline_options {
 	struct ps_plan *plan;
 	const struct ps_device_ops *device;
 	uint32_t rows, depth, threads, readers;
+	struct ps_budget *shared;        /* of several loaders; NULL: none */
+	struct ps_profile *profile;      /* NULL: not kept */
 	bool tune_threads, tune_readers; /* as many of them as are worth having may run */
 	uint64_t seed;
 	uint64_t end_epoch; /* runs epochs before this one */
@@ -75,6 +77,7 @@ struct ps_pipeline_stats {
 	uint32_t readers, workers;
 	uint64_t total_ns[PENSTOCK_NSTAGES];
 	uint64_t wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
+	uint64_t blame_ns[PS_NBLAMES]; /* they sum to the consumer's wait */
 };
 
 void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);

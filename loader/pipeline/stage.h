@@ -14,6 +14,14 @@ enum ps_wait {
 	PS_NWAITS,
 };
 
+/* What a wait of the consumer was for. */
+enum ps_blame {
+	PS_BLAME_STORAGE,
+	PS_BLAME_READ,
+	PS_BLAME_DECODE,
+	PS_NBLAMES,
+};
+
 struct ps_stage {
 	uint32_t nthreads;      /* that run now ... */
 	uint64_t began_ns;      /* ... and the sum of the times they began at, less those that ended: below */

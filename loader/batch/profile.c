@@ -1,0 +1,293 @@
+#include "config.h"
+
+#include "batch/profile.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Values of an image that are looked at, a channel: with their cache misses, less than a hundredth of what
+ * decoding it takes. */
+#define PIXELS 256
+
+#define MAX_LABELS 4096
+#define LABEL_SLOTS 8192
+
+struct moments {
+	uint64_t n;
+	double mean, m2, min, max;
+};
+
+struct label {
+	int64_t value;
+	uint64_t n; /* 0: an empty slot */
+};
+
+struct column {
+	struct moments bytes;     /* of members */
+	struct moments items;     /* of rows that are not of one size */
+	struct moments values[3]; /* of channels, or of numbers (the first) */
+	struct label *labels;     /* a hash table of LABEL_SLOTS, NULL: none are counted */
+	uint32_t nlabels;
+	uint64_t other_labels; /* values for which there was no slot */
+};
+
+struct ps_profile {
+	const struct ps_plan *plan;
+	pthread_mutex_t lock; /* all below */
+	uint64_t samples, bad;
+	struct column columns[PS_PLAN_MAX_FIELDS];
+};
+
+static bool has_labels(const struct ps_plan_field *f)
+{
+	return f->kind == PENSTOCK_INT64 && !ps_dtype_is_float(f->dtype);
+}
+
+static bool has_numbers(const struct ps_plan_field *f)
+{
+	return f->kind != PENSTOCK_IMAGE && f->form == PS_FORM_FIXED && f->ndim == 0;
+}
+
+struct ps_profile *ps_profile_new(const struct ps_plan *plan)
+{
+	struct ps_profile *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->plan = plan;
+	pthread_mutex_init(&p->lock, NULL);
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		if (!has_labels(&plan->fields[i]))
+			continue;
+		p->columns[i].labels = calloc(LABEL_SLOTS, sizeof(struct label));
+		if (!p->columns[i].labels) {
+			ps_profile_free(p);
+			return NULL;
+		}
+	}
+	return p;
+}
+
+void ps_profile_free(struct ps_profile *p)
+{
+	if (!p)
+		return;
+	for (uint32_t i = 0; i < PS_PLAN_MAX_FIELDS; i++)
+		free(p->columns[i].labels);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+/* -- Counting ----------------------------------------------------------------------------------------- */
+
+/* Welford's way: no two large sums are subtracted. */
+static void moments_add(struct moments *m, double v)
+{
+	double d = v - m->mean;
+
+	if (isnan(v))
+		return;
+	if (m->n == 0)
+		m->min = m->max = v;
+	m->min = PS_MIN(m->min, v);
+	m->max = PS_MAX(m->max, v);
+	m->n++;
+	m->mean += d / (double)m->n;
+	m->m2 += d * (v - m->mean);
+}
+
+static double number(const struct ps_plan_field *f, const uint8_t *p)
+{
+	struct ps_number v = ps_number_load(f->dtype, false, p);
+
+	return v.is_float ? v.value : v.negative ? -(double)v.magnitude : (double)v.magnitude;
+}
+
+/* Of an image with several views, the first. */
+static void image_count(struct column *c, const struct ps_plan_field *f, const uint8_t *row)
+{
+	bool planes = f->image.layout == PS_NCHW;
+	size_t channels = 3, size = ps_dtype_nbytes(f->dtype);
+	size_t pixels = (size_t)f->image.out_width * f->image.out_height;
+	size_t step = (pixels / PIXELS) | 1; /* odd: not the same columns in each line of an even width */
+
+	for (size_t k = 0; k < channels; k++) {
+		for (size_t i = 0; i < pixels; i += step) {
+			double v = number(f, row + (planes ? k * pixels + i : i * channels + k) * size);
+
+			moments_add(&c->values[k],
+			        f->dtype == PS_U8 ? v / 255
+			                          : v * (double)f->image.std[k] + (double)f->image.mean[k]);
+		}
+	}
+}
+
+static void label_count(struct column *c, int64_t value)
+{
+	size_t at = (size_t)((uint64_t)value * UINT64_C(0x9e3779b97f4a7c15) >> 51);
+
+	while (c->labels[at].n > 0 && c->labels[at].value != value)
+		at = at + 1 == LABEL_SLOTS ? 0 : at + 1;
+	if (c->labels[at].n == 0 && c->nlabels == MAX_LABELS) {
+		c->other_labels++;
+		return;
+	}
+	c->nlabels += c->labels[at].n == 0;
+	c->labels[at].value = value;
+	c->labels[at].n++;
+}
+
+static void number_count(struct column *c, const struct ps_plan_field *f, const uint8_t *p)
+{
+	moments_add(&c->values[0], number(f, p));
+	if (c->labels) {
+		struct ps_number v = ps_number_load(f->dtype, false, p);
+
+		label_count(c, v.negative ? -(int64_t)v.magnitude : (int64_t)v.magnitude);
+	}
+}
+
+static void row_count(struct ps_profile *p, const struct penstock_batch *b, uint32_t row)
+{
+	for (uint32_t i = 0; i < p->plan->nfields; i++) {
+		const struct ps_plan_field *f = &p->plan->fields[i];
+		struct column *c = &p->columns[i];
+		const struct ps_sample_field *in =
+		        f->kind == PENSTOCK_OUTPUT ? NULL : ps_plan_find(f, b->rows[row].sample);
+
+		if (in)
+			moments_add(&c->bytes, (double)in->size);
+		if (f->form != PS_FORM_FIXED)
+			moments_add(&c->items, (double)ps_batch_items(b, i, row));
+		else if (f->kind == PENSTOCK_IMAGE)
+			image_count(c, f, ps_batch_row(b, i, 0, row));
+		else if (has_numbers(f))
+			number_count(c, f, ps_batch_row(b, i, 0, row));
+	}
+}
+
+void ps_profile_batch(struct ps_profile *p, const struct penstock_batch *b)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	for (uint32_t i = 0; i < b->nrows; i++)
+		if (!b->rows[i].bad)
+			row_count(p, b, i);
+	p->samples += b->nrows;
+	p->bad += b->nbad;
+}
+
+/* -- JSON --------------------------------------------------------------------------------------------- */
+
+static void text_print(FILE *out, const char *text)
+{
+	putc('"', out);
+	for (; *text; text++) {
+		if ((unsigned char)*text < ' ' || *text == '"' || *text == '\\')
+			fprintf(out, "\\u%04x", (unsigned char)*text);
+		else
+			putc(*text, out);
+	}
+	putc('"', out);
+}
+
+/* JSON has no infinity, and a point whatever the locale. */
+static void number_print(FILE *out, const char *name, double v)
+{
+	char text[40];
+
+	snprintf(text, sizeof(text), "%.9g", v);
+	for (char *p = text; *p; p++)
+		if (*p == ',')
+			*p = '.';
+	fprintf(out, "\"%s\": %s", name, isfinite(v) ? text : "null");
+}
+
+static void moments_print(FILE *out, const char *name, const struct moments *m)
+{
+	if (m->n == 0)
+		return;
+	if (name)
+		fprintf(out, ", \"%s\": ", name);
+	putc('{', out);
+	number_print(out, "mean", m->mean);
+	fputs(", ", out);
+	number_print(out, "std", sqrt(m->m2 / (double)m->n));
+	fputs(", ", out);
+	number_print(out, "min", m->min);
+	fputs(", ", out);
+	number_print(out, "max", m->max);
+	putc('}', out);
+}
+
+static int label_order(const void *a, const void *b)
+{
+	const struct label *x = a, *y = b;
+
+	return x->value < y->value ? -1 : x->value > y->value;
+}
+
+static void labels_print(FILE *out, const struct column *c)
+{
+	struct label *sorted = calloc(c->nlabels + 1, sizeof(*sorted));
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < LABEL_SLOTS && sorted; i++)
+		if (c->labels[i].n > 0)
+			sorted[n++] = c->labels[i];
+	if (sorted)
+		qsort(sorted, n, sizeof(*sorted), label_order);
+	fprintf(out, ", \"other_labels\": %ju, \"labels\": {", (uintmax_t)c->other_labels);
+	for (uint32_t i = 0; i < n; i++)
+		fprintf(out, "%s\"%jd\": %ju", i ? ", " : "", (intmax_t)sorted[i].value,
+		        (uintmax_t)sorted[i].n);
+	putc('}', out);
+	free(sorted);
+}
+
+static void column_print(FILE *out, const struct ps_plan_field *f, const struct column *c)
+{
+	text_print(out, f->name);
+	fprintf(out, ": {\"dtype\": \"%s\"", ps_dtype_name(f->dtype));
+	moments_print(out, "bytes", &c->bytes);
+	moments_print(out, "items", &c->items);
+	if (f->kind == PENSTOCK_IMAGE) {
+		fputs(", \"channels\": [", out);
+		for (size_t k = 0; k < PS_ARRAY_LEN(c->values) && c->values[k].n > 0; k++) {
+			fputs(k ? ", " : "", out);
+			moments_print(out, NULL, &c->values[k]);
+		}
+		putc(']', out);
+	} else {
+		moments_print(out, "values", &c->values[0]);
+	}
+	if (c->labels)
+		labels_print(out, c);
+	putc('}', out);
+}
+
+int ps_profile_json(struct ps_profile *p, char **ret_text, size_t *ret_nbytes, struct ps_load_error *err)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *out = open_memstream(&text, &n);
+
+	if (out) {
+		PS_LOCK_SCOPE(&p->lock);
+		fprintf(out, "{\"version\": 1, \"samples\": %ju, \"bad\": %ju, \"fields\": {",
+		        (uintmax_t)p->samples, (uintmax_t)p->bad);
+		for (uint32_t i = 0; i < p->plan->nfields; i++) {
+			fputs(i ? ", " : "", out);
+			column_print(out, &p->plan->fields[i], &p->columns[i]);
+		}
+		fputs("}}\n", out);
+	}
+	if (!out || fclose(out) != 0) {
+		free(text);
+		return ps_load_error_set(err, ENOMEM, "no memory for the profile");
+	}
+	*ret_text = text;
+	*ret_nbytes = n;
+	return 0;
+}

@@ -1,0 +1,39 @@
+#include "config.h"
+
+#include "budget.h"
+
+#include <stdlib.h>
+
+struct penstock_budget *penstock_budget_new(uint64_t nbytes)
+{
+	struct penstock_budget *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->count.limit = nbytes;
+	atomic_store(&b->refs, 1);
+	return b;
+}
+
+uint64_t penstock_budget_used(const struct penstock_budget *b)
+{
+	return atomic_load_explicit(&b->count.used, memory_order_relaxed);
+}
+
+void penstock_budget_free(struct penstock_budget *b)
+{
+	ps_public_budget_unref(b);
+}
+
+struct penstock_budget *ps_public_budget_ref(struct penstock_budget *b)
+{
+	if (b)
+		atomic_fetch_add(&b->refs, 1);
+	return b;
+}
+
+void ps_public_budget_unref(struct penstock_budget *b)
+{
+	if (b && atomic_fetch_sub(&b->refs, 1) == 1)
+		free(b);
+}

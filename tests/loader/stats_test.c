@@ -1,0 +1,312 @@
+/* What a loader tells of its work and of the data, and what it shares with other loaders. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+
+#include "make_tar.h"
+
+#define SAMPLES 200
+
+static char folder[64];
+static const char *const shards[] = {"s.tar"};
+static struct photo photos[MAX_PHOTOS];
+static int nphotos;
+
+static int setup(void **state)
+{
+	struct tar t = {0};
+
+	(void)state;
+	nphotos = photos_load(photos);
+	folder_enter(folder);
+	for (int i = 0; i < SAMPLES; i++) {
+		char name[32], text[32];
+
+		snprintf(name, sizeof(name), "%03d.jpg", i);
+		tar_add(&t, name, photos[i % nphotos].data, photos[i % nphotos].len);
+		snprintf(name, sizeof(name), "%03d.cls", i);
+		snprintf(text, sizeof(text), "%d", i % 10 == 0 ? -5 : i % 2);
+		tar_add_text(&t, name, text);
+		snprintf(name, sizeof(name), "%03d.txt", i);
+		tar_add_text(&t, name, "12345" + i % 5);
+	}
+	tar_end(&t);
+	tar_save(&t, "s.tar");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	for (int i = 0; i < nphotos; i++)
+		free(photos[i].data);
+	return 0;
+}
+
+struct setting {
+	struct penstock_options o;
+	struct penstock_field f[3];
+};
+
+static void setting_init(struct setting *s)
+{
+	penstock_options_init(&s->o, sizeof(s->o));
+	penstock_field_init(&s->f[0], sizeof(s->f[0]), "jpg", PENSTOCK_IMAGE);
+	s->f[0].image_width = s->f[0].image_height = 64;
+	s->f[0].crop = PENSTOCK_CROP_NONE;
+	penstock_field_init(&s->f[1], sizeof(s->f[1]), "cls", PENSTOCK_INT64);
+	penstock_field_init(&s->f[2], sizeof(s->f[2]), "txt", PENSTOCK_BYTES);
+	s->o.fields = s->f;
+	s->o.nfields = 3;
+	s->o.batch = 20;
+	s->o.epochs = 1;
+	s->o.threads = 2;
+	s->o.lanes = 1;
+	s->o.memory_budget = 64 << 20;
+}
+
+static struct penstock_loader *open_ok(const struct penstock_options *o)
+{
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	if (penstock_loader_open(o, shards, 1, &l, &e) < 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+/* Runs an epoch; gives the mean of the images' values, as they are in the batches. */
+static double run(struct penstock_loader *l)
+{
+	struct penstock_batch *b;
+	struct penstock_error e;
+	double sum = 0, n = 0;
+	int r;
+
+	while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+		struct penstock_tensor t;
+
+		assert_int_equal(penstock_batch_field(b, "jpg", &t, NULL), 0);
+		for (uint64_t i = 0; i < t.nbytes / 4 && t.dtype == PENSTOCK_F32; i++)
+			sum += (double)((const float *)t.data)[i];
+		n += (double)t.nbytes / 4;
+		penstock_batch_release(b);
+	}
+	if (r < 0)
+		fail_msg("%s", e.text);
+	return sum / n;
+}
+
+static json_t *profile(struct penstock_loader *l)
+{
+	int n = penstock_loader_profile(l, NULL, 0, NULL);
+	struct penstock_error e;
+	json_error_t why;
+	json_t *root;
+	char *text;
+
+	assert_true(n > 0);
+	text = malloc((size_t)n + 1);
+	assert_int_equal(penstock_loader_profile(l, text, (size_t)n, &e), -ENOBUFS);
+	assert_int_equal(penstock_loader_profile(l, text, (size_t)n + 1, NULL), n);
+	root = json_loads(text, 0, &why);
+	if (!root)
+		fail_msg("%s: %s", why.text, text);
+	free(text);
+	return root;
+}
+
+static double number(const json_t *root, const char *column, const char *what, const char *which)
+{
+	json_t *v = json_object_get(root, "fields");
+
+	v = json_object_get(json_object_get(json_object_get(v, column), what), which);
+	assert_true(json_is_number(v));
+	return json_number_value(v);
+}
+
+static void a_profile_tells_of_the_data(void **state)
+{
+	static const uint32_t dtypes[] = {PENSTOCK_F32, PENSTOCK_U8};
+	double means[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct setting s;
+		struct penstock_loader *l;
+		json_t *root, *channels;
+
+		setting_init(&s);
+		s.o.profile = 1;
+		s.f[0].dtype = dtypes[i];
+		for (int k = 0; k < 3; k++) {
+			s.f[0].mean[k] = 0.5f;
+			s.f[0].std[k] = 2;
+		}
+		l = open_ok(&s.o);
+		means[i] = run(l) * 2 + 0.5;
+		root = profile(l);
+		assert_int_equal(json_integer_value(json_object_get(root, "samples")), SAMPLES);
+		assert_true(fabs(number(root, "cls", "labels", "-5") - 20) < 0.1);
+		assert_true(fabs(number(root, "cls", "labels", "1") - 100) < 0.1);
+		assert_true(fabs(number(root, "cls", "values", "min") + 5) < 1e-9);
+		assert_true(fabs(number(root, "cls", "values", "mean") - 0.0) < 1e-6);
+		assert_true(fabs(number(root, "txt", "items", "mean") - 3) < 1e-6);
+		assert_true(fabs(number(root, "txt", "items", "std") - sqrt(2)) < 1e-6);
+		assert_true(number(root, "jpg", "bytes", "max") > number(root, "jpg", "bytes", "min"));
+		channels =
+		        json_object_get(json_object_get(json_object_get(root, "fields"), "jpg"), "channels");
+		assert_int_equal(json_array_size(channels), 3);
+		if (i == 0) { /* a part of the pixels has about the mean of all */
+			double sum = 0;
+
+			for (size_t k = 0; k < 3; k++)
+				sum += json_number_value(
+				        json_object_get(json_array_get(channels, k), "mean"));
+			assert_true(fabs(sum / 3 - means[0]) < 0.02);
+			means[0] = sum;
+		} else {
+			double sum = 0;
+
+			for (size_t k = 0; k < 3; k++)
+				sum += json_number_value(
+				        json_object_get(json_array_get(channels, k), "mean"));
+			assert_true(fabs(sum - means[0]) < 1e-3); /* whatever their type */
+		}
+		json_decref(root);
+		penstock_loader_close(l);
+	}
+}
+
+static void without_the_option_there_is_no_profile(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o);
+	assert_int_equal(penstock_loader_profile(l, NULL, 0, &e), -ENODATA);
+	assert_non_null(strstr(e.text, "options.profile"));
+	penstock_loader_close(l);
+}
+
+static void what_the_consumer_waits_for_sums_to_its_wait(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_stats stats;
+	double parts;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o);
+	run(l);
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	parts = stats.wait_storage + stats.wait_read + stats.wait_decode;
+	assert_true(stats.wait_storage >= 0 && stats.wait_read >= 0 && stats.wait_decode >= 0);
+	assert_true(fabs(parts - stats.stages[2].waiting_input) < 1e-6 + 1e-3 * parts);
+	assert_non_null(stats.bottleneck);
+	assert_true(strlen(stats.advice) > 0);
+	penstock_loader_close(l);
+}
+
+static void an_older_callers_statistics_are_not_overrun(void **state)
+{
+	enum { OLD = offsetof(struct penstock_stats, wait_storage) };
+	struct setting s;
+	struct penstock_loader *l;
+	union {
+		struct penstock_stats stats;
+		uint8_t bytes[sizeof(struct penstock_stats)];
+	} u;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o);
+	run(l);
+	memset(&u, 0x77, sizeof(u));
+	assert_int_equal(penstock_loader_stats(l, &u.stats, OLD, NULL), 0);
+	assert_int_equal(u.stats.samples, SAMPLES);
+	for (size_t i = OLD; i < sizeof(u); i++)
+		assert_int_equal(u.bytes[i], 0x77);
+	penstock_loader_close(l);
+}
+
+static void loaders_share_a_budget(void **state)
+{
+	struct penstock_budget *budget = penstock_budget_new(8 << 20);
+	struct setting s;
+	struct penstock_loader *train, *val, *third;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	struct penstock_stats stats;
+
+	(void)state;
+	assert_non_null(budget);
+	setting_init(&s);
+	s.o.budget = budget;
+	s.o.depth = 2;
+	train = open_ok(&s.o);
+	s.o.shuffle_window = 1;
+	val = open_ok(&s.o);
+	assert_true(penstock_budget_used(budget) > 4 << 20); /* 20 x 64 x 64 x 3 floats, twice in each */
+	while (penstock_loader_next(val, &b, NULL) == 1) {
+		assert_true(penstock_budget_used(budget) <= 9 << 20);
+		penstock_batch_release(b);
+	}
+	run(train); /* neither starves the other: what does not fit is read again */
+	assert_int_equal(penstock_loader_stats(train, &stats, sizeof(stats), NULL), 0);
+	s.o.batch = 40;
+	assert_int_equal(penstock_loader_open(&s.o, shards, 1, &third, &e), -E2BIG);
+	assert_non_null(strstr(e.text, "shared with other loaders"));
+	penstock_loader_close(train);
+	s.o.batch = 20;
+	third = open_ok(&s.o); /* there is room again */
+	penstock_budget_free(budget);
+	run(third);
+	penstock_loader_close(val);
+	penstock_loader_close(third);
+}
+
+static void what_was_taken_is_given_back(void **state)
+{
+	struct penstock_budget *budget = penstock_budget_new(32 << 20);
+	struct setting s;
+	struct penstock_batch *b;
+
+	(void)state;
+	setting_init(&s);
+	s.o.budget = budget;
+	for (int i = 0; i < 4; i++) {
+		struct penstock_loader *l = open_ok(&s.o);
+
+		for (int k = 0; k < i; k++)
+			assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+		penstock_loader_close(l);
+		assert_int_equal(penstock_budget_used(budget), 0);
+	}
+	penstock_budget_free(budget);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_profile_tells_of_the_data),
+	        cmocka_unit_test(without_the_option_there_is_no_profile),
+	        cmocka_unit_test(what_the_consumer_waits_for_sums_to_its_wait),
+	        cmocka_unit_test(an_older_callers_statistics_are_not_overrun),
+	        cmocka_unit_test(loaders_share_a_budget),
+	        cmocka_unit_test(what_was_taken_is_given_back),
+	};
+
+	alarm(120); /* a hang is a failure */
+	return cmocka_run_group_tests_name("stats", tests, setup, teardown);
+}
