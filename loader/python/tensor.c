@@ -86,6 +86,20 @@ static PyObject *shape_tuple(const struct tensor_object *t)
 	return tuple;
 }
 
+/* In bytes, as NumPy counts. */
+static PyObject *strides_tuple(const struct tensor_object *t)
+{
+	PyObject *tuple = PyTuple_New(t->ndim);
+
+	for (int i = 0; tuple && i < t->ndim; i++) {
+		PyObject *n = PyLong_FromLongLong(t->strides[i] * (dtypes[t->dtype].dl.bits / 8));
+
+		if (!n || PyTuple_SetItem(tuple, i, n) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
 static PyObject *tensor_shape(PyObject *self, void *unused)
 {
 	(void)unused;
@@ -121,16 +135,17 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 	const char *type = dtypes[t->dtype].array_type;
 
 	(void)unused;
-	if (!type) {
-		PyErr_Format(PyExc_TypeError,
+	if (!type)
+		return PyErr_Format(PyExc_TypeError,
 		        "NumPy has no dtype %s: take it through DLPack (torch, JAX), or ask for f32",
 		        dtype_name(t->dtype));
+	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
+	if (!strides) {
+		Py_XDECREF(shape);
 		return NULL;
 	}
-	PyObject *shape = shape_tuple(t);
-	return shape ? Py_BuildValue("{s:i,s:s,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape,
-	                       "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False)
-	             : NULL;
+	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape,
+	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False);
 }
 
 /* -- DLPack ------------------------------------------------------------------------------------------- */
@@ -256,6 +271,46 @@ static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 	return Py_BuildValue("(ii)", DL_CPU, 0);
 }
 
+/* The same memory with its dimensions in another order. */
+static PyObject *tensor_permute(PyObject *self, PyObject *dims)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+	uint64_t shape[PENSTOCK_MAX_DIMS] = {0};
+	unsigned seen = 0;
+	Py_ssize_t n = PyTuple_Size(dims);
+
+	struct tensor_object *p = n == t->ndim ? (struct tensor_object *)tensor_new(
+	                                                 t->batch, t->data, t->dtype, (uint32_t)n, shape)
+	                                       : NULL;
+	for (Py_ssize_t i = 0; p && i < n; i++) {
+		long d = PyLong_AsLong(PyTuple_GetItem(dims, i));
+
+		if (d < 0 || d >= n || seen & 1u << d) {
+			Py_CLEAR(p);
+			break;
+		}
+		seen |= 1u << d;
+		p->shape[i] = t->shape[d];
+		p->strides[i] = t->strides[d];
+	}
+	if (!p && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)))
+		PyErr_Format(PyExc_ValueError, "permute%R: each of the %d dimensions is needed once", dims,
+		        t->ndim);
+	return (PyObject *)p;
+}
+
+static bool is_dense(const struct tensor_object *t)
+{
+	int64_t stride = 1;
+
+	for (int i = t->ndim - 1; i >= 0; i--) {
+		if (t->shape[i] > 1 && t->strides[i] != stride)
+			return false;
+		stride *= t->shape[i];
+	}
+	return true;
+}
+
 /* The bytes of elements [from, to) of the first dimension. */
 static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 {
@@ -265,6 +320,9 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|LL:tobytes", &from, &to))
 		return NULL;
+	if (!is_dense(t))
+		return PyErr_Format(
+		        PyExc_ValueError, "tobytes() of a permuted tensor: take it through NumPy");
 	if (from < 0 || to < from || to > n)
 		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld) of %lld", from, to, (long long)n);
 	int64_t one = (t->ndim ? t->strides[0] : 1) * (dtypes[t->dtype].dl.bits / 8);
@@ -295,6 +353,8 @@ static PyMethodDef tensor_methods[] = {
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
                 "a copy."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, "(1, 0): host memory."},
+        {"permute", tensor_permute, METH_VARARGS,
+                "permute(*dims): a view with its dimensions in that order."},
         {"tobytes", tensor_tobytes, METH_VARARGS,
                 "tobytes(start=0, stop=len): a copy of these elements of the first dimension."},
         {NULL, NULL, 0, NULL},
@@ -308,9 +368,9 @@ static PyGetSetDef tensor_getset[] = {
         {NULL, NULL, NULL, NULL, NULL},
 };
 
-static char type_doc[] =
-        "Memory of a batch, dense and in C order. torch.from_dlpack(), jax.dlpack.from_dlpack() and "
-        "numpy.asarray() take it without a copy, and keep the batch as long as they live.";
+static char type_doc[] = "Memory of a batch, dense and in C order (but for permute()). torch.from_dlpack(), "
+                         "jax.dlpack.from_dlpack() and "
+                         "numpy.asarray() take it without a copy, and keep the batch as long as they live.";
 
 static PyType_Slot tensor_slots[] = {
         {Py_tp_dealloc, tensor_dealloc},

@@ -89,6 +89,24 @@ def formats_and_columns_give_what_they_say():
 
 
 @tap.test
+def channels_last_is_nchw_to_look_at():
+    pattern = shards()
+    fields = {layout: [penstock.Image("jpg", 16, layout=layout)] for layout in ("nchw", "channels_last")}
+    images = {layout: next(iter(loader(pattern, fields=f, format="torch")))["jpg"] for layout, f in fields.items()}
+    assert images["channels_last"].is_contiguous(memory_format=torch.channels_last)
+    tap.equal(images["channels_last"].shape, (4, 3, 16, 16))
+    assert torch.equal(images["nchw"], images["channels_last"])
+    plain = next(iter(loader("t-{0..2}.tar", fields=fields["channels_last"])))["jpg"]
+    assert numpy.array_equal(numpy.asarray(plain), images["nchw"].numpy())
+    for wrong in ((0, 1, 2), (0, 0, 1, 2), (0, 1, 2, 9), ("x", 1, 2, 3)):
+        try:
+            plain.permute(*wrong)
+            raise AssertionError(wrong)
+        except ValueError:
+            pass
+
+
+@tap.test
 def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
     pattern = shards()
     load = loader(pattern, format="torch")

@@ -15,8 +15,14 @@ class Field:
         self.kind = kind
         self.options = {k: v for k, v in options.items() if v is not None}
 
+    @property
+    def channels_last(self) -> bool:
+        """The memory is NHWC, the tensor's dimensions are NCHW: what torch calls channels_last."""
+        return self.options.get("layout") == "channels_last"
+
     def as_dict(self) -> Dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, **self.options}
+        layout = {"layout": "nhwc"} if self.channels_last else {}
+        return {"name": self.name, "kind": self.kind, **self.options, **layout}
 
     def __repr__(self) -> str:
         rest = "".join(", %s=%r" % item for item in self.options.items())
@@ -45,6 +51,7 @@ def Image(
     crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (the shorter side to `resize_shorter`,
           then the middle), "none" (the whole image, stretched).
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
+    layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
     dtype: float types are (value / 255 - mean) / std; "u8" is left as it is.
     """
     height, width = (size, size) if isinstance(size, int) else size

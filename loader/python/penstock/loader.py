@@ -141,6 +141,9 @@ class Batch(dict):
         raw = self._raw.field(raw_name)
         convert, copy = self._loader._convert, self._loader._copy
         if not isinstance(raw, tuple):
+            if raw_name in self._loader._channels_last:
+                n = len(raw.shape)
+                raw = raw.permute(*range(n - 3), n - 1, n - 3, n - 2)
             return convert(raw, copy)
         values, offsets = raw
         return Ragged(convert(values, copy), convert(offsets, copy), (values, _offsets(offsets)), is_text)
@@ -260,6 +263,7 @@ class Loader:
         if rank is None:
             rank, world = rank_and_world()
         self._fields = _fields_of(fields)
+        self._channels_last = {field.name for field in self._fields.values() if field.channels_last}
         self._convert = _FORMATS[format]
         self._copy = copy
         self._columns = tuple(columns) if columns is not None else None
