@@ -7,7 +7,7 @@
 
 /* The members of the two option structs by name, so that a dict can fill them. */
 
-enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, BLOB };
+enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, MIX, BLOB };
 
 struct member {
 	const char *name;
@@ -24,8 +24,10 @@ static const char *const words_layout[] = {"nchw", "nhwc", NULL};
 static const char *const words_crop[] = {"random", "center", "none", NULL};
 static const char *const words_interpolation[] = {"bilinear", "bicubic", NULL};
 static const char *const words_overflow[] = {"error", "bad", "truncate", NULL};
-static const char *const words_order[] = {"none", "shards", "window", NULL};
-static const char *const words_end[] = {"uneven", "drop_last", "pad", NULL};
+static const char *const words_order[] = {"none", "shards", "window", "permutation", NULL};
+static const char *const words_end[] = {"uneven", "drop_last", "pad", "split", NULL};
+static const char *const words_mix_end[] = {"first", "longest", NULL};
+static const char *const words_box_format[] = {"xyxy", "xywh", "cxcywh", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
 
 #define FIELD(name, kind, words)                                          \
@@ -64,6 +66,37 @@ static const struct member field_members[] = {
         FIELD(max_bytes, U64, NULL),
         FIELD(add_offset_of, TEXT, NULL),
         FIELD(source_dtype, U32, words_dtype),
+        FIELD(orient, U32, NULL),
+        FIELD(member, TEXT, NULL),
+        FIELD(follow, TEXT, NULL),
+        FIELD(views, U32, NULL),
+        FIELD(dct_scale, U32, NULL),
+        FIELD(max_memory, U64, NULL),
+        FIELD(max_scans, U32, NULL),
+        FIELD(fill, U32, NULL),
+        FIELD(vflip, F64, NULL),
+        FIELD(affine, F64, NULL),
+        FIELD(degrees, F64, NULL),
+        FIELD(translate_x, F64, NULL),
+        FIELD(translate_y, F64, NULL),
+        FIELD(zoom_min, F64, NULL),
+        FIELD(zoom_max, F64, NULL),
+        FIELD(shear_x, F64, NULL),
+        FIELD(shear_y, F64, NULL),
+        FIELD(jitter, F64, NULL),
+        FIELD(brightness, F64, NULL),
+        FIELD(contrast, F64, NULL),
+        FIELD(saturation, F64, NULL),
+        FIELD(hue, F64, NULL),
+        FIELD(gray, F64, NULL),
+        FIELD(blur, F64, NULL),
+        FIELD(blur_sigma_min, F64, NULL),
+        FIELD(blur_sigma_max, F64, NULL),
+        FIELD(noise, F64, NULL),
+        FIELD(noise_sigma, F64, NULL),
+        FIELD(blur_size, U32, NULL),
+        FIELD(box_format, U32, words_box_format),
+        FIELD(box_shares, U32, NULL),
         {0},
 };
 
@@ -87,6 +120,19 @@ static const struct member option_members[] = {
         OPTION(device, TEXT, NULL),
         OPTION(index_dir, TEXT, NULL),
         OPTION(state, BLOB, NULL),
+        OPTION(global_batch, U32, NULL),
+        OPTION(bucket, U32, NULL),
+        OPTION(steps, U64, NULL),
+        OPTION(repeat, U64, NULL),
+        OPTION(skip, U64, NULL),
+        OPTION(take, U64, NULL),
+        OPTION(mix_end, U32, words_mix_end),
+        OPTION(mix, MIX, NULL),
+        OPTION(permute_remote, U32, NULL),
+        OPTION(mixup_alpha, F64, NULL),
+        OPTION(cutmix_alpha, F64, NULL),
+        OPTION(mix_probability, F64, NULL),
+        OPTION(cutmix_share, F64, NULL),
         {0},
 };
 
@@ -226,6 +272,26 @@ static bool shape_set(struct penstock_field *field, const struct member *m, PyOb
 	return true;
 }
 
+/* mix and nmix of the options; `keep` holds the numbers. */
+static bool mix_set(struct penstock_options *options, const struct member *m, PyObject *value, PyObject *keep)
+{
+	Py_ssize_t n = PySequence_Size(value);
+	PyObject *bytes = n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(double));
+	double *numbers = bytes ? (double *)(void *)PyBytes_AsString(bytes) : NULL;
+	bool ok = numbers && PyList_Append(keep, bytes) == 0;
+
+	Py_XDECREF(bytes);
+	for (Py_ssize_t i = 0; ok && i < n; i++) {
+		PyObject *item = PySequence_GetItem(value, i);
+
+		ok = item && double_get(m, item, &numbers[i]);
+		Py_XDECREF(item);
+	}
+	options->mix = numbers;
+	options->nmix = (uint32_t)n;
+	return ok;
+}
+
 /* `base` is one of the two structs. */
 static bool member_set(char *base, const struct member *m, PyObject *value, PyObject *keep)
 {
@@ -252,6 +318,8 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 		return (*(const char **)to = text_keep(keep, value, m->name)) != NULL;
 	case SHAPE:
 		return shape_set((struct penstock_field *)(void *)base, m, value);
+	case MIX:
+		return mix_set((struct penstock_options *)(void *)base, m, value, keep);
 	case BLOB: {
 		char *data;
 		Py_ssize_t n;

@@ -18,6 +18,7 @@ import tap
 tap.python_package()  # or SKIP
 
 import numpy
+import PIL.Image
 import torch
 
 import penstock
@@ -104,6 +105,38 @@ def channels_last_is_nchw_to_look_at():
             raise AssertionError(wrong)
         except ValueError:
             pass
+
+
+@tap.test
+def views_masks_boxes_and_mixes_come_as_tensors():
+    files = []
+    for i in range(8):
+        mask = io.BytesIO()
+        PIL.Image.new("L", PIL.Image.open(tap.PHOTOS[i]).size, i).save(mask, "png")
+        files += [("%d.jpg" % i, tap.read(tap.PHOTOS[i])), ("%d.cls" % i, b"%d" % i), ("%d.seg.png" % i, mask.getvalue()),
+                  ("%d.json" % i, json.dumps({"boxes": [[0, 0, 9999, 9999]] * i}).encode())]
+    tap.make_tar("t.tar", files)
+    fields = {"image": penstock.Image("jpg", 16, jitter=1, brightness=0.4), "again": penstock.Image("jpg", 8, views=3),
+              "mask": penstock.Mask("seg.png", follow="image"), "boxes": penstock.Boxes("json:boxes", follow="image"),
+              "label": penstock.Int("cls")}
+    load = penstock.Loader("t.tar", 8, fields, order="none", format="torch", mixup_alpha=0.2)
+    batch = next(iter(load))
+    tap.equal((batch["image"].shape, batch["again"].shape), ((8, 3, 16, 16), (8, 3, 3, 8, 8)))
+    tap.equal(batch["mask"].shape, (8, 16, 16))
+    tap.equal([int(m.max()) for m in batch["mask"]], list(range(8)))
+    tap.equal(batch["boxes"].offsets.tolist(), [0, 0, 1, 3, 6, 10, 15, 21, 28])
+    tap.equal(batch["boxes"].values[0].tolist(), [0, 0, 16, 16])
+    tap.equal(batch["__mix_lambda__"].shape, (8,))
+    tap.equal(batch["label:mix"].tolist(), [int(batch["label"][r]) for r in batch["__mix_row__"]])
+    assert not torch.equal(batch["again"][0, 0], batch["again"][0, 1])
+
+
+@tap.test
+def datasets_are_mixed_by_weight():
+    for name, base in (("a", 0), ("b", 1000)):
+        tap.make_tar(name + ".tar", [("%d.cls" % i, b"%d" % (base + i)) for i in range(40)])
+    load = penstock.Loader(["a.tar", "b.tar"], 8, penstock.Int("cls"), mix=[3, 1], format="numpy")
+    tap.equal([int((b["cls"] < 1000).sum()) for b in load][:5], [6] * 5)
 
 
 @tap.test
@@ -245,7 +278,7 @@ def every_option_of_the_header_is_known_here():
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     # C's own: sizes, lists, and what Python has other ways for.
     own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx",
-           "transform_version"}
+           "transform_version", "nmix"}
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
         body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)
         members = {m for line in re.findall(r"[\w*][^;]*;", body)
@@ -270,7 +303,7 @@ def arrays_texts_and_tokens_come_as_their_fields_say():
     tap.make_tar("t.tar", files)
     fields = {
         "points": penstock.Array("npy", (0, 2)), "text": penstock.Text("txt"), "n": penstock.Int("json:a.n", dtype="i32"),
-        "title": penstock.Text("json:t"), "x": penstock.Float("json:a.f"), "tokens": penstock.Tokens("bin", 4),
+        "title": penstock.Text("json:t"), "x": penstock.Float("json:a.f"), "n_again": penstock.Float("json:a.n"), "tokens": penstock.Tokens("bin", 4),
     }
     load = penstock.Loader("t.tar", 3, fields, order="none", format="torch")
     batch = next(iter(load))
@@ -278,6 +311,7 @@ def arrays_texts_and_tokens_come_as_their_fields_say():
     tap.equal(batch["title"].tolist(), ["t1", "t2", "t3"])
     tap.equal((batch["n"].tolist(), batch["n"].dtype, batch["x"].tolist()),
               ([1, 2, 3], torch.int32, [0.5, 1.0, 1.5]))
+    tap.equal(batch["n_again"].tolist(), [1.0, 2.0, 3.0])
     tap.equal(batch["points"].offsets.tolist(), [0, 1, 3, 6])
     tap.equal(batch["points"].values.shape, (6, 2))
     tap.equal((batch["tokens"].tolist()[1], batch["tokens:y"].tolist()[1]), ([2, 3, 4, 5], [3, 4, 5, 6]))

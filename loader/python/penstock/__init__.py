@@ -23,7 +23,7 @@ from ._penstock import (
     UnknownLengthError,
     version,
 )
-from .fields import Array, Bytes, Field, Float, Image, Int, Json, Text, Tokens
+from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, Text, Tokens
 from .loader import Batch, Loader, Ragged
 from .rank import rank_and_world
 
@@ -33,6 +33,7 @@ __all__ = [
     "BadSampleError",
     "Batch",
     "BatchesHeldError",
+    "Boxes",
     "Bytes",
     "Error",
     "Field",
@@ -41,6 +42,7 @@ __all__ = [
     "Int",
     "Json",
     "Loader",
+    "Mask",
     "Ragged",
     "StateError",
     "Tensor",

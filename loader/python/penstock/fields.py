@@ -20,9 +20,12 @@ class Field:
         """The memory is NHWC, the tensor's dimensions are NCHW: what torch calls channels_last."""
         return self.options.get("layout") == "channels_last"
 
-    def as_dict(self) -> Dict[str, Any]:
-        layout = {"layout": "nhwc"} if self.channels_last else {}
-        return {"name": self.name, "kind": self.kind, **self.options, **layout}
+    def as_dict(self, name: str) -> Dict[str, Any]:
+        """What _penstock.Loader takes; `name`: what the field is called in a batch."""
+        more: Dict[str, Any] = {"layout": "nhwc"} if self.channels_last else {}
+        if name != self.name:
+            more["member"] = self.name
+        return {"name": name, "kind": self.kind, **self.options, **more}
 
     def __repr__(self) -> str:
         rest = "".join(", %s=%r" % item for item in self.options.items())
@@ -53,6 +56,7 @@ def Image(
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
     layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
     dtype: float types are (value / 255 - mean) / std; "u8" is left as it is.
+    options: vflip, affine, jitter, gray, blur, noise and their ranges, views, follow, orient, ... as in penstock.h.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if hflip is None:
@@ -76,6 +80,28 @@ def Image(
         std=std,
         **options,
     )
+
+
+def Mask(name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Any) -> Field:
+    """A label image that follows an image field (by default the first one): the same crop, resize and flips, each
+    pixel one label."""
+    return Field(name, "mask", follow=follow, dtype=dtype, **options)
+
+
+def Boxes(
+    name: str,
+    *,
+    follow: Optional[str] = None,
+    box_format: str = "xyxy",
+    pad_to: Union[None, int, str] = None,
+    optional: bool = False,
+    **options: Any,
+) -> Field:
+    """n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow, from a .npy, a JSON value
+    ("json:boxes") or text; box_format "xyxy", "xywh" (COCO) or "cxcywh" (YOLO); box_shares=1: given as shares of
+    the sides."""
+    return Field(
+        name, "boxes", follow=follow, box_format=box_format, pad_to=_pad(pad_to), optional=int(optional), **options)
 
 
 def Int(

@@ -12,6 +12,7 @@ from .rank import rank_and_world
 
 _OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
+_OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
 class Ragged:
@@ -113,9 +114,9 @@ class Batch(dict):
         batch = cls()
         batch._loader, batch._raw = loader, raw
         if loader._names is None:
-            loader._names = loader._names_of(raw.names())
-        for name, (raw_name, is_text) in loader._names.items():
-            batch[name] = batch._make(raw_name, is_text)
+            loader._names = [name for name in raw.names() if name not in _OF_EVERY_BATCH]
+        for name in loader._names:
+            batch[name] = batch._make(name)
         return batch
 
     epoch = property(lambda self: self._raw.epoch, doc="The epoch it belongs to.")
@@ -133,19 +134,20 @@ class Batch(dict):
         self._raw.release()
 
     def __missing__(self, name: str) -> Any:
-        if not name.startswith("__") or not hasattr(self, "_raw"):
+        if name not in _OF_EVERY_BATCH or not hasattr(self, "_raw"):
             raise KeyError(name)
-        return self._make(name, name == "__key__")
+        return self._make(name)
 
-    def _make(self, raw_name: str, is_text: bool) -> Any:
-        raw = self._raw.field(raw_name)
+    def _make(self, name: str) -> Any:
+        raw = self._raw.field(name)
         convert, copy = self._loader._convert, self._loader._copy
         if not isinstance(raw, tuple):
-            if raw_name in self._loader._channels_last:
+            if name in self._loader._channels_last:
                 n = len(raw.shape)
                 raw = raw.permute(*range(n - 3), n - 1, n - 3, n - 2)
             return convert(raw, copy)
         values, offsets = raw
+        is_text = name == "__key__" or name in self._loader._texts
         return Ragged(convert(values, copy), convert(offsets, copy), (values, _offsets(offsets)), is_text)
 
     def __reduce__(self) -> Any:
@@ -220,7 +222,7 @@ class _Epoch:
 class Loader:
     """Batches from WebDataset shards; iterating over it once is one epoch.
 
-    shards: a path or pattern, or several: "/data/train-{000000..001281}.tar", "a.tar::b.tar", "@list.txt".
+    shards: a path or pattern, or several (with mix=[...] each is a dataset, and these are their weights): "/data/train-{000000..001281}.tar", "a.tar::b.tar", "@list.txt".
     batch: rows of a batch on this rank.
     fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
         their suffix. By default an image "jpg" and an optional integer "cls".
@@ -263,7 +265,8 @@ class Loader:
         if rank is None:
             rank, world = rank_and_world()
         self._fields = _fields_of(fields)
-        self._channels_last = {field.name for field in self._fields.values() if field.channels_last}
+        self._channels_last = {name for name, field in self._fields.items() if field.channels_last}
+        self._texts = {name for name, field in self._fields.items() if field.kind == "text"}
         self._convert = _FORMATS[format]
         self._copy = copy
         self._columns = tuple(columns) if columns is not None else None
@@ -277,7 +280,7 @@ class Loader:
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform}
-        self._names: Optional[Dict[str, Tuple[str, bool]]] = None
+        self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells
         self._epoch: Any = lambda: None  # a weak reference to the newest iterator
         self._next_epoch = int(options.get("epoch") or 0)
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
@@ -285,7 +288,7 @@ class Loader:
         if state is not None:
             more["state"], self._next_epoch = _state_of(state)
         self._raw = _penstock.Loader(
-            self._shards, {**self._options, **more}, [field.as_dict() for field in self._fields.values()])
+            self._shards, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
 
     options = property(
         lambda self: dict(self._options),
@@ -317,21 +320,6 @@ class Loader:
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
         return self._transform(batch) if self._transform else batch
-
-    def _names_of(self, raw_names: Sequence[str]) -> Dict[str, Tuple[str, bool]]:
-        """The entries of a batch: libpenstock's name of each, and whether its rows are text. What belongs to a
-        field (NAME:mask) goes by the field's name here."""
-        names = {}
-        fields = [(field.name, name, field.kind == "text") for name, field in self._fields.items()]
-        for raw in raw_names:
-            if raw.startswith("__"):
-                continue
-            for field_name, name, is_text in fields:
-                if raw == field_name:
-                    names[name] = raw, is_text
-                elif raw.startswith(field_name + ":") and all(raw != other for other, _, _ in fields):
-                    names[name + raw[len(field_name):]] = raw, False
-        return names
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
