@@ -123,6 +123,21 @@ def lightning_trains_on_it():
 
 
 @tap.test
+def texts_become_tokens_as_the_example_shows():
+    import tokenizers
+
+    texts = ["a penstock feeds a turbine", "a loader feeds a model", "water"] * 10
+    tap.make_tar("t.tar", [("%02d.txt" % i, text.encode()) for i, text in enumerate(texts)])
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(unk_token="?"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.train_from_iterator(texts, tokenizers.trainers.WordLevelTrainer(special_tokens=["?"]))
+    tokenizer.save("tokenizer.json")
+    r = subprocess.run([sys.executable, os.path.join(tap.SRC, "loader/examples/text_tokens.py"), "tokenizer.json", "8",
+                        "t.tar"], capture_output=True, text=True, timeout=60)
+    tap.equal((r.stdout, r.returncode), ("%d tokens\n" % sum(len(t.split()) for t in texts), 0), r.stderr)
+
+
+@tap.test
 def pip_builds_and_installs_it():
     """From the sources as they are unpacked, against a build tree."""
     shutil.copytree(os.path.join(tap.SRC, "loader/python"), "loader/python")
