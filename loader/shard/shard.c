@@ -8,13 +8,18 @@
 #include <string.h>
 
 #include "shard/builder.h"
+#include "shard/lines.h"
 #include "shard/tar.h"
+#include "shard/tokens.h"
 
 struct ps_shard {
 	struct ps_shard_options options;
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
-	struct ps_tar *tar;
+	bool started;
+	struct ps_tar *tar; /* one of these, by its source */
+	struct ps_lines *lines;
+	struct ps_tokens *tokens;
 	uint64_t ordinal;
 	uint64_t start_ordinal, start_offset; /* samples before this one are not given */
 	bool ended;                           /* nothing more to read */
@@ -61,6 +66,8 @@ void ps_shard_free(struct ps_shard *s)
 		return;
 	ps_builder_fini(&s->b);
 	ps_tar_free(s->tar);
+	ps_lines_free(s->lines);
+	ps_tokens_free(s->tokens);
 	ps_stream_free(s->stream);
 	ps_shard_file_unref(s->file, 1);
 	free(s);
@@ -113,8 +120,8 @@ static void index_flag(struct ps_shard *s)
 static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct ps_builder *b = &s->b;
-	bool can_resume =
-	        !b->bad && s->tar && !ps_tar_has_global(s->tar) && !ps_stream_is_inflated(s->stream);
+	bool can_resume = !b->bad && !ps_stream_is_inflated(s->stream) &&
+	                  !(s->tar && ps_tar_has_global(s->tar));
 
 	if (b->left_out && !b->bad && file_keep(s) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT,
@@ -154,6 +161,30 @@ void ps_shard_hold(struct ps_shard *s, bool hold)
 	s->options.never_hold = !hold;
 }
 
+/* What makes samples of the stream. */
+static int reader_make(struct ps_shard *s, struct ps_load_error *err)
+{
+	const struct ps_shard_options *o = &s->options;
+
+	switch (ps_source_of(o->source, &o->windows, s->file->path)) {
+	case PS_SOURCE_LINES:
+		s->lines = ps_lines_new(s->file->path, s->stream, o);
+		if (o->index_writer)
+			ps_index_writer_flag(o->index_writer, PS_INDEX_FLAG_LINES);
+		break;
+	case PS_SOURCE_TOKENS:
+		if (o->windows.nbytes == 0)
+			return ps_load_error_set(
+			        err, EINVAL, "a token stream needs a field of tokens of a length");
+		s->tokens = ps_tokens_new(s->file->path, s->stream, &o->windows);
+		break;
+	default:
+		s->tar = ps_tar_new(s->stream);
+	}
+	s->started = true;
+	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
+}
+
 static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 {
 	int r;
@@ -177,8 +208,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 		s->ordinal = s->start_ordinal;
 	}
 	s->b.can_read_again = ps_stream_fd(s->stream) >= 0;
-	s->tar = ps_tar_new(s->stream);
-	return s->tar ? 0 : -ENOMEM;
+	return reader_make(s, err);
 }
 
 /* The next member that belongs to a sample: 1, 0 at the end. */
@@ -257,15 +287,31 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 	}
 }
 
+/* Reads the next sample, into the builder; none at the end of the shard. */
+static int sample_read(struct ps_shard *s, struct ps_load_error *err)
+{
+	bool hold = s->ordinal >= s->start_ordinal;
+	int r;
+
+	if (s->tar)
+		return group_read(s, err);
+	if (s->lines)
+		r = ps_lines_next(s->lines, &s->b, s->ordinal, hold, err);
+	else
+		r = ps_tokens_next(s->tokens, &s->b, s->ordinal, hold, err);
+	s->ended = r == 0 && !s->b.open;
+	return r;
+}
+
 int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct ps_load_error why = {0};
 
 	while (!s->ended) {
-		int r = s->tar ? 0 : shard_start(s, &why);
+		int r = s->started ? 0 : shard_start(s, &why);
 
 		if (r == 0)
-			r = group_read(s, &why);
+			r = sample_read(s, &why);
 		if (r < 0)
 			r = shard_fail(s, r, &why, err);
 		if (r == 0 && s->b.open && !s->b.dropped && s->ordinal < s->start_ordinal) {

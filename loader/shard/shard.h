@@ -10,10 +10,13 @@
 
 #include "shard/index_writer.h"
 #include "shard/sample.h"
+#include "shard/source.h"
 #include "shard/stream.h"
 
 struct ps_shard_options {
 	struct ps_stream_options stream;
+	enum ps_source source;
+	struct ps_windows windows; /* of token streams */
 	/* Which fields' bytes the samples shall hold; NULL: all. Called on the reading thread. */
 	bool (*wants)(void *ctx, const char *suffix, size_t len);
 	void *wants_ctx;
