@@ -132,6 +132,12 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.indexes = l->indexes;
 	p.nshards = l->schedule.nshards;
 	p.plan = l->plan;
+	p.source = (enum ps_source)o->source;
+	p.index_dir = o->index_dir;
+	p.write_index = o->write_index != 0;
+	r = ps_plan_windows(l->plan, o->token_stride, &p.windows, err);
+	if (r < 0)
+		return r;
 	p.depth = m.depth;
 	p.buf_nbytes = m.buf_nbytes;
 	p.window_nbytes = m.window_nbytes;
@@ -172,6 +178,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
         const char *const *shards, size_t nshards, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
+	struct ps_windows windows;
 	int r = ps_options_make(&l->options, options, shards, nshards, err);
 
 	if (r < 0)
@@ -179,10 +186,13 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
+	r = ps_plan_new(o, &l->plan, err);
+	if (r == 0)
+		r = ps_plan_windows(l->plan, o->token_stride, &windows, err);
 	if (r < 0)
 		return r;
-	r = ps_plan_new(o, &l->plan, err);
+	ps_indexes_source(l->indexes, (enum ps_source)o->source, &windows);
+	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
 	return r < 0 ? r : pipeline_begin(l, err);
 }
 

@@ -265,6 +265,12 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		r = mix_make(p, nshards, err);
 	if (r == 0 && p->o.index_dir && !(p->index_dir = strdup(p->o.index_dir)))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	p->o.index_dir = p->index_dir;
+	if (r == 0 && p->o.rename && !(p->rename = strdup(p->o.rename)))
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	p->o.rename = p->rename;
+	if (r == 0)
+		r = range_check("source", p->o.source, 0, PENSTOCK_SOURCE_TOKENS, err);
 	if (r == 0)
 		r = fields_make(p, in, err);
 	for (size_t i = 0; i < nshards && r == 0; i++)
@@ -294,6 +300,7 @@ void ps_options_fini(struct ps_options *p)
 	}
 	free(p->fields);
 	free(p->index_dir);
+	free(p->rename);
 	free(p->mix);
 	free(p->ends);
 	ps_list_fini(&p->shards);

@@ -167,6 +167,10 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 	w[P_FIELDS] = hash_u64(w[P_FIELDS], o->transform_version);
 	w[P_FIELDS] = hash_double(hash_double(w[P_FIELDS], o->mixup_alpha), o->cutmix_alpha);
 	w[P_FIELDS] = hash_double(hash_double(w[P_FIELDS], o->mix_probability), o->cutmix_share);
+	if (o->source || o->token_stride)
+		w[P_FIELDS] = hash_u64(hash_u64(w[P_FIELDS], o->source), o->token_stride);
+	if (o->rename)
+		w[P_FIELDS] = hash(w[P_FIELDS], o->rename, strlen(o->rename));
 	w[P_VERSIONS] = (uint64_t)ORDER_VERSION << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
 	w[P_NSHARDS] = options->shards.n;
 	w[P_SEED] = o->seed;

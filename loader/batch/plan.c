@@ -9,20 +9,52 @@
 #include "batch/field.h"
 #include "batch/json.h"
 
+#define SPACES " \t\n"
+
+/* What a field of that name is made of: what `rename` says, else itself. A copy. */
+static char *source_names(const char *rename, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *p = rename; p && *p; p += strcspn(p, SPACES)) {
+		p += strspn(p, SPACES);
+		if (strncmp(p, name, len) == 0 && p[len] == '=')
+			return strndup(p + len + 1, strcspn(p + len + 1, SPACES));
+	}
+	return strdup(name);
+}
+
+/* Each word must be NAME=SUFFIXES, and each NAME a field. */
+static int rename_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	for (const char *p = o->rename; p && *p; p += strcspn(p, SPACES)) {
+		size_t len = strcspn(p += strspn(p, SPACES), SPACES "="), used = 0;
+
+		if (*p == 0)
+			break;
+		for (uint32_t i = 0; i < o->nfields; i++)
+			used += o->fields[i].name && strlen(o->fields[i].name) == len &&
+			        memcmp(o->fields[i].name, p, len) == 0;
+		if (p[len] != '=' || len == 0 || used == 0)
+			return ps_load_error_set(err, EINVAL,
+			        "rename \"%.*s\": must be NAME=SUFFIXES with NAME a field, as image=jpg;png",
+			        (int)PS_MIN(strcspn(p, SPACES), (size_t)100), p);
+	}
+	return 0;
+}
+
 /* "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
-static int names_parse(struct ps_plan_field *f, struct ps_load_error *err)
+static int names_parse(struct ps_plan_field *f, const char *rename, struct ps_load_error *err)
 {
 	char *p, *colon;
 
-	const char *source = f->member ? f->member : f->name;
-
-	f->names = strdup(source);
+	f->names = source_names(rename, f->member ? f->member : f->name);
 	if (!f->names)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	p = f->names;
 	colon = strchr(p, ':');
 	if (colon) {
-		f->path = source + (colon - p) + 1;
+		f->path = colon + 1;
 		*colon = 0;
 		if (!ps_json_path_ok(f->path))
 			return ps_load_error_set(err, EINVAL,
@@ -78,7 +110,8 @@ static int companions_make(struct ps_plan_field *f, struct ps_load_error *err)
 	return r;
 }
 
-static int field_make(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int field_make(struct ps_plan_field *f, const struct penstock_field *in, const char *rename,
+        struct ps_load_error *err)
 {
 	int r;
 
@@ -88,7 +121,8 @@ static int field_make(struct ps_plan_field *f, const struct penstock_field *in, 
 	        .kind = (enum penstock_kind)in->kind,
 	        .optional = in->optional != 0};
 	f->member = in->member ? strdup(in->member) : NULL;
-	r = f->name && (f->member || !in->member) ? names_parse(f, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	r = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
+	                                          : ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0)
 		r = ps_plan_field_make(f, in, err);
 	return r;
@@ -158,8 +192,13 @@ int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, str
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	plan->transform = o->transform;
 	plan->transform_ctx = o->transform_ctx;
+	r = rename_check(o, err);
+	if (r < 0) {
+		ps_plan_free(plan);
+		return r;
+	}
 	for (uint32_t i = 0; i < o->nfields; i++) {
-		r = field_make(&plan->fields[i], &o->fields[i], err);
+		r = field_make(&plan->fields[i], &o->fields[i], o->rename, err);
 		plan->nfields++;
 		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform)
 			r = ps_load_error_set(err, EINVAL,
@@ -201,6 +240,30 @@ void ps_plan_free(struct ps_plan *plan)
 		free(plan->fields[i].name);
 	}
 	free(plan);
+}
+
+int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windows *ret_windows,
+        struct ps_load_error *err)
+{
+	*ret_windows = (struct ps_windows){0};
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+		size_t item = ps_dtype_nbytes(f->source_dtype);
+
+		if (f->kind != PENSTOCK_TOKENS || f->shape[0] == 0)
+			continue;
+		stride = stride ? stride : f->shape[0];
+		if (f->shape[0] > PS_WINDOWS_MAX_NBYTES / item || stride > PS_WINDOWS_MAX_STRIDE)
+			return ps_load_error_set(err, EINVAL,
+			        "field %.100s: windows of %ju tokens, %ju apart: must be below 2^28 and 2^40",
+			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride);
+		*ret_windows = (struct ps_windows){.nbytes = (f->shape[0] + 1) * item,
+		        .stride = stride * item,
+		        .item = (uint32_t)item,
+		        .suffix = f->names};
+		return 0;
+	}
+	return 0;
 }
 
 static bool has_name(const struct ps_plan_field *f, const char *suffix, size_t len)

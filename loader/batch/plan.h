@@ -17,6 +17,7 @@
 #include "image/mix.h"
 #include "penstock.h"
 #include "shard/sample.h"
+#include "shard/source.h"
 
 #define PS_PLAN_MAX_FIELDS 64
 #define PS_PLAN_MAX_ALTERNATIVES 16
@@ -104,6 +105,10 @@ int ps_plan_image_make(
 /* When all fields are made from `in`: who follows whom, who shares a decode. */
 int ps_plan_images_join(
         struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+/* The windows that token streams are cut into for the first field of tokens of a length; none: nbytes 0.
+ * `stride` in tokens, 0: as many as the field has. The suffix is borrowed from the plan. */
+int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windows *ret_windows,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* True if some field is read from members of that suffix; `plan` is a struct ps_plan. */
 bool ps_plan_wants(void *plan, const char *suffix, size_t len);

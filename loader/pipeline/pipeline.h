@@ -28,6 +28,10 @@ struct ps_pipeline_options {
 	char *const *shards;
 	uint32_t nshards;
 	struct ps_plan *plan;
+	enum ps_source source;
+	struct ps_windows windows; /* of token streams */
+	const char *index_dir;     /* borrowed; NULL: beside the shards */
+	bool write_index;
 	const struct ps_device_ops *device;
 	uint32_t rows, depth, threads, readers;
 	struct ps_budget *shared;        /* of several loaders; NULL: none */

@@ -28,6 +28,7 @@ static const char *const words_order[] = {"none", "shards", "window", "permutati
 static const char *const words_end[] = {"uneven", "drop_last", "pad", "split", NULL};
 static const char *const words_mix_end[] = {"first", "longest", NULL};
 static const char *const words_box_format[] = {"xyxy", "xywh", "cxcywh", NULL};
+static const char *const words_source[] = {"auto", "tar", "lines", "tokens", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
 
 #define FIELD(name, kind, words)                                          \
@@ -133,6 +134,10 @@ static const struct member option_members[] = {
         OPTION(cutmix_alpha, F64, NULL),
         OPTION(mix_probability, F64, NULL),
         OPTION(cutmix_share, F64, NULL),
+        OPTION(source, U32, words_source),
+        OPTION(token_stride, U64, NULL),
+        OPTION(write_index, U32, NULL),
+        OPTION(rename, TEXT, NULL),
         {0},
 };
 

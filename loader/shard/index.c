@@ -13,6 +13,7 @@
 
 #include "shard/index_file.h"
 #include "shard/index_format.h"
+#include "shard/tokens.h"
 
 #define MAX_FILE (UINT64_C(1) << 32)
 
@@ -56,6 +57,7 @@ struct ps_index {
 	struct shape *shapes;
 	uint32_t nshapes;
 	struct shape_member *members;
+	struct ps_windows windows; /* nbytes > 0: a token stream; there is no file then */
 	struct column columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 };
@@ -374,6 +376,34 @@ int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_ind
 	return 0;
 }
 
+int ps_index_open_windows(const char *shard, const struct ps_windows *windows, struct ps_index **ret_index,
+        struct ps_load_error *err)
+{
+	struct ps_index_version version;
+	struct ps_index *x;
+	int r = ps_index_version_read(shard, &version, err);
+
+	if (r < 0)
+		return r;
+	x = calloc(1, sizeof(*x));
+	if (!x || !(x->path = strdup(shard))) {
+		free(x);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	x->windows = *windows;
+	x->count = ps_tokens_count(windows, version.nbytes);
+	/* a rest that is no whole token is a bad sample, as it is when the stream is read */
+	x->bad = version.nbytes % windows->item > 0;
+	x->count += x->bad;
+	*ret_index = x;
+	return 0;
+}
+
+bool ps_index_is_of_lines(const struct ps_index *x)
+{
+	return x->flags & PS_INDEX_FLAG_LINES;
+}
+
 void ps_index_close(struct ps_index *x)
 {
 	if (!x)
@@ -458,6 +488,23 @@ static bool walk_sample(
 	return true;
 }
 
+static struct ps_index_place window_place(
+        const struct ps_index *x, uint64_t sample, struct ps_index_member *ret_members)
+{
+	struct ps_index_place place = {.offset = sample * x->windows.stride};
+
+	if (x->bad && sample == x->count - 1) {
+		place.bad = true;
+		return place;
+	}
+	place.resume_offset = place.offset;
+	place.nmembers = 1;
+	if (ret_members)
+		*ret_members = (struct ps_index_member){
+		        .suffix = x->windows.suffix, .offset = place.offset, .size = x->windows.nbytes};
+	return place;
+}
+
 static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
         struct ps_index_member *ret_members, struct ps_load_error *err)
 {
@@ -469,6 +516,10 @@ static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_plac
 
 	if (r < 0)
 		return r;
+	if (x->windows.nbytes > 0) {
+		*ret_place = window_place(x, sample, ret_members);
+		return 0;
+	}
 	if (!section_sound(x->samples))
 		return damaged(x, err);
 	mark = x->samples->p + sample / PS_INDEX_MARK * 16;
@@ -526,6 +577,8 @@ int ps_index_key(
 
 	if (r < 0)
 		return r;
+	if (x->windows.nbytes > 0)
+		return ps_load_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
 	if (!section_sound(x->keys) ||
 	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
 		return damaged(x, err);

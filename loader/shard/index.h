@@ -31,6 +31,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "shard/source.h"
 
 #define PS_INDEX_SUFFIX ".psx"
 #define PS_INDEX_MAX_COLUMNS 64
@@ -45,6 +46,13 @@ int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_inde
 /* The same of bytes in memory, which are copied; the shard is not looked at. For tests and fuzzing. */
 int ps_index_open_mem(
         const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
+
+/* What an index would say of a token stream, by its size. It knows no keys. */
+int ps_index_open_windows(const char *shard, const struct ps_windows *windows, struct ps_index **ret_index,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* True if it is of lines, not members. */
+bool ps_index_is_of_lines(const struct ps_index *index);
 
 void ps_index_close(struct ps_index *index); /* NULL is allowed */
 
@@ -125,6 +133,9 @@ struct ps_indexes;
 
 /* Borrows the names and `dir` as long as it lives; opens nothing. NULL: out of memory. */
 struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir);
+/* What the shards are, before the first question: of token streams the size says all; an index of lines is
+ * none of a tar. */
+void ps_indexes_source(struct ps_indexes *indexes, enum ps_source source, const struct ps_windows *windows);
 void ps_indexes_free(struct ps_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
 
 /* How many samples a shard has. A count that was found stays, so that all of an epoch is decided by the same.

@@ -1,7 +1,8 @@
 /* Where the index of a shard is, of which version of the shard it must be, and how it is written.
  *
  * Ownership: the caller's.   Threads: any.   Locks: none.   Blocks: on the disk.
- * Durability: an index is complete or not there: written beside its name, flushed, then renamed.
+ * Durability: an index is complete or not there: written beside its name, then renamed. One that a power cut
+ * left short is refused as any damaged one.
  * Errors: 0 or -errno with a text. */
 #ifndef PS_SHARD_INDEX_FILE_H
 #define PS_SHARD_INDEX_FILE_H

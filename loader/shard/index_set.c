@@ -15,6 +15,8 @@ struct entry {
 struct ps_indexes {
 	char *const *shards;
 	const char *dir;
+	enum ps_source source;
+	struct ps_windows windows;
 
 	pthread_mutex_t lock; /* all below */
 	uint64_t *counts;     /* of each shard, and 1; 0: not known yet */
@@ -36,6 +38,12 @@ struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const cha
 		return NULL;
 	}
 	return xs;
+}
+
+void ps_indexes_source(struct ps_indexes *xs, enum ps_source source, const struct ps_windows *windows)
+{
+	xs->source = source;
+	xs->windows = *windows;
 }
 
 static void entry_free(struct entry *e)
@@ -97,6 +105,26 @@ static struct entry *surplus_unlink(struct ps_indexes *xs)
 
 /* -- No lock is held below this line ------------------------------------------------------------------- */
 
+static int shard_open(
+        struct ps_indexes *xs, const char *shard, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	enum ps_source source = ps_source_of(xs->source, &xs->windows, shard);
+	struct ps_index *index;
+	int r;
+
+	if (source == PS_SOURCE_TOKENS && xs->windows.nbytes > 0 && !ps_source_is_compressed(shard))
+		return ps_index_open_windows(shard, &xs->windows, ret_index, err);
+	r = ps_index_open(shard, xs->dir, &index, err);
+	if (r == 0 && ps_index_is_of_lines(index) != (source == PS_SOURCE_LINES)) {
+		ps_index_close(index);
+		return ps_load_error_set(err, ESTALE, "%s: its index is of %s", shard,
+		        source == PS_SOURCE_LINES ? "a tar, not of lines" : "lines, not of a tar");
+	}
+	if (r == 0)
+		*ret_index = index;
+	return r;
+}
+
 int ps_indexes_get(
         struct ps_indexes *xs, uint32_t shard, struct ps_index **ret_index, struct ps_load_error *err)
 {
@@ -113,7 +141,7 @@ int ps_indexes_get(
 	mine = calloc(1, sizeof(*mine));
 	if (!mine)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_index_open(xs->shards[shard], xs->dir, &mine->index, err);
+	r = shard_open(xs, xs->shards[shard], &mine->index, err);
 	if (r < 0) {
 		free(mine);
 		return r;

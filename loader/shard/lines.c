@@ -110,7 +110,8 @@ static int line_read(struct ps_lines *l, struct line *line, struct ps_load_error
 	return 1;
 }
 
-int ps_lines_next(struct ps_lines *l, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_load_error *err)
+int ps_lines_next(
+        struct ps_lines *l, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_load_error *err)
 {
 	char text[128];
 	struct line line;
@@ -131,7 +132,8 @@ int ps_lines_next(struct ps_lines *l, struct ps_builder *b, uint64_t ordinal, bo
 	if (r < 0)
 		return r;
 	if (line.n > l->max) {
-		snprintf(text, sizeof(text), "a line of %ju bytes, more than the memory a sample may take (%ju)",
+		snprintf(text, sizeof(text),
+		        "a line of %ju bytes, more than the memory a sample may take (%ju)",
 		        (uintmax_t)line.n, (uintmax_t)l->max);
 		return ps_builder_bad(b, EFBIG, text);
 	}

@@ -17,7 +17,10 @@ struct ps_shard {
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
 	bool started;
-	struct ps_tar *tar; /* one of these, by its source */
+	bool unsound;                      /* it ended for a reason that may not be there the next time */
+	struct ps_index_writer *byproduct; /* options.index_writer, if it is ours */
+	struct ps_index_version version;   /* of what it is told */
+	struct ps_tar *tar;                /* one of these, by its source */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	uint64_t ordinal;
@@ -65,6 +68,7 @@ void ps_shard_free(struct ps_shard *s)
 	if (!s)
 		return;
 	ps_builder_fini(&s->b);
+	ps_index_writer_free(s->byproduct);
 	ps_tar_free(s->tar);
 	ps_lines_free(s->lines);
 	ps_tokens_free(s->tokens);
@@ -120,8 +124,8 @@ static void index_flag(struct ps_shard *s)
 static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct ps_builder *b = &s->b;
-	bool can_resume = !b->bad && !ps_stream_is_inflated(s->stream) &&
-	                  !(s->tar && ps_tar_has_global(s->tar));
+	bool can_resume =
+	        !b->bad && !ps_stream_is_inflated(s->stream) && !(s->tar && ps_tar_has_global(s->tar));
 
 	if (b->left_out && !b->bad && file_keep(s) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT,
@@ -141,6 +145,7 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 	if (r == -EMFILE || r == -ENFILE)
 		return ps_load_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
 	s->ended = true;
+	s->unsound = r != -EBADMSG;
 	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
 	b->dropped = false;
@@ -185,6 +190,30 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
+/* An index that comes of reading is welcome, but nobody waits for it: what goes wrong with it leaves it out.
+ */
+static void byproduct_begin(struct ps_shard *s)
+{
+	struct ps_index *index;
+
+	if (s->options.index_writer || ps_index_version_read(s->file->path, &s->version, NULL) < 0)
+		return;
+	if (ps_index_open(s->file->path, s->options.index_dir, &index, NULL) == 0) {
+		ps_index_close(index);
+		return;
+	}
+	s->byproduct = s->options.index_writer = ps_index_writer_new();
+}
+
+static void byproduct_end(struct ps_shard *s)
+{
+	if (s->byproduct && !s->unsound)
+		(void)!ps_index_writer_save(s->byproduct, s->file->path, s->options.index_dir, &s->version,
+		        ps_shard_offset(s), NULL);
+	ps_index_writer_free(ps_steal_ptr(&s->byproduct));
+	s->options.index_writer = NULL;
+}
+
 static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 {
 	int r;
@@ -208,6 +237,9 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 		s->ordinal = s->start_ordinal;
 	}
 	s->b.can_read_again = ps_stream_fd(s->stream) >= 0;
+	if (s->options.write_index && s->start_ordinal == 0 &&
+	        ps_source_of(s->options.source, &s->options.windows, s->file->path) != PS_SOURCE_TOKENS)
+		byproduct_begin(s);
 	return reader_make(s, err);
 }
 
@@ -327,5 +359,7 @@ int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_l
 		if (r != 0)
 			return r;
 	}
+	if (s->byproduct)
+		byproduct_end(s);
 	return 0;
 }

@@ -38,6 +38,11 @@ enum ps_source ps_source_of(enum ps_source asked, const struct ps_windows *windo
 	return PS_SOURCE_TAR;
 }
 
+bool ps_source_is_compressed(const char *path)
+{
+	return plain_len(path) < strlen(path);
+}
+
 const char *ps_source_line_suffix(const char *path)
 {
 	return ends_with(path, plain_len(path), ".jsonl") ? "json" : "txt";

@@ -268,8 +268,11 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 		if (s->eof)
 			return -ENODATA;
 		if (s->seekable && n >= s->cap) {
-			if (s->offset > s->size || n > s->size - s->offset)
+			if (s->offset > s->size || n > s->size - s->offset) {
+				s->offset = PS_MAX(s->offset, s->size);
+				s->eof = true;
 				return -ENODATA;
+			}
 			s->offset += n; /* the buffer is empty here: the next read starts there */
 			return 0;
 		}

@@ -12,8 +12,8 @@ struct ps_tokens {
 	struct ps_windows windows;
 	struct ps_buf key;
 	size_t base_len;
-	bool begun;       /* `window` holds the last one */
-	uint64_t offset;  /* of the next window in the file */
+	bool begun;      /* `window` holds the last one */
+	uint64_t offset; /* of the next window in the file */
 	uint8_t window[];
 };
 
@@ -47,8 +47,8 @@ void ps_tokens_free(struct ps_tokens *t)
 	free(t);
 }
 
-/* Brings the next window into t->window; what it shares with the last one is not read again. -ENODATA: there is
- * none. */
+/* Brings the next window into t->window; what it shares with the last one is not read again. -ENODATA: there
+ * is none. */
 static int window_read(struct ps_tokens *t, struct ps_load_error *err)
 {
 	const struct ps_windows *w = &t->windows;

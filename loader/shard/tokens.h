@@ -1,8 +1,9 @@
-/* Windows of a token stream as samples: a file of nothing but tokens, cut every `stride` bytes; what is left at
- * its end and makes no window is left out. A sample has one member; its key is the file's name and its number.
+/* Windows of a token stream as samples: a file of nothing but tokens, cut every `stride` bytes; what is left
+ * at its end and makes no window is left out. A sample has one member; its key is the file's name and its
+ * number.
  *
- * Ownership: borrows stream and builder.   Threads: one at a time.   Locks: none.   Blocks: as the stream does.
- * Errors: 0 or -errno; -EBADMSG: the file does not hold whole tokens. */
+ * Ownership: borrows stream and builder.   Threads: one at a time.   Locks: none.   Blocks: as the stream
+ * does. Errors: 0 or -errno; -EBADMSG: the file does not hold whole tokens. */
 #ifndef PS_SHARD_TOKENS_H
 #define PS_SHARD_TOKENS_H
 
@@ -11,8 +12,7 @@
 struct ps_tokens;
 
 /* NULL: out of memory. */
-struct ps_tokens *ps_tokens_new(
-        const char *path, struct ps_stream *stream, const struct ps_windows *windows);
+struct ps_tokens *ps_tokens_new(const char *path, struct ps_stream *stream, const struct ps_windows *windows);
 void ps_tokens_free(struct ps_tokens *tokens); /* NULL is allowed */
 
 /* The next window, as the builder's open sample; none at the end. */

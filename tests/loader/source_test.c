@@ -1,0 +1,387 @@
+/* Shards that are no tars: lines of text, token streams; indexes left behind by reading; fields by other
+ * names. */
+#include "config.h"
+
+#include <errno.h>
+
+#include "make_tar.h"
+#include "penstock.h"
+#include "shard/shard.h"
+
+static char folder[64];
+
+static int enter(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	return 0;
+}
+
+static int leave(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+static struct ps_shard *shard_open(const char *path, const struct ps_shard_options *more)
+{
+	struct ps_shard_options o = more ? *more : (struct ps_shard_options){0};
+	struct ps_shard *shard;
+
+	o.stream.wake_fd = -1;
+	shard = ps_shard_new(path, 0, &o, NULL);
+	assert_non_null(shard);
+	return shard;
+}
+
+static void sample_is(struct ps_sample *s, const char *key, const char *suffix, const void *data, size_t n)
+{
+	assert_int_equal(s->bad, 0);
+	assert_string_equal(s->key, key);
+	assert_int_equal(s->nfields, 1);
+	assert_string_equal(s->fields[0].suffix, suffix);
+	assert_int_equal(s->fields[0].size, n);
+	if (n > 0)
+		assert_memory_equal(s->fields[0].data, data, n);
+}
+
+#define LONG 200000
+
+static const char *const lines[] = {"{\"a\": 1}", "", "  \t", "{}", "last, \r inside", NULL};
+
+static void lines_write(const char *path)
+{
+	FILE *f = fopen(path, "wb");
+
+	assert_non_null(f);
+	for (int i = 0; lines[i]; i++)
+		fprintf(f, "%s%s", lines[i], i == 3 ? "\r\n" : "\n");
+	for (int i = 0; i < LONG; i++)
+		fputc('a' + i % 26, f);
+	fputs("\nno end", f);
+	fclose(f);
+}
+
+static void lines_check(struct ps_shard *shard, const char *key, bool json, uint64_t from)
+{
+	struct ps_sample *s;
+	uint64_t n = 0;
+	int r;
+
+	while ((r = ps_shard_next(shard, &s, NULL)) == 1) {
+		static const int places[2][7] = {{0, 1, 2, 3, 4, 5, 6}, {0, 3, 4, 5, 6}};
+		int i = places[json][from + n];
+		char want[32];
+
+		snprintf(want, sizeof(want), "%s-%ju", key, (uintmax_t)(from + n));
+		assert_int_equal(s->ordinal, from + n);
+		if (i == 5) {
+			assert_int_equal(s->fields[0].size, LONG);
+			for (int k = 0; k < LONG; k++)
+				assert_int_equal(s->fields[0].data[k], 'a' + k % 26);
+		} else {
+			const char *text = i == 6 ? "no end" : lines[i];
+
+			sample_is(s, want, json ? "json" : "txt", text, strlen(text));
+		}
+		ps_sample_free(s);
+		n++;
+	}
+	assert_int_equal(r, 0);
+	assert_int_equal(from + n, json ? 5 : 7);
+	ps_shard_free(shard);
+}
+
+static void a_line_is_a_sample(void **state)
+{
+	struct ps_index_result result;
+	struct ps_index_place place;
+	struct ps_index *x;
+
+	(void)state;
+	lines_write("a.b.txt");
+	lines_write("c.jsonl");
+	lines_check(shard_open("a.b.txt", NULL), "a.b", false, 0);
+	lines_check(shard_open("c.jsonl", NULL), "c", true, 0);
+	assert_int_equal(ps_index_make("c.jsonl", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(result.samples, 5);
+	assert_int_equal(ps_index_open("c.jsonl", NULL, &x, NULL), 0);
+	assert_true(ps_index_is_of_lines(x));
+	for (uint64_t i = 0; i < 5; i++) {
+		struct ps_shard *shard = shard_open("c.jsonl", NULL);
+
+		assert_int_equal(ps_index_place(x, i, &place, NULL), 0);
+		ps_shard_start_at(shard, i, place.resume_offset);
+		lines_check(shard, "c", true, i);
+	}
+	ps_index_close(x);
+	if (system("command -v zstd >/dev/null && zstd -q c.jsonl") == 0)
+		lines_check(shard_open("c.jsonl.zst", NULL), "c", true, 0);
+}
+
+static void a_line_that_is_too_long_moves_no_other(void **state)
+{
+	struct ps_shard_options o = {.max_sample_nbytes = 100000};
+	struct ps_shard *shard;
+	struct ps_sample *s;
+
+	(void)state;
+	lines_write("c.jsonl");
+	shard = shard_open("c.jsonl", &o);
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
+		assert_int_equal(s->bad, i == 3 ? EFBIG : 0);
+		ps_sample_free(s);
+	}
+	assert_int_equal(ps_shard_next(shard, &s, NULL), 0);
+	ps_shard_free(shard);
+}
+
+/* -- Tokens -------------------------------------------------------------------------------------------- */
+
+#define TOKENS 1000
+
+static void tokens_write(const char *path, size_t extra)
+{
+	uint16_t tokens[TOKENS];
+	FILE *f = fopen(path, "wb");
+
+	assert_non_null(f);
+	for (int i = 0; i < TOKENS; i++)
+		tokens[i] = (uint16_t)(i * 7);
+	fwrite(tokens, 2, TOKENS, f);
+	fwrite("x", 1, extra, f);
+	fclose(f);
+}
+
+static void windows_overlap_by_a_token(void **state)
+{
+	static const uint64_t strides[] = {1, 63, 64, 65, 66, 300, 100000};
+
+	(void)state;
+	tokens_write("t.bin", 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(strides); i++) {
+		struct ps_shard_options o = {
+		        .windows = {
+		                .nbytes = 65 * 2, .stride = strides[i] * 2, .item = 2, .suffix = "tokens"}};
+		uint64_t n = (TOKENS - 65) / strides[i] + 1, count;
+		char *const shards[] = {(char *)(uintptr_t) "t.bin"};
+		struct ps_indexes *xs = ps_indexes_new(shards, 1, NULL);
+
+		ps_indexes_source(xs, PS_SOURCE_AUTO, &o.windows);
+		assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
+		assert_int_equal(count, n);
+		for (uint64_t from = 0; from < n; from += 1 + n / 3) {
+			struct ps_shard *shard = shard_open("t.bin", &o);
+			struct ps_index_place place;
+			struct ps_index *x;
+			struct ps_sample *s;
+			uint64_t k = from;
+
+			assert_int_equal(ps_indexes_get(xs, 0, &x, NULL), 0);
+			assert_int_equal(ps_index_place(x, from, &place, NULL), 0);
+			ps_indexes_put(xs, x);
+			ps_shard_start_at(shard, from, place.resume_offset);
+			for (; ps_shard_next(shard, &s, NULL) == 1; k++) {
+				uint16_t want[65];
+				char key[32];
+
+				for (uint64_t j = 0; j < 65; j++)
+					want[j] = (uint16_t)((k * strides[i] + j) * 7);
+				snprintf(key, sizeof(key), "t-%ju", (uintmax_t)k);
+				sample_is(s, key, "tokens", want, sizeof(want));
+				assert_int_equal(s->ordinal, k);
+				ps_sample_free(s);
+			}
+			assert_int_equal(k, n);
+			ps_shard_free(shard);
+		}
+		ps_indexes_free(xs);
+	}
+}
+
+static void half_a_token_is_damage(void **state)
+{
+	struct ps_shard_options o = {
+	        .windows = {.nbytes = 65 * 2, .stride = 400 * 2, .item = 2, .suffix = "tokens"}};
+	char *const shards[] = {(char *)(uintptr_t) "t.bin"};
+	struct ps_indexes *xs = ps_indexes_new(shards, 1, NULL);
+	struct ps_shard *shard;
+	struct ps_sample *s;
+	uint64_t count, n = 0, bad = 0;
+
+	(void)state;
+	tokens_write("t.bin", 1);
+	ps_indexes_source(xs, PS_SOURCE_TOKENS, &o.windows);
+	assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
+	shard = shard_open("t.bin", &o);
+	for (; ps_shard_next(shard, &s, NULL) == 1; n++) {
+		bad += s->bad != 0;
+		ps_sample_free(s);
+	}
+	assert_int_equal(bad, 1);
+	assert_int_equal(n, count);
+	ps_shard_free(shard);
+	ps_indexes_free(xs);
+}
+
+/* -- Through a loader ---------------------------------------------------------------------------------- */
+
+static struct penstock_loader *loader_open(struct penstock_options *o, const char *shard)
+{
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	if (penstock_loader_open(o, &shard, 1, &l, &e) < 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static uint64_t samples_count(struct penstock_loader *l)
+{
+	struct penstock_batch_info info;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	uint64_t n = 0;
+	int r;
+
+	while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+		penstock_batch_info(b, &info);
+		n += info.rows;
+		penstock_batch_release(b);
+	}
+	if (r < 0)
+		fail_msg("%s", e.text);
+	return n;
+}
+
+static void a_loader_gives_lines_and_tokens(void **state)
+{
+	struct penstock_options o;
+	struct penstock_field f;
+	struct penstock_loader *l;
+	uint64_t samples, batches;
+
+	(void)state;
+	lines_write("c.jsonl");
+	tokens_write("t.bin", 0);
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f, sizeof(f), "line", PENSTOCK_BYTES);
+	o.fields = &f;
+	o.nfields = 1;
+	l = loader_open(&o, "c.jsonl");
+	assert_int_equal(samples_count(l), 5);
+	penstock_loader_close(l);
+	penstock_field_init(&f, sizeof(f), "tokens", PENSTOCK_TOKENS);
+	f.ndim = 1;
+	f.shape[0] = 64;
+	l = loader_open(&o, "t.bin");
+	assert_int_equal(samples_count(l), 15);
+	assert_int_equal(penstock_loader_length(l, 0, &samples, &batches, NULL), 0);
+	assert_int_equal(samples, 15);
+	penstock_loader_close(l);
+	o.token_stride = 10;
+	l = loader_open(&o, "t.bin");
+	assert_int_equal(samples_count(l), 94);
+	penstock_loader_close(l);
+}
+
+static void tar_write(const char *path, const char *suffix, int n)
+{
+	struct tar t = {0};
+	char name[32];
+
+	for (int i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "%d.%s", i, suffix);
+		tar_add_text(&t, name, suffix);
+	}
+	tar_end(&t);
+	tar_save(&t, path);
+}
+
+static void reading_leaves_an_index_behind(void **state)
+{
+	static const char *const shards[] = {"a.tar", "b.jsonl", "cut.tar"};
+	struct penstock_options o;
+	struct penstock_field f;
+
+	(void)state;
+	tar_write("a.tar", "txt", 70);
+	lines_write("b.jsonl");
+	tar_write("cut.tar", "txt", 5);
+	assert_int_equal(truncate("cut.tar", 3000), 0);
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f, sizeof(f), "txt;json", PENSTOCK_BYTES);
+	o.fields = &f;
+	o.nfields = 1;
+	o.epochs = 2;
+	o.on_error = PENSTOCK_SKIP;
+	for (int write = 0; write < 2; write++) {
+		o.write_index = (uint32_t)write;
+		for (size_t i = 0; i < PS_ARRAY_LEN(shards); i++) {
+			struct penstock_loader *l = loader_open(&o, shards[i]);
+			uint64_t samples = 0, batches, n = samples_count(l);
+			struct ps_index *x;
+			char psx[64];
+
+			assert_int_equal(
+			        penstock_loader_length(l, 0, &samples, &batches, NULL), write ? 0 : -ENODATA);
+			if (write) {
+				assert_int_equal(samples, n);
+				assert_int_equal(ps_index_open(shards[i], NULL, &x, NULL), 0);
+				assert_int_equal(ps_index_bad(x), i == 2);
+				ps_index_close(x);
+				snprintf(psx, sizeof(psx), "%s.psx", shards[i]);
+				unlink(psx);
+			}
+			penstock_loader_close(l);
+		}
+	}
+}
+
+static void a_field_may_have_another_name(void **state)
+{
+	static const char *const wrong[] = {"nosuch=jpg", "picture", "=jpg", "picture=jpg x"};
+	const char *shard = "a.tar";
+	struct penstock_options o;
+	struct penstock_field f;
+	struct penstock_loader *l;
+	struct penstock_tensor t;
+	struct penstock_batch *b;
+	struct penstock_error e;
+
+	(void)state;
+	tar_write("a.tar", "PNG", 3);
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f, sizeof(f), "picture", PENSTOCK_BYTES);
+	o.fields = &f;
+	o.nfields = 1;
+	for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++) {
+		o.rename = wrong[i];
+		assert_int_equal(penstock_loader_open(&o, &shard, 1, &l, &e), -EINVAL);
+	}
+	o.rename = " picture=jpg;png ";
+	l = loader_open(&o, shard);
+	assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+	assert_int_equal(penstock_batch_field(b, "picture", &t, &e), 0);
+	assert_int_equal(t.nbytes, 9);
+	assert_memory_equal(t.data, "PNGPNGPNG", 9);
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(a_line_is_a_sample, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_line_that_is_too_long_moves_no_other, enter, leave),
+	        cmocka_unit_test_setup_teardown(windows_overlap_by_a_token, enter, leave),
+	        cmocka_unit_test_setup_teardown(half_a_token_is_damage, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_loader_gives_lines_and_tokens, enter, leave),
+	        cmocka_unit_test_setup_teardown(reading_leaves_an_index_behind, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
+	};
+
+	return cmocka_run_group_tests_name("loader-source", tests, NULL, NULL);
+}
