@@ -1,0 +1,655 @@
+/* Views, multi-crop, masks, boxes, mixing and transforms, through the public interface. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+
+#include "make_tar.h"
+
+#define SAMPLES 48
+#define BATCH 16
+#define CELL 16u /* pixels of a cell's side: a picture is 12 x 9 cells of one colour and one label each */
+#define COLUMNS 12u
+#define ROWS 9u
+#define WIDTH (COLUMNS * CELL)
+#define HEIGHT (ROWS * CELL)
+#define OUT_W 72u
+#define OUT_H 64u
+#define BOX_X 4u /* the cell that the box is drawn around */
+#define BOX_Y 3u
+
+static char folder[64];
+static const char *const pattern[] = {"p.tar"};
+
+static uint8_t label_of(uint32_t x, uint32_t y)
+{
+	return (uint8_t)(y / CELL * COLUMNS + x / CELL + 1);
+}
+
+static void color_of(uint8_t label, uint8_t rgb[static 3])
+{
+	rgb[0] = (uint8_t)((label - 1) % COLUMNS * 20);
+	rgb[1] = (uint8_t)((label - 1) / COLUMNS * 28);
+	rgb[2] = (uint8_t)(255 - label);
+}
+
+static void sample_add(struct tar *t, int i, const uint8_t *ppm, size_t nppm, const uint8_t *pgm, size_t npgm)
+{
+	char name[64], text[256];
+
+	snprintf(name, sizeof(name), "%03d.ppm", i);
+	tar_add(t, name, ppm, nppm);
+	snprintf(name, sizeof(name), "%03d.next.ppm", i);
+	tar_add(t, name, ppm, nppm);
+	snprintf(name, sizeof(name), "%03d.seg.pgm", i);
+	tar_add(t, name, pgm, npgm);
+	snprintf(name, sizeof(name), "%03d.box.txt", i);
+	snprintf(text, sizeof(text), "%u %u %u %u\n%u, %u, %u, %u\n", BOX_X * CELL, BOX_Y * CELL,
+	        (BOX_X + 1) * CELL, (BOX_Y + 1) * CELL, 0, 0, WIDTH, HEIGHT);
+	tar_add_text(t, name, text);
+	snprintf(name, sizeof(name), "%03d.box.json", i);
+	snprintf(text, sizeof(text), "{\"b\": [[%g, %g, %g, %g]]}", (BOX_X + 0.5) / COLUMNS,
+	        (BOX_Y + 0.5) / ROWS, 1.0 / COLUMNS, 1.0 / ROWS);
+	tar_add_text(t, name, text);
+	snprintf(name, sizeof(name), "%03d.cls", i);
+	snprintf(text, sizeof(text), "%d", i);
+	tar_add_text(t, name, text);
+}
+
+static int setup(void **state)
+{
+	uint8_t *ppm = malloc(64 + WIDTH * HEIGHT * 3), *pgm = malloc(64 + WIDTH * HEIGHT);
+	struct tar t = {0};
+	int nppm, npgm;
+
+	(void)state;
+	assert_true(ppm && pgm);
+	nppm = sprintf((char *)ppm, "P6\n%u %u\n255\n", WIDTH, HEIGHT);
+	npgm = sprintf((char *)pgm, "P5\n%u %u\n255\n", WIDTH, HEIGHT);
+	for (uint32_t y = 0; y < HEIGHT; y++) {
+		for (uint32_t x = 0; x < WIDTH; x++, nppm += 3) {
+			pgm[npgm] = label_of(x, y);
+			color_of(pgm[npgm++], ppm + nppm);
+		}
+	}
+	folder_enter(folder);
+	for (int i = 0; i < SAMPLES; i++)
+		sample_add(&t, i, ppm, (size_t)nppm, pgm, (size_t)npgm);
+	tar_end(&t);
+	tar_save(&t, "p.tar");
+	free(ppm);
+	free(pgm);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+struct setting {
+	struct penstock_options o;
+	struct penstock_field f[5];
+};
+
+static struct penstock_field *field_add(struct setting *s, const char *name, uint32_t kind)
+{
+	struct penstock_field *f = &s->f[s->o.nfields++];
+
+	penstock_field_init(f, sizeof(*f), name, kind);
+	if (kind == PENSTOCK_IMAGE) {
+		f->image_width = OUT_W;
+		f->image_height = OUT_H;
+		f->dtype = PENSTOCK_U8;
+		f->layout = PENSTOCK_NHWC;
+	}
+	return f;
+}
+
+static void setting_init(struct setting *s)
+{
+	memset(s, 0, sizeof(*s));
+	penstock_options_init(&s->o, sizeof(s->o));
+	s->o.fields = s->f;
+	s->o.batch = BATCH;
+	s->o.epochs = 1;
+	s->o.threads = 2;
+	s->o.order = PENSTOCK_ORDER_NONE;
+}
+
+/* All batches of an epoch of one tensor, one behind the other; the caller frees. */
+static uint8_t *epoch_of(const struct setting *s, const char *name, size_t *ret_nbytes)
+{
+	struct penstock_loader *loader;
+	struct penstock_batch *batch;
+	struct penstock_error error;
+	struct penstock_tensor t;
+	uint8_t *all = NULL;
+	size_t n = 0;
+	int r;
+
+	if (penstock_loader_open(&s->o, pattern, 1, &loader, &error) < 0)
+		fail_msg("%s", error.text);
+	while ((r = penstock_loader_next(loader, &batch, &error)) == 1) {
+		assert_int_equal(penstock_batch_field(batch, name, &t, &error), 0);
+		all = realloc(all, n + t.nbytes);
+		assert_non_null(all);
+		memcpy(all + n, t.data, t.nbytes);
+		n += t.nbytes;
+		penstock_batch_release(batch);
+	}
+	if (r < 0)
+		fail_msg("%s", error.text);
+	penstock_loader_close(loader);
+	*ret_nbytes = n;
+	return all;
+}
+
+static void same_epoch(
+        const struct setting *a, const char *name_a, const struct setting *b, const char *name_b, bool same)
+{
+	size_t n, m;
+	uint8_t *p = epoch_of(a, name_a, &n), *q = epoch_of(b, name_b, &m);
+
+	assert_int_equal(n, m);
+	assert_int_equal(memcmp(p, q, n) == 0, same);
+	free(p);
+	free(q);
+}
+
+static int open_fails(const struct setting *s, struct penstock_error *error)
+{
+	struct penstock_loader *loader;
+
+	return penstock_loader_open(&s->o, pattern, 1, &loader, error);
+}
+
+static void views_have_a_dimension_and_choices_of_their_own(void **state)
+{
+	struct setting one, three;
+	size_t n, m, view = OUT_W * OUT_H * 3;
+	uint8_t *p, *q;
+
+	(void)state;
+	setting_init(&one);
+	field_add(&one, "ppm", PENSTOCK_IMAGE);
+	three = one;
+	three.o.fields = three.f;
+	three.f[0].views = 3;
+	p = epoch_of(&one, "ppm", &n);
+	q = epoch_of(&three, "ppm", &m);
+	assert_int_equal(n, SAMPLES * view);
+	assert_int_equal(m, SAMPLES * view * 3);
+	for (size_t i = 0; i < SAMPLES; i++) {
+		assert_memory_equal(p + i * view, q + 3 * i * view, view); /* the first is what one view is */
+		assert_memory_not_equal(q + 3 * i * view, q + (3 * i + 1) * view, view);
+		assert_memory_not_equal(q + (3 * i + 1) * view, q + (3 * i + 2) * view, view);
+	}
+	free(p);
+	free(q);
+}
+
+static void shape_of_views_is_told(void **state)
+{
+	struct setting s;
+	struct penstock_loader *loader;
+	struct penstock_batch *batch;
+	struct penstock_error error;
+	struct penstock_tensor t;
+	static const uint64_t image[] = {BATCH, 2, 3, OUT_H, OUT_W}, mask[] = {BATCH, 2, OUT_H, OUT_W};
+
+	(void)state;
+	setting_init(&s);
+	field_add(&s, "ppm", PENSTOCK_IMAGE)->views = 2;
+	s.f[0].layout = PENSTOCK_NCHW;
+	s.f[0].dtype = PENSTOCK_BF16;
+	field_add(&s, "seg.pgm", PENSTOCK_MASK);
+	assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &loader, &error), 0);
+	assert_int_equal(penstock_loader_next(loader, &batch, &error), 1);
+	assert_int_equal(penstock_batch_field(batch, "ppm", &t, &error), 0);
+	assert_int_equal(t.dtype, PENSTOCK_BF16);
+	assert_int_equal(t.ndim, 5);
+	assert_memory_equal(t.shape, image, sizeof(image));
+	assert_int_equal(penstock_batch_field(batch, "seg.pgm", &t, &error), 0);
+	assert_int_equal(t.dtype, PENSTOCK_I64);
+	assert_int_equal(t.ndim, 4);
+	assert_memory_equal(t.shape, mask, sizeof(mask));
+	penstock_loader_close(loader);
+}
+
+static void crops_of_several_sizes_share_a_decode(void **state)
+{
+	struct setting alone, both;
+	struct penstock_field *local;
+	size_t n;
+	uint8_t *p;
+
+	(void)state;
+	setting_init(&alone);
+	field_add(&alone, "ppm", PENSTOCK_IMAGE)->views = 2;
+	both = alone;
+	both.o.fields = both.f;
+	local = field_add(&both, "local", PENSTOCK_IMAGE);
+	local->member = "ppm";
+	local->views = 4;
+	local->image_width = local->image_height = 20;
+	local->scale_max = 0.2;
+	same_epoch(&alone, "ppm", &both, "ppm", true);
+	p = epoch_of(&both, "local", &n);
+	assert_int_equal(n, SAMPLES * 4 * 20 * 20 * 3);
+	free(p);
+	/* With the same options as the first they are other views all the same. */
+	local->views = 2;
+	local->image_width = OUT_W;
+	local->image_height = OUT_H;
+	local->scale_max = 1;
+	same_epoch(&both, "ppm", &both, "local", false);
+}
+
+/* Where a label and its neighbours agree, the picture must show that label's colour. */
+static void check_labels(const uint8_t *rgb, const uint8_t *mask, size_t *checked)
+{
+	for (uint32_t y = 2; y + 2 < OUT_H; y++) {
+		for (uint32_t x = 2; x + 2 < OUT_W; x++) {
+			uint8_t want[3], label = mask[y * OUT_W + x];
+			bool inside = label > 0;
+
+			for (uint32_t k = 0; k < 25; k++)
+				inside = inside && mask[(y + k / 5 - 2) * OUT_W + x + k % 5 - 2] == label;
+			if (!inside)
+				continue;
+			color_of(label, want);
+			for (uint32_t c = 0; c < 3; c++) {
+				int off = rgb[(y * OUT_W + x) * 3 + c] - want[c];
+
+				if (abs(off) > 1)
+					fail_msg("at %u, %u label %u, channel %u off by %d", x, y, label, c,
+					        off);
+			}
+			++*checked;
+		}
+	}
+}
+
+static void place_everywhere(struct penstock_field *f)
+{
+	f->scale_min = 0.3;
+	f->hflip = f->vflip = 0.5;
+	f->affine = 0.7;
+	f->degrees = 40;
+	f->translate_x = f->translate_y = 0.1;
+	f->zoom_min = 0.9;
+	f->zoom_max = 1.4;
+	f->shear_x = 10;
+}
+
+static void masks_show_what_their_pictures_show(void **state)
+{
+	struct setting s;
+	size_t n, m, checked = 0;
+	uint8_t *rgb, *mask;
+
+	(void)state;
+	setting_init(&s);
+	place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
+	field_add(&s, "seg.pgm", PENSTOCK_MASK)->dtype = PENSTOCK_U8;
+	rgb = epoch_of(&s, "ppm", &n);
+	mask = epoch_of(&s, "seg.pgm", &m);
+	assert_int_equal(n, 3 * m);
+	for (size_t i = 0; i < SAMPLES; i++)
+		check_labels(rgb + i * OUT_W * OUT_H * 3, mask + i * OUT_W * OUT_H, &checked);
+	assert_true(checked > SAMPLES * OUT_W * OUT_H / 20);
+	free(rgb);
+	free(mask);
+}
+
+/* The box around a cell must be the one around the cell's label in the mask, where it is whole. */
+static void check_box(const float *box, const uint8_t *mask, size_t *checked)
+{
+	uint8_t label = label_of(BOX_X * CELL, BOX_Y * CELL);
+	uint32_t x0 = OUT_W, y0 = OUT_H, x1 = 0, y1 = 0;
+	bool edge;
+
+	for (uint32_t i = 0; i < OUT_W * OUT_H; i++) {
+		if (mask[i] != label)
+			continue;
+		x0 = i % OUT_W < x0 ? i % OUT_W : x0;
+		x1 = i % OUT_W + 1 > x1 ? i % OUT_W + 1 : x1;
+		y0 = i / OUT_W < y0 ? i / OUT_W : y0;
+		y1 = i / OUT_W + 1 > y1 ? i / OUT_W + 1 : y1;
+	}
+	edge = x0 == 0 || y0 == 0 || x1 >= OUT_W || y1 >= OUT_H;
+	if (x1 == 0 || edge)
+		return;
+	if (fabsf(box[0] - (float)x0) > 1.5f || fabsf(box[1] - (float)y0) > 1.5f ||
+	        fabsf(box[2] - (float)x1) > 1.5f || fabsf(box[3] - (float)y1) > 1.5f)
+		fail_msg("box %g %g %g %g, mask %u %u %u %u", (double)box[0], (double)box[1], (double)box[2],
+		        (double)box[3], x0, y0, x1, y1);
+	++*checked;
+}
+
+static void boxes_stay_around_what_they_were_around(void **state)
+{
+	struct setting s;
+	size_t n, m, k, checked = 0;
+	uint8_t *mask;
+	float *text, *json;
+
+	(void)state;
+	setting_init(&s);
+	place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
+	field_add(&s, "seg.pgm", PENSTOCK_MASK)->dtype = PENSTOCK_U8;
+	field_add(&s, "box.txt", PENSTOCK_BOXES);
+	field_add(&s, "box.json:b", PENSTOCK_BOXES)->box_format = PENSTOCK_BOX_CXCYWH;
+	s.f[3].box_shares = 1;
+	s.f[3].pad_to = 2;
+	mask = epoch_of(&s, "seg.pgm", &m);
+	text = (float *)(void *)epoch_of(&s, "box.txt", &n);
+	json = (float *)(void *)epoch_of(&s, "box.json:b", &k);
+	assert_int_equal(n, SAMPLES * 2 * 4 * sizeof(float));
+	assert_int_equal(k, SAMPLES * 2 * 4 * sizeof(float));
+	for (size_t i = 0; i < SAMPLES; i++) {
+		check_box(text + i * 8, mask + i * OUT_W * OUT_H, &checked);
+		for (int c = 0; c < 4; c++) {
+			assert_true(fabsf(text[i * 8 + (size_t)c] - json[i * 8 + (size_t)c]) < 0.01f);
+			assert_true(json[i * 8 + 4 + (size_t)c] == 0);
+			assert_true(text[i * 8 + 4 + (size_t)c] >= 0 &&
+			            text[i * 8 + 4 + (size_t)c] <= (c % 2 ? OUT_H : OUT_W));
+		}
+	}
+	assert_true(checked > SAMPLES / 4);
+	free(mask);
+	free(text);
+	free(json);
+}
+
+static void frames_share_crop_and_flip(void **state)
+{
+	struct setting s, apart;
+	struct penstock_field *next;
+
+	(void)state;
+	setting_init(&s);
+	place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
+	next = field_add(&s, "next.ppm", PENSTOCK_IMAGE);
+	next->scale_max = 0.1; /* not its own business */
+	apart = s;
+	apart.o.fields = apart.f;
+	next->follow = "ppm";
+	same_epoch(&s, "ppm", &s, "next.ppm", true);
+	same_epoch(&apart, "ppm", &apart, "next.ppm", false);
+}
+
+static void every_transform_is_a_function_of_the_seed(void **state)
+{
+	struct setting plain, s, other;
+
+	(void)state;
+	setting_init(&plain);
+	field_add(&plain, "ppm", PENSTOCK_IMAGE);
+	for (int i = 0; i < 6; i++) {
+		struct penstock_field *f;
+
+		s = plain;
+		s.o.fields = s.f;
+		f = &s.f[0];
+		f->brightness = f->contrast = f->saturation = 0.4;
+		f->hue = 0.1;
+		f->degrees = 20;
+		f->noise_sigma = 9;
+		double *probability[] = {&f->vflip, &f->affine, &f->jitter, &f->gray, &f->blur, &f->noise};
+
+		same_epoch(&plain, "ppm", &s, "ppm", true); /* all probabilities are 0 */
+		*probability[i] = 1;
+		same_epoch(&plain, "ppm", &s, "ppm", false);
+		other = s;
+		other.o.fields = other.f;
+		other.o.threads = 7;
+		same_epoch(&s, "ppm", &other, "ppm", true);
+	}
+}
+
+static void nchw_f32_is_u8_normalised_after_transforms(void **state)
+{
+	struct setting s, u8;
+	size_t n, m, plane = OUT_W * OUT_H;
+	uint8_t *bytes;
+	float *f;
+
+	(void)state;
+	setting_init(&u8);
+	field_add(&u8, "ppm", PENSTOCK_IMAGE)->jitter = 1;
+	u8.f[0].brightness = 0.5;
+	s = u8;
+	s.o.fields = s.f;
+	s.f[0].dtype = PENSTOCK_F32;
+	s.f[0].layout = PENSTOCK_NCHW;
+	bytes = epoch_of(&u8, "ppm", &n);
+	f = (float *)(void *)epoch_of(&s, "ppm", &m);
+	assert_int_equal(m, 4 * n);
+	for (size_t i = 0; i < n; i++) {
+		size_t c = i % 3, pixel = i / 3 % plane, sample = i / 3 / plane;
+		float want = ((float)bytes[i] / 255 - s.f[0].mean[c]) / s.f[0].std[c];
+
+		assert_true(fabsf(f[(sample * 3 + c) * plane + pixel] - want) < 1e-5f);
+	}
+	free(bytes);
+	free(f);
+}
+
+/* -- Mixing ------------------------------------------------------------------------------------------- */
+
+static void mixing_init(struct setting *s, double mixup, double cutmix)
+{
+	setting_init(s);
+	field_add(s, "ppm", PENSTOCK_IMAGE)->dtype = PENSTOCK_F32;
+	field_add(s, "cls", PENSTOCK_INT64);
+	s->o.mixup_alpha = mixup;
+	s->o.cutmix_alpha = cutmix;
+}
+
+static void labels_tell_who_was_mixed(const struct setting *s, float **ret_lambda, int64_t **ret_rows)
+{
+	size_t n;
+	int64_t *own = (int64_t *)(void *)epoch_of(s, "cls", &n);
+	int64_t *other = (int64_t *)(void *)epoch_of(s, "cls:mix", &n);
+
+	*ret_rows = (int64_t *)(void *)epoch_of(s, "__mix_row__", &n);
+	*ret_lambda = (float *)(void *)epoch_of(s, "__mix_lambda__", &n);
+	assert_int_equal(n, SAMPLES * sizeof(float));
+	for (size_t i = 0; i < SAMPLES; i++) {
+		size_t first = i / BATCH * BATCH;
+
+		assert_int_equal((*ret_rows)[i], i == first ? BATCH - 1 : i - first - 1);
+		assert_int_equal(other[i], own[first + (size_t)(*ret_rows)[i]]);
+		assert_true((*ret_lambda)[i] >= 0 && (*ret_lambda)[i] <= 1 &&
+		            (*ret_lambda)[i] == (*ret_lambda)[first]);
+	}
+	free(own);
+	free(other);
+}
+
+static void mixup_is_the_weighted_sum(void **state)
+{
+	struct setting plain, s;
+	size_t n, row = OUT_W * OUT_H * 3;
+	float *a, *b, *lambda;
+	int64_t *rows;
+
+	(void)state;
+	mixing_init(&plain, 0, 0);
+	mixing_init(&s, 0.8, 0);
+	labels_tell_who_was_mixed(&s, &lambda, &rows);
+	a = (float *)(void *)epoch_of(&plain, "ppm", &n);
+	b = (float *)(void *)epoch_of(&s, "ppm", &n);
+	for (size_t i = 0; i < SAMPLES; i++) {
+		const float *own = a + i * row, *other = a + (i / BATCH * BATCH + (size_t)rows[i]) * row;
+
+		for (size_t k = 0; k < row; k++)
+			assert_true(fabsf(b[i * row + k] -
+			                    (own[k] * lambda[i] + other[k] * (1 - lambda[i]))) < 1e-5f);
+	}
+	assert_true(lambda[0] != lambda[BATCH]);
+	free(a);
+	free(b);
+	free(lambda);
+	free(rows);
+}
+
+static void cutmix_takes_a_box_of_the_other(void **state)
+{
+	struct setting plain, s;
+	size_t n, row = OUT_W * OUT_H * 3;
+	float *a, *b, *lambda;
+	int64_t *rows;
+
+	(void)state;
+	mixing_init(&plain, 0, 0);
+	mixing_init(&s, 0, 1);
+	labels_tell_who_was_mixed(&s, &lambda, &rows);
+	a = (float *)(void *)epoch_of(&plain, "ppm", &n);
+	b = (float *)(void *)epoch_of(&s, "ppm", &n);
+	for (size_t i = 0; i < SAMPLES; i++) {
+		const float *own = a + i * row, *other = a + (i / BATCH * BATCH + (size_t)rows[i]) * row;
+		size_t from_other = 0, most = (size_t)lroundf((1 - lambda[i]) * (float)row);
+
+		for (size_t k = 0; k < row; k++) {
+			assert_true(b[i * row + k] == own[k] || b[i * row + k] == other[k]);
+			from_other += b[i * row + k] != own[k];
+		}
+		assert_true(from_other <= most); /* pixels that are equal in both cannot be told */
+		assert_true(from_other > 0 || most == 0 || memcmp(own, other, row * sizeof(float)) == 0 ||
+		            lambda[i] > 0.9f);
+	}
+	free(a);
+	free(b);
+	free(lambda);
+	free(rows);
+}
+
+static void mixing_is_the_same_for_any_threads_and_optional(void **state)
+{
+	struct setting s, other;
+
+	(void)state;
+	mixing_init(&s, 0.2, 1);
+	mixing_init(&other, 0.2, 1);
+	other.o.threads = 7;
+	same_epoch(&s, "ppm", &other, "ppm", true);
+	same_epoch(&s, "__mix_lambda__", &other, "__mix_lambda__", true);
+	mixing_init(&other, 0, 0);
+	s.o.mix_probability = 0;
+	same_epoch(&s, "ppm", &other, "ppm", true);
+}
+
+/* -- Refused ------------------------------------------------------------------------------------------- */
+
+static void unsound_options_are_named(void **state)
+{
+	struct penstock_error error;
+	struct setting s;
+
+	(void)state;
+#define REFUSED(change, why)                                                    \
+	do {                                                                     \
+		setting_init(&s);                                                \
+		struct penstock_field *f = field_add(&s, "ppm", PENSTOCK_IMAGE); \
+		(void)f;                                                         \
+		change;                                                          \
+		assert_int_equal(open_fails(&s, &error), -EINVAL);               \
+		if (!strstr(error.text, why))                                   \
+			fail_msg("%s", error.text);                              \
+	} while (0)
+	REFUSED(f->views = 65, "65 views");
+	REFUSED(f->vflip = 1.5, "vflip");
+	REFUSED(f->affine = -1, "affine -1");
+	REFUSED(f->hue = 0.6, "hue 0.6: must be 0 to 0.5");
+	REFUSED(f->degrees = (double)NAN, "degrees nan");
+	REFUSED((f->blur = 1, f->blur_size = 4), "blur_size 4");
+	REFUSED((f->blur = 1, f->blur_size = 201), "blur_size 201");
+	REFUSED(f->zoom_min = 2, "zoom 2 to 0");
+	REFUSED(f->dtype = PENSTOCK_I64, "dtype");
+	REFUSED(field_add(&s, "x", PENSTOCK_IMAGE)->follow = "y", "field x: follow y");
+	REFUSED(field_add(&s, "x", PENSTOCK_MASK)->dtype = PENSTOCK_F32, "mask: dtype f32");
+	REFUSED((f->views = 2, field_add(&s, "x", PENSTOCK_BOXES)), "one view");
+	REFUSED(field_add(&s, "x", PENSTOCK_BOXES)->box_format = 3, "box_format 3");
+	REFUSED(s.o.mixup_alpha = -1, "mixup_alpha -1");
+	REFUSED(s.o.mix_probability = 2, "mix_probability 2");
+#undef REFUSED
+	setting_init(&s);
+	field_add(&s, "seg.pgm", PENSTOCK_MASK);
+	assert_int_equal(open_fails(&s, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "there is no image"));
+}
+
+static void other_transforms_refuse_a_state(void **state)
+{
+	struct penstock_loader *loader;
+	struct penstock_error error;
+	struct setting s;
+	uint8_t saved[8192];
+	int n;
+
+	(void)state;
+	setting_init(&s);
+	field_add(&s, "ppm", PENSTOCK_IMAGE)->jitter = 0.5;
+	assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &loader, &error), 0);
+	n = penstock_loader_state_save(loader, saved, sizeof(saved), &error);
+	assert_true(n > 0);
+	assert_int_equal(penstock_loader_state_load(loader, saved, (size_t)n, &error), 0);
+	penstock_loader_close(loader);
+	s.f[0].brightness = 0.2;
+	assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &loader, &error), 0);
+	assert_int_equal(penstock_loader_state_load(loader, saved, (size_t)n, &error), -ESTALE);
+	penstock_loader_close(loader);
+}
+
+static void mask_of_another_size_is_a_bad_sample(void **state)
+{
+	struct penstock_loader *loader;
+	struct penstock_batch *batch;
+	struct penstock_error error;
+	struct setting s;
+	struct tar t = {0};
+	static const char *const odd[] = {"odd.tar"};
+
+	(void)state;
+	tar_add_text(&t, "a.ppm", "P6 2 1 255\nabcdef");
+	tar_add_text(&t, "a.seg.pgm", "P5 1 2 255\nab");
+	tar_end(&t);
+	tar_save(&t, "odd.tar");
+	setting_init(&s);
+	field_add(&s, "ppm", PENSTOCK_IMAGE);
+	field_add(&s, "seg.pgm", PENSTOCK_MASK);
+	assert_int_equal(penstock_loader_open(&s.o, odd, 1, &loader, &error), 0);
+	assert_int_equal(penstock_loader_next(loader, &batch, &error), -EBADMSG);
+	assert_non_null(strstr(error.text, "mask: is 1 x 2, but the image it follows is 2 x 1"));
+	penstock_loader_close(loader);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(views_have_a_dimension_and_choices_of_their_own),
+	        cmocka_unit_test(shape_of_views_is_told),
+	        cmocka_unit_test(crops_of_several_sizes_share_a_decode),
+	        cmocka_unit_test(masks_show_what_their_pictures_show),
+	        cmocka_unit_test(boxes_stay_around_what_they_were_around),
+	        cmocka_unit_test(frames_share_crop_and_flip),
+	        cmocka_unit_test(every_transform_is_a_function_of_the_seed),
+	        cmocka_unit_test(nchw_f32_is_u8_normalised_after_transforms),
+	        cmocka_unit_test(mixup_is_the_weighted_sum),
+	        cmocka_unit_test(cutmix_takes_a_box_of_the_other),
+	        cmocka_unit_test(mixing_is_the_same_for_any_threads_and_optional),
+	        cmocka_unit_test(unsound_options_are_named),
+	        cmocka_unit_test(other_transforms_refuse_a_state),
+	        cmocka_unit_test(mask_of_another_size_is_a_bad_sample),
+	};
+
+	return cmocka_run_group_tests_name("pictures", tests, setup, teardown);
+}
