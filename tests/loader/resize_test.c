@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/half.h"
 #include "image/resize.h"
 #include "tests/loader/image_fixture.h"
 
@@ -27,8 +28,9 @@ static void resize(enum ps_resize_cpu cpu, const struct picture *p, const struct
 	assert_non_null(r);
 	assert_int_equal(ps_resize_plan(r, g, interpolation), 0);
 	ps_resize_source(r, &region);
-	assert_true(region.x >= g->box_x && region.x + region.width <= g->box_x + g->box_w);
-	assert_true(region.y >= g->box_y && region.y + region.height <= g->box_y + g->box_h);
+	uint32_t d = PS_MAX(g->shrunk, 1u);
+	assert_true(region.x >= g->box_x / d && (region.x + region.width - 1) * d < g->box_x + g->box_w);
+	assert_true(region.y >= g->box_y / d && (region.y + region.height - 1) * d < g->box_y + g->box_h);
 	ps_resize_begin(r, sink);
 	size_t row_nbytes = (size_t)region.width * 3;
 	for (uint32_t y = 0; y < region.height; y++) {
@@ -198,7 +200,7 @@ static void every_processor_gives_the_same_bits(void **state)
 		        picture_new(fixture_between(&seed, 1, 700), fixture_between(&seed, 1, 200), seed);
 		struct ps_resize_geometry g = random_geometry(&seed, &p, 300);
 		enum ps_interpolation i = fixture_noise(&seed) % 2;
-		enum ps_dtype dtype = fixture_noise(&seed) % 2 ? PS_U8 : PS_F32;
+		enum ps_dtype dtype = fixture_noise(&seed) % 4; /* PS_U8 to PS_BF16 */
 		enum ps_layout layout = fixture_noise(&seed) % 2 ? PS_NCHW : PS_NHWC;
 		ps_autofree void *want = resized(PS_RESIZE_PORTABLE, &p, &g, i, dtype, layout);
 		ps_autofree void *got = resized(ps_resize_cpu_best(), &p, &g, i, dtype, layout);
@@ -266,6 +268,87 @@ static void f32_is_one_multiply_and_one_add_of_u8(void **state)
 		}
 	}
 	free(p.rgb);
+}
+
+/* The nearest of all numbers of the type, the even one of two that are as near: by trying the neighbours. */
+static void check_nearest(float f, uint16_t half, float (*value)(uint16_t))
+{
+	double off = fabs((double)value(half) - (double)f);
+	for (int step = -1; step <= 1; step += 2) {
+		uint16_t next = (uint16_t)(half + step);
+		double other = fabs((double)value(next) - (double)f);
+		if (!isfinite(value(next)) || !isfinite(value(half)))
+			continue;
+		if (other < off || (other == off && half % 2))
+			fail_msg("%a became %04x, not %04x", (double)f, half, next);
+	}
+}
+
+static void sixteen_bit_floats_are_the_nearest(void **state)
+{
+	uint64_t seed = 11;
+	(void)state;
+	for (uint32_t i = 0; i < 65536; i++) {
+		uint16_t h = (uint16_t)i;
+		if (!isnan(ps_float_of_f16(h)))
+			assert_int_equal(ps_f16_of(ps_float_of_f16(h)), h);
+		if (!isnan(ps_float_of_bf16(h)))
+			assert_int_equal(ps_bf16_of(ps_float_of_bf16(h)), h);
+	}
+	for (int i = 0; i < 300000; i++) {
+		uint32_t bits = fixture_noise(&seed) << 16 ^ fixture_noise(&seed);
+		float wide = ps_float_of_bits(bits);
+		/* Exponents that halves have, and values half way between two of them. */
+		float f = ps_float_of_bits((bits & 0x80000fff) | (fixture_between(&seed, 100, 142) << 23) |
+		                           (bits & (i % 2 ? 0 : 0x7ff000)) | (bits << 9 & 0x7fe000));
+		if (isfinite(wide))
+			check_nearest(wide, ps_bf16_of(wide), ps_float_of_bf16);
+		if (fabsf(f) < 65504)
+			check_nearest(f, ps_f16_of(f), ps_float_of_f16);
+	}
+	assert_int_equal(ps_f16_of(65519.99f), 0x7bff);
+	assert_int_equal(ps_f16_of(65520), 0x7c00);
+	assert_int_equal(ps_f16_of(-1e30f), 0xfc00);
+	assert_int_equal(ps_f16_of(0x1p-25f), 0);
+	assert_int_equal(ps_f16_of(0x1.8p-25f), 1);
+	assert_true(isnan(ps_float_of_f16(ps_f16_of(NAN))) && isnan(ps_float_of_bf16(ps_bf16_of(NAN))));
+}
+
+/* A source that was shrunk before: the same picture as from the whole one, but for its finest detail. */
+static void shrunken_source_keeps_its_place(void **state)
+{
+	(void)state;
+	for (uint32_t d = 2; d <= 8; d *= 2) {
+		struct picture whole = {240, 160, malloc(240 * 160 * 3 + 4096)};
+		struct picture small = {240 / d, 160 / d, malloc(240 * 160 * 3 + 4096)};
+		struct ps_resize_geometry g = {.box_x = 37,
+		        .box_y = 21,
+		        .box_w = 170,
+		        .box_h = 120,
+		        .scaled_w = 20,
+		        .scaled_h = 14,
+		        .window_w = 20,
+		        .window_h = 14};
+		for (uint32_t i = 0; i < 240 * 160; i++) {
+			whole.rgb[3 * i] = (uint8_t)(i % 240);
+			whole.rgb[3 * i + 1] = (uint8_t)(i / 240);
+			whole.rgb[3 * i + 2] = 99;
+		}
+		for (uint32_t i = 0; i < small.width * small.height; i++) {
+			small.rgb[3 * i] = (uint8_t)(i % small.width * d + (d - 1) / 2);
+			small.rgb[3 * i + 1] = (uint8_t)(i / small.width * d + (d - 1) / 2);
+			small.rgb[3 * i + 2] = 99;
+		}
+		ps_autofree uint8_t *want =
+		        resized(ps_resize_cpu_best(), &whole, &g, PS_BILINEAR, PS_U8, PS_NHWC);
+		g.shrunk = d;
+		ps_autofree uint8_t *got =
+		        resized(ps_resize_cpu_best(), &small, &g, PS_BILINEAR, PS_U8, PS_NHWC);
+		for (size_t i = 0; i < 20 * 14 * 3; i++)
+			assert_true(abs(got[i] - want[i]) <= 2 + (int)d / 4);
+		free(whole.rgb);
+		free(small.rgb);
+	}
 }
 
 static void same_size_changes_nothing(void **state)
@@ -385,6 +468,8 @@ int main(void)
 	        cmocka_unit_test(flip_mirrors_the_finished_pixels),
 	        cmocka_unit_test(window_is_the_part_of_the_whole),
 	        cmocka_unit_test(f32_is_one_multiply_and_one_add_of_u8),
+	        cmocka_unit_test(sixteen_bit_floats_are_the_nearest),
+	        cmocka_unit_test(shrunken_source_keeps_its_place),
 	        cmocka_unit_test(same_size_changes_nothing),
 	        cmocka_unit_test(one_colour_stays_that_colour),
 	        cmocka_unit_test(reuse_gives_what_a_new_one_gives),
