@@ -65,7 +65,8 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
-/* {"source", "files", "listed_at", "listing_error", "opens"}; the caller owns it. */
+/* {"source", "files", "listed_at", "listing", "listing_error", "opens", "missing", "missing_names"}; the caller owns it.
+ * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them. */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 struct ps_attr {
@@ -163,7 +164,12 @@ int ps_handle_complete_fd(struct ps_handle *handle);
 /* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). -ENOSPC: the cache
  * has no room for the file, nothing is fetched; remembered for PS_STORE_REFUSED_MS. Blocks on disk. */
 int ps_handle_warm(struct ps_handle *handle) PS_MUST_USE;
-/* Drops the file's data from the cache. Open readers keep what they have. Blocks on disk. */
+/* Drops the file's data from the cache, unless it is pinned. Open readers keep what they have. Blocks on disk. */
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes);
+/* Keeps the file's data in the cache, whatever the policy: ps_object_pin(). *ret_nbytes: what that reserves, 0 if it was
+ * pinned already. Block on the index. */
+int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
+int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
+int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 
 #endif

@@ -55,10 +55,26 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	return 0;
 }
 
+/* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms size and time:
+ * to us it is the same version. What is cached goes, so that bytes of both are never mixed. */
+static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle **handle)
+{
+	char etag[PS_ETAG_LEN];
+
+	ps_object_learned_etag((*handle)->object, etag);
+	if (!etag[0])
+		return 0;
+	ps_object_learn_etag((*handle)->object, "");
+	int rc = ps_object_evict((*handle)->object, NULL);
+	handle_put(ps_steal_ptr(handle));
+	return rc < 0 ? rc : handle_new(ds, row, handle);
+}
+
 static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
 
-static void open_row(
-        struct ps_dataset *ds, const struct ps_node_row *row, bool probed, ps_open_fn fn, void *arg)
+/* probed: the origin has confirmed the version just now; doubtful: because a reader had met another. */
+static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, bool probed, bool doubtful,
+        ps_open_fn fn, void *arg)
 {
 	struct ps_handle *handle = NULL;
 	int rc = row->superseded             ? -ESTALE
@@ -72,8 +88,12 @@ static void open_row(
 			open_probing(ds, row, fn, arg);
 			return;
 		}
-		ps_fill_file_trust(handle->file);
+		doubtful = true;
 	}
+	if (rc == 0 && doubtful)
+		rc = begin_anew(ds, row, &handle);
+	if (rc == 0 && doubtful)
+		ps_fill_file_trust(handle->file);
 	if (rc == 0)
 		atomic_fetch_add(&ds->nopens, 1);
 	fn(arg, -rc, handle);
@@ -84,6 +104,7 @@ static void open_row(
 struct pending_open {
 	struct ps_dataset *dataset;
 	uint64_t node;
+	bool doubtful;
 	ps_open_fn fn;
 	void *arg;
 };
@@ -102,7 +123,7 @@ static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 	if (errnum)
 		open->fn(open->arg, errnum, NULL);
 	else
-		open_row(open->dataset, &row, true, open->fn, open->arg);
+		open_row(open->dataset, &row, true, open->doubtful, open->fn, open->arg);
 	ps_node_row_fini(&row);
 	free(open);
 }
@@ -115,7 +136,11 @@ static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, p
 		fn(arg, ENOMEM, NULL);
 		return;
 	}
-	*open = (struct pending_open){.dataset = ds, .node = row->node, .fn = fn, .arg = arg};
+	*open = (struct pending_open){.dataset = ds,
+	        .node = row->node,
+	        .doubtful = row->checked_ms == PS_CHECKED_DOUBTFUL,
+	        .fn = fn,
+	        .arg = arg};
 	ps_probe(ds, row, open_confirmed, open);
 }
 
@@ -128,7 +153,7 @@ void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *a
 		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
 	} else if (row.superseded || row.kind != PS_NODE_FILE ||
 	           ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
-		open_row(ds, &row, false, fn, arg);
+		open_row(ds, &row, false, false, fn, arg);
 	} else {
 		open_probing(ds, &row, fn, arg);
 	}
@@ -199,5 +224,25 @@ int ps_handle_warm(struct ps_handle *handle)
 
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
+	if (ps_object_pinned(handle->object)) {
+		*ret_nbytes = 0;
+		return 0;
+	}
 	return ps_object_evict(handle->object, ret_nbytes);
+}
+
+int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes)
+{
+	return ps_object_pin(handle->object, ret_nbytes);
+}
+
+int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes)
+{
+	return ps_object_unpin(handle->object, ret_nbytes);
+}
+
+int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes)
+{
+	*ret_nbytes = ps_object_pin_nbytes(handle->object);
+	return 0;
 }

@@ -108,6 +108,29 @@ static void print_passthrough(const json_t *passthrough)
 		printf("  kernel    no passthrough: %s\n", text(passthrough, "reason"));
 }
 
+static void print_missing(const json_t *mount)
+{
+	json_int_t n = json_integer_value(json_object_get(mount, "missing"));
+	const json_t *names = json_object_get(mount, "missing_names"), *name;
+	size_t i;
+
+	if (n == 0)
+		return;
+	printf("  missing   %lld files of the list are not at the origin: ", (long long)n);
+	json_array_foreach(names, i, name) printf("%s%s", i ? ", " : "", json_string_value(name));
+	puts((size_t)n > json_array_size(names) ? ", ..." : "");
+}
+
+static void print_pinned(const json_t *doc)
+{
+	char a[PS_SIZE_TEXT_LEN];
+	json_int_t n = number(doc, "cache", "pinned_objects");
+
+	if (n > 0)
+		printf("  pinned    %lld files, %s\n", (long long)n,
+		        size(number(doc, "cache", "pinned_bytes"), a));
+}
+
 static json_int_t opens_in(const json_t *mount, const char *mode)
 {
 	return number(json_object_get(mount, "modes"), mode, "opens");
@@ -118,7 +141,7 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN], when[32];
 	const json_t *mount = json_array_get(json_object_get(doc, "mounts"), 0);
 	const json_t *reads = json_object_get(doc, "reads");
-	json_int_t nbytes = number(doc, "reads", "bytes"), hits = number(doc, "reads", "hit_bytes");
+	json_int_t nbytes = number(doc, "reads", "bytes"), passed = opens_in(mount, "passed");
 
 	printf("%s  %s\n", info->mountpoint, text(mount, "source"));
 	printf("  files     %lld, listed %s%s%s, opened %lld times\n",
@@ -126,12 +149,15 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
 	        *text(mount, "listing_error") ? "; listing failed: " : "", text(mount, "listing_error"),
 	        (long long)json_integer_value(json_object_get(mount, "opens")));
+	print_missing(mount);
 	printf("  cache     %s of %s used, %lld objects, in %s\n",
 	        size(number(doc, "cache", "used_bytes"), a), size(number(doc, "cache", "limit_bytes"), b),
 	        (long long)number(doc, "cache", "objects"), text(json_object_get(doc, "cache"), "dir"));
+	print_pinned(doc);
 	printf("  reads     %s", size(nbytes, a));
 	if (nbytes > 0)
-		printf(", %.1f %% from the cache", 100.0 * (double)hits / (double)nbytes);
+		printf(", %.1f %% from the cache",
+		        100 * json_number_value(json_object_get(reads, "hit_ratio")));
 	printf(", waited %.1f s, %lld waiting now\n",
 	        json_number_value(json_object_get(reads, "stalled_seconds")),
 	        (long long)json_integer_value(json_object_get(reads, "waiting")));
@@ -139,9 +165,9 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
 	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
 	print_passthrough(json_object_get(doc, "passthrough"));
-	printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
-	        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),
-	        (long long)opens_in(mount, "cached"));
+	printf("  opens     %lld passed through%s, %lld direct, %lld through the page cache\n",
+	        (long long)passed, passed ? " (bytes not counted: passed through by the kernel)" : "",
+	        (long long)opens_in(mount, "direct"), (long long)opens_in(mount, "cached"));
 	if (last)
 		print_rates(doc, last);
 	printf("  daemon    pid %lld, version %s, mounted %s\n",

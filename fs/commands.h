@@ -12,6 +12,8 @@ int ps_cmd_warm(int argc, char **argv);
 int ps_cmd_status(int argc, char **argv);
 int ps_cmd_verify(int argc, char **argv);
 int ps_cmd_evict(int argc, char **argv);
+int ps_cmd_pin(int argc, char **argv);
+int ps_cmd_unpin(int argc, char **argv);
 
 /* For commands that work on a cache directory themselves: opens it, or tells why not (naming the mount that
  * serves it) and returns the exit code. */

@@ -12,5 +12,12 @@
 #define PS_IOC_WARM _IO(PS_IOC_TYPE, 1)
 /* Drop the file's data from the cache; tells how many bytes went. */
 #define PS_IOC_EVICT _IOR(PS_IOC_TYPE, 2, uint64_t)
+/* Keep the file's data in the cache. Tells the bytes that this reserved; 0: it was pinned already. ENOSPC: all that is
+ * pinned would not fit. */
+#define PS_IOC_PIN _IOR(PS_IOC_TYPE, 3, uint64_t)
+/* Let it go again. Tells the bytes; 0: it was not pinned. */
+#define PS_IOC_UNPIN _IOR(PS_IOC_TYPE, 4, uint64_t)
+/* What PS_IOC_PIN would tell. Changes nothing. */
+#define PS_IOC_PIN_NBYTES _IOR(PS_IOC_TYPE, 5, uint64_t)
 
 #endif

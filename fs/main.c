@@ -17,6 +17,8 @@ static const struct {
         {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
         {"verify", ps_cmd_verify, "check every cached block against its checksum"},
         {"evict", ps_cmd_evict, "drop files from the cache"},
+        {"pin", ps_cmd_pin, "keep files in the cache"},
+        {"unpin", ps_cmd_unpin, "let pinned files go when room is needed"},
 };
 
 static void usage(FILE *out)

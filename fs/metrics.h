@@ -1,5 +1,6 @@
-/* A stats document in Prometheus' text format: numbers and booleans as "penstock_SECTION_NAME value" lines;
- * those of a mount bear the labels mountpoint and source. Counters end in _total. Threads: any. */
+/* A stats document in Prometheus' text format: numbers and booleans as "penstock_SECTION_NAME value" lines,
+ * those of one name together; those of a mount bear the labels mountpoint and source. Counters end in _total;
+ * what is null, and so not known, is left out. Threads: any. */
 #ifndef PS_METRICS_H
 #define PS_METRICS_H
 

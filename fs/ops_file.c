@@ -311,48 +311,56 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 
 /* Requests on a file ------------------------------------------------------------------------------- */
 
+static int run_warm(struct ps_handle *handle, uint64_t *ret_nbytes)
+{
+	*ret_nbytes = 0;
+	return ps_handle_warm(handle);
+}
+
 /* The kernel releases no file while a request on it is under way: the handle lives until the answer. */
 struct ioctl_op {
 	struct ps_job job;
 	fuse_req_t req;
 	struct ps_handle *handle;
+	int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
 };
 
-static void run_warm(struct ps_job *job)
-{
-	ps_autofree struct ioctl_op *op = PS_CONTAINER_OF(job, struct ioctl_op, job);
-	int rc = ps_handle_warm(op->handle);
-
-	if (rc < 0)
-		fuse_reply_err(op->req, -rc); /* ENOSPC, which penstock warm knows */
-	else
-		fuse_reply_ioctl(op->req, 0, NULL, 0);
-}
-
-static void run_evict(struct ps_job *job)
+static void run_ioctl(struct ps_job *job)
 {
 	ps_autofree struct ioctl_op *op = PS_CONTAINER_OF(job, struct ioctl_op, job);
 	uint64_t nbytes = 0;
-	int rc = ps_handle_evict(op->handle, &nbytes);
+	int rc = op->run(op->handle, &nbytes);
 
-	if (rc < 0)
-		fuse_reply_err(op->req, ps_fs_errno(-rc));
+	if (rc < 0) /* ENOSPC is what the commands ask for */
+		fuse_reply_err(op->req, rc == -ENOSPC ? ENOSPC : ps_fs_errno(-rc));
 	else
-		fuse_reply_ioctl(op->req, 0, &nbytes, sizeof nbytes);
+		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof nbytes);
 }
 
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
 {
+	static const struct {
+		unsigned cmd;
+		int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
+	} requests[] = {
+	        {PS_IOC_WARM, run_warm},
+	        {PS_IOC_EVICT, ps_handle_evict},
+	        {PS_IOC_PIN, ps_handle_pin},
+	        {PS_IOC_UNPIN, ps_handle_unpin},
+	        {PS_IOC_PIN_NBYTES, ps_handle_pin_nbytes},
+	};
 	struct ps_open *open = ps_op_open(fi);
-	bool evict = cmd == PS_IOC_EVICT;
+	size_t i = 0;
 
 	(void)ino, (void)arg, (void)in, (void)in_nbytes;
-	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || (!evict && cmd != PS_IOC_WARM)) {
+	while (i < PS_ARRAY_LEN(requests) && requests[i].cmd != cmd)
+		i++;
+	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || i == PS_ARRAY_LEN(requests)) {
 		fuse_reply_err(req, ENOTTY);
 		return;
 	}
-	if (evict && out_nbytes < sizeof(uint64_t)) {
+	if (_IOC_SIZE(cmd) > out_nbytes) {
 		fuse_reply_err(req, EINVAL);
 		return;
 	}
@@ -361,6 +369,6 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	*op = (struct ioctl_op){.job.run = evict ? run_evict : run_warm, .req = req, .handle = open->handle};
+	*op = (struct ioctl_op){.job.run = run_ioctl, .req = req, .handle = open->handle, .run = requests[i].run};
 	ps_background_add(&ps_op_fs(req)->background, &op->job);
 }

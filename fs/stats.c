@@ -23,6 +23,24 @@ static json_t *modes(const struct ps_openmode_table *table)
 	return doc;
 }
 
+static json_t *opens(const struct ps_openmode_table *table)
+{
+	return json_pack("{s:I, s:I, s:I}", "passed", (json_int_t)atomic_load(&table->nopens[PS_MODE_PASSED]),
+	        "direct", (json_int_t)atomic_load(&table->nopens[PS_MODE_DIRECT]), "cached",
+	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
+}
+
+/* Of the bytes that the daemon served, the share that cost the origin nothing; null while there are none.
+ * More may have been fetched than was served (read-ahead, warm): that is no hit, and no debt. */
+static json_t *hit_ratio(const json_t *doc)
+{
+	json_int_t served = json_integer_value(json_object_get(json_object_get(doc, "reads"), "bytes"));
+	json_int_t fetched = json_integer_value(json_object_get(json_object_get(doc, "origin"), "bytes"));
+
+	return served > 0 ? json_real(fetched < served ? 1 - (double)fetched / (double)served : 0)
+	                  : json_null();
+}
+
 static json_t *document(struct ps_fs *fs)
 {
 	json_t *doc = json_object(), *mount = ps_dataset_stats(fs->dataset),
@@ -35,9 +53,12 @@ static json_t *document(struct ps_fs *fs)
 	json_object_set_new(mount, "modes", modes(&fs->openmodes));
 	json_object_set_new(doc, "mounts", json_pack("[O]", mount));
 	json_object_update(doc, cache);
+	json_object_set_new(json_object_get(doc, "reads"), "hit_ratio", hit_ratio(doc));
+	json_object_set_new(doc, "opens", opens(&fs->openmodes));
+	/* The kernel tells nobody what it reads by itself. */
 	json_object_set_new(doc, "passthrough",
-	        json_pack("{s:b, s:s, s:I, s:I}", "active", (int)ps_passthrough_active(&fs->passthrough),
-	                "reason", ps_passthrough_reason(&fs->passthrough), "opens",
+	        json_pack("{s:b, s:s, s:n, s:I, s:I}", "active", (int)ps_passthrough_active(&fs->passthrough),
+	                "reason", ps_passthrough_reason(&fs->passthrough), "bytes", "opens",
 	                (json_int_t)atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]), "open",
 	                (json_int_t)atomic_load(&fs->openmodes.nopen[PS_MODE_PASSED])));
 	json_decref(mount);

@@ -8,7 +8,8 @@
 struct ps_fs;
 
 /* {"version", "pid", "mounts": [{mountpoint, mounted_at, source, files, ...}], "cache": {...}, "origin":
- * {...}, "reads": {...}, "passthrough": {"active", "reason"}} */
+ * {...}, "reads": {...}, "opens": {"passed", "direct", "cached"}, "passthrough": {"active", "reason",
+ * "bytes": null, "opens", "open"}} */
 char *ps_stats_json(struct ps_fs *fs);
 char *ps_stats_metrics(struct ps_fs *fs);
 

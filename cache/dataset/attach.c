@@ -186,6 +186,8 @@ static void dataset_free(struct ps_dataset *ds)
 	ps_dataset_row_fini(&ds->row);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
+	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
+		free(ds->missing[i]);
 	free(ds->retired);
 	pthread_mutex_destroy(&ds->lock);
 	pthread_mutex_destroy(&ds->names_lock);
@@ -397,12 +399,25 @@ const char *ps_dataset_source(const struct ps_dataset *ds)
 	return ds->row.source;
 }
 
+/* The dataset's lock is held. */
+static json_t *missing_names(const struct ps_dataset *ds)
+{
+	json_t *names = json_array();
+
+	/* A name need not be UTF-8. */
+	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
+		if (ds->missing[i])
+			json_array_append_new(names, json_string_nocheck(ds->missing[i]));
+	return names;
+}
+
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I}", "source", ds->row.source, "files",
+	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I,s:I,s:o}", "source", ds->row.source, "files",
 	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)(ds->row.listed_ms / 1000), "listing",
 	        (int)!ds->listing_done, "listing_error",
 	        ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "opens",
-	        (json_int_t)atomic_load(&ds->nopens));
+	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)ds->nmissing, "missing_names",
+	        missing_names(ds));
 }

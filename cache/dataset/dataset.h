@@ -24,6 +24,9 @@
 #include "store/index.h"
 
 #define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
+#define PS_DATASET_MISSING 8 /* names told of those that are missing */
+#define PS_DATASET_UNANSWERED \
+	256 /* objects whose revalidation failed; one that shares a place is asked again */
 
 struct ps_cache {
 	struct ps_store *store;
@@ -43,8 +46,8 @@ struct ps_dataset {
 	bool thread_started, prober_started;
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
-	_Atomic uint64_t
-	        offline_until_ns; /* no revalidation before: the origin did not answer the last one */
+	_Atomic uint64_t offline_until_ns; /* no revalidation before: the origin could not be reached for the
+	                                      last one */
 
 	pthread_mutex_t names_lock; /* protects the index rows of this dataset, and: */
 	struct ps_merge *merge;     /* the listing under way, or NULL */
@@ -65,6 +68,11 @@ struct ps_dataset {
 		char *text;
 	} errors[PS_DATASET_ERRORS];
 	unsigned next_error;
+	struct {
+		uint64_t node, until_ns; /* no revalidation of this one before: the last one failed */
+	} unanswered[PS_DATASET_UNANSWERED];
+	uint64_t nmissing; /* names of the list that the origin does not have; the first of them: */
+	char *missing[PS_DATASET_MISSING];
 };
 
 /* attach.c */

@@ -11,7 +11,7 @@
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
-#define OFFLINE_S 30 /* after a failed revalidation, how long others are not even tried */
+#define UNANSWERED_S 30 /* after a failed revalidation, how long it is not even tried again */
 #define SWEEP_CONCURRENCY 16
 
 struct probe_waiter {
@@ -145,6 +145,41 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	return rc == 0 && gone ? -ENOENT : rc;
 }
 
+/* Revalidation of this object failed. One that the origin answered says nothing of others; where it could not
+ * be reached, they would only wait for nothing. */
+static void note_unanswered(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + UNANSWERED_S * PS_NS_PER_S;
+
+	if (!err->http_status) {
+		atomic_store(&ds->offline_until_ns, until_ns);
+		return;
+	}
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->unanswered[node % PS_DATASET_UNANSWERED].node = node;
+	ds->unanswered[node % PS_DATASET_UNANSWERED].until_ns = until_ns;
+}
+
+static bool is_unanswered(struct ps_dataset *ds, uint64_t node)
+{
+	uint64_t now_ns = ps_clock_mono_ns();
+
+	if (now_ns < atomic_load(&ds->offline_until_ns))
+		return true;
+	PS_LOCK_SCOPE(&ds->lock);
+	return ds->unanswered[node % PS_DATASET_UNANSWERED].node == node &&
+	       now_ns < ds->unanswered[node % PS_DATASET_UNANSWERED].until_ns;
+}
+
+/* A name that only a list told of: the origin has never confirmed it. */
+static void note_missing(struct ps_dataset *ds, const char *name)
+{
+	PS_LOCK_SCOPE(&ds->lock);
+	if (ds->nmissing < PS_DATASET_MISSING)
+		ds->missing[ds->nmissing] = strdup(name);
+	ds->nmissing++;
+}
+
 static bool probe_retry(struct probe *probe, const struct ps_error *err)
 {
 	struct ps_dataset *ds = probe->dataset;
@@ -195,7 +230,7 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		if (probe_retry(probe, err))
 			return;
 		if (known && err->err != EACCES && err->err != ECANCELED) {
-			atomic_store(&ds->offline_until_ns, ps_clock_mono_ns() + OFFLINE_S * PS_NS_PER_S);
+			note_unanswered(ds, probe->row.node, err);
 			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
 			        err->text);
 			ps_attr_of_row(&probe->row, &attr);
@@ -223,6 +258,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	}
 	if (err->err == ENOENT)
 		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
+	if (err->err == ENOENT && !known)
+		note_missing(ds, probe->row.name);
 	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;
@@ -272,7 +309,7 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 {
 	struct ps_attr attr;
 
-	if (row_sized(row) && ps_clock_mono_ns() < atomic_load(&ds->offline_until_ns)) {
+	if (row_sized(row) && is_unanswered(ds, row->node)) {
 		ps_attr_of_row(row, &attr);
 		fn(arg, 0, &attr);
 		return;

@@ -40,6 +40,8 @@ int ps_fill_file_get(
 		file->refs = 1;
 		file->slots = slots;
 		file->remote = *ps_object_remote(object);
+		if (!file->remote.etag[0])
+			ps_object_learned_etag(object, file->remote.etag);
 		ps_list_init(&file->waiters);
 		ps_want_init(&file->warm, file, PS_WANT_WARM);
 		pthread_mutex_init(&file->lock, NULL);
@@ -122,6 +124,8 @@ void ps_fill_file_trust(struct ps_fill_file *file)
 {
 	PS_LOCK_SCOPE(&file->lock);
 	file->changed = file->doubted = false;
+	if (!ps_object_remote(file->object)->etag[0])
+		ps_object_learned_etag(file->object, file->remote.etag);
 }
 
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)

@@ -185,10 +185,13 @@ void ps_run_check_version(struct ps_run *run)
 		return;
 	run->checked = true;
 	PS_LOCK_SCOPE(&file->lock);
-	if (!file->remote.etag[0])
+	if (!file->remote.etag[0]) {
 		memcpy(file->remote.etag, seen, sizeof file->remote.etag);
-	else if (seen[0] == '"' && file->remote.etag[0] == '"')
+		if (seen[0] == '"')
+			ps_object_learn_etag(file->object, seen);
+	} else if (seen[0] == '"' && file->remote.etag[0] == '"') {
 		run->other_version = strcmp(seen, file->remote.etag) != 0;
+	}
 }
 
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far)

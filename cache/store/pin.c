@@ -223,13 +223,16 @@ static int pin_locked(struct ps_object *object)
 	return 0;
 }
 
-int ps_object_pin(struct ps_object *object)
+int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 {
 	struct ps_store *store = object->store;
 	int e;
 	{
 		PS_LOCK_SCOPE(&store->lock);
+		uint64_t nbytes = ps_pin_holds(object) ? 0 : pin_nbytes(object);
 		e = pin_locked(object);
+		if (e == 0)
+			*ret_nbytes = nbytes;
 	}
 	if (e < 0)
 		return e;
@@ -243,14 +246,16 @@ int ps_object_pin(struct ps_object *object)
 	return -EIO;
 }
 
-int ps_object_unpin(struct ps_object *object)
+int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes)
 {
 	struct ps_store *store = object->store;
 	{
 		PS_LOCK_SCOPE(&store->lock);
 		struct ps_pin *pin = find(store, object->url);
+		*ret_nbytes = 0;
 		if (!pin || pin->deleted)
 			return 0;
+		*ret_nbytes = pin->row.nbytes;
 		let_go(store, pin);
 	}
 	return ps_store_commit(store);

@@ -120,8 +120,8 @@ int ps_object_pass_fd(struct ps_object *object);
 /* Pinned objects are not evicted by policy, in this run and later ones; a pin is of a URL and follows its
  * version that was opened last. -ENOSPC: all that is pinned would not fit under the limit. Blocks on the
  * index. */
-int ps_object_pin(struct ps_object *object) PS_MUST_USE;
-int ps_object_unpin(struct ps_object *object) PS_MUST_USE;
+int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
+int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 bool ps_object_pinned(struct ps_object *object);
 /* What pinning it would add to "pinned_bytes"; 0: it is pinned already. */
 uint64_t ps_object_pin_nbytes(struct ps_object *object);

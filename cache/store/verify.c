@@ -167,6 +167,7 @@ static int with_object(struct ps_store *store, const struct ps_id *id, uint64_t 
 {
 	struct ps_object *object = NULL;
 	struct ps_object_row row;
+	uint64_t added;
 
 	int e = ps_index_get_object(store->index, id, &row);
 	if (e < 0)
@@ -176,7 +177,7 @@ static int with_object(struct ps_store *store, const struct ps_id *id, uint64_t 
 	if (e < 0)
 		return e;
 	if (pin)
-		e = ps_object_pin(object);
+		e = ps_object_pin(object, &added);
 	else
 		*nbytes += ps_object_pin_nbytes(object);
 	ps_object_put(object);

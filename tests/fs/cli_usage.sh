@@ -76,6 +76,10 @@ bad 1 "no such|not a" verify --cache-dir "$T/nothing"
 bad 1 "cache" verify --cache-dir "$T/full"
 bad 2 "too many" verify "$T/cache/w"
 bad 2 "too few" evict
+bad 2 "too few" pin
+bad 2 "too few" unpin
+bad 1 "not a penstock mount" pin "$T/empty"
+bad 1 "not a penstock mount" unpin "$T/empty"
 bad 1 "not a penstock mount" evict "$T/empty"
 bad 1 "no such|not a" evict --cache-dir "$T/nothing"
 bad 1 "matches" evict --cache-dir "$T/cache/w" '*.tar'

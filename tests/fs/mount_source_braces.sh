@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SOURCE with braces is expanded as WebDataset does.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx
+requires mount nginx jq
 
 make_shards "$T/www/train" 12 50000
 make_shards "$T/www/val" 3 50000
@@ -18,4 +18,13 @@ equal "a set and a range" 6 "$(find "$MNT" -type f | wc -l)"
 for set in train val; do
 	check "$set's first" cmp "$(find "$MNT" -path "*$set/shard-000000.tar")" "$T/www/$set/shard-000000.tar"
 done
+umount_penstock
+
+CACHE=$T/cache3
+mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar"
+check "those that are not there are counted" wait_until 10 jq -e '.mounts[0].missing == 4' "$MNT/.penstock/stats"
+equal "and named" "shard-000012.tar shard-000013.tar shard-000014.tar shard-000015.tar" \
+	"$(stats '.mounts[0].missing_names | sort | join(" ")')"
+check "for people, too" grep -q "missing .*4 files .*shard-00001" <(penstock status "$MNT")
+equal "the others are shown" 4 "$(find "$MNT" -type f | wc -l)"
 umount_penstock

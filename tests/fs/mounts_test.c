@@ -180,6 +180,35 @@ static void test_metrics_name_types_and_escape_labels(void **state)
 	json_decref(doc);
 }
 
+static size_t count(const char *text, const char *part)
+{
+	size_t n = 0;
+
+	while ((text = strstr(text, part))) {
+		text++;
+		n++;
+	}
+	return n;
+}
+
+static void test_metrics_of_two_mounts_stand_together_and_unknowns_are_left_out(void **state)
+{
+	json_t *doc = json_pack("{s:s, s:[{s:s, s:s, s:i, s:i}, {s:s, s:s, s:i, s:i}], s:{s:n, s:i}}",
+	        "version", "1", "mounts", "mountpoint", "/a", "source", "s", "files", 3, "opens", 1,
+	        "mountpoint", "/b", "source", "s", "files", 4, "opens", 2, "passthrough", "bytes", "opens",
+	        7);
+	ps_autofree char *text = ps_metrics_text(doc);
+
+	(void)state;
+	assert_non_null(text);
+	assert_int_equal(count(text, "# TYPE penstock_mount_files gauge\n"), 1);
+	assert_non_null(strstr(text, "penstock_mount_files{mountpoint=\"/a\",source=\"s\"} 3\n"
+	                             "penstock_mount_files{mountpoint=\"/b\",source=\"s\"} 4\n"));
+	assert_non_null(strstr(text, "penstock_passthrough_opens_total 7\n"));
+	assert_null(strstr(text, "penstock_passthrough_bytes"));
+	json_decref(doc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +221,7 @@ int main(void)
 	        cmocka_unit_test(test_a_crash_is_an_error),
 	        cmocka_unit_test(test_guarded_calls_tell_errno_and_results),
 	        cmocka_unit_test(test_metrics_name_types_and_escape_labels),
+	        cmocka_unit_test(test_metrics_of_two_mounts_stand_together_and_unknowns_are_left_out),
 	};
 
 	return cmocka_run_group_tests_name("mounts", tests, NULL, NULL);
