@@ -72,7 +72,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		PS_LOCK_SCOPE(&fill->lock);
 		if (--file->refs > 0)
 			return;
-		ps_writeback_drop_kept(fill, file);
+		ps_keep_drop(fill, file);
 	}
 	/* With no reference nobody can get it again, but it stays on the list until the store has its object
 	 * back: that is what ps_fill_drain() waits for. */
@@ -268,7 +268,7 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 	for (;;) {
 		/* Again and again: a run may have been between its claim and its submission. */
 		ps_run_cancel_all(fill, origin);
-		ps_writeback_drop_held(fill, origin);
+		ps_keep_drop_held(fill, origin);
 		uint64_t wake = ps_clock_mono_ns() + DRAIN_TICK_NS;
 		struct timespec ts = {
 		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};

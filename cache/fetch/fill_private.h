@@ -1,6 +1,7 @@
 /* What the files of the fill engine share: fill.c (files), timer.c, read.c (readers), want.c (queues), slot.c
  * (what is in memory), schedule.c (what is fetched next), yield.c (who gives way), run.c and run_end.c
- * (requests), writeback.c (disk).
+ * (requests), writeback.c (disk),
+ * keep.c (what stays in memory after it).
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
  *
@@ -56,7 +57,9 @@ struct ps_slot {
 	uint32_t have[PS_BLOCK_CHUNKS]; /* bytes from each chunk's beginning that are in buf */
 	uint64_t failed_until_ns;
 	int errnum;
-	bool read; /* to its end */
+	bool read;        /* to its end */
+	bool awaited;     /* fetched for a reader, not only for the cache */
+	uint64_t kept_ns; /* since when it is KEPT; the engine's lock */
 };
 
 struct ps_run {
@@ -243,12 +246,20 @@ int ps_writeback_start(struct ps_fill *fill);
 void ps_writeback_stop(struct ps_fill *fill);
 /* Takes a reference of the file for the slot. No lock held. */
 void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot);
-/* Drops kept blocks: of this file, or (NULL) of all. The engine's lock is held. */
-void ps_writeback_drop_kept(struct ps_fill *fill, struct ps_fill_file *file);
-/* Drops the longest kept block, or the longest held one; the engine's lock is held. False if there is none.
+
+/* keep.c */
+/* Of a block that is on disk now, whose place is KEPT; the caller has a reference of the file. No lock held.
  */
-bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
+void ps_keep_written(struct ps_fill *fill, struct ps_slot *slot);
+/* Of one that the disk did not take; the slot's reference of the file goes with it. No lock held. */
+void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot);
+/* Drops kept blocks: of this file, or (NULL) of all. The engine's lock is held. */
+void ps_keep_drop(struct ps_fill *fill, struct ps_fill_file *file);
+/* Those that nobody came for; for the timer. No lock held. */
+void ps_keep_drop_stale(struct ps_fill *fill, uint64_t now_ns);
+/* Frees the memory of one block, kept or held; the engine's lock is held. False if there is none. */
+bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
 /* Drops held blocks of this origin, or (NULL) of all. No lock held. */
-void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin);
+void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin);
 
 #endif

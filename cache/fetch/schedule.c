@@ -76,6 +76,9 @@ static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs
 		t->nused += more;
 		if (run)
 			runs[n++] = run;
+		for (uint64_t b = c / PS_BLOCK_CHUNKS; run && b * PS_BLOCK_CHUNKS < stop; b++)
+			if (t->cls != PS_WANT_WARM && t->file->slots[b])
+				t->file->slots[b]->awaited = true;
 		c = stop - 1;
 	}
 	return n;
@@ -194,7 +197,7 @@ static bool take_turn(
 	enum ps_budget_class cls = budget_class(want);
 
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
-	if (t->nbufs == 0 && want->cls == PS_WANT_DEMAND && ps_writeback_reclaim(fill, ret_unref))
+	if (t->nbufs == 0 && want->cls == PS_WANT_DEMAND && ps_keep_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0)
 		return false;

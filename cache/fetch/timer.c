@@ -19,6 +19,7 @@ static void *timer_main(void *arg)
 			ps_fill_expire(fill, now);
 		ps_run_adapt(fill, now);
 		ps_run_make_room(fill, now);
+		ps_keep_drop_stale(fill, now);
 		uint64_t due = ps_run_retry_due(fill, now);
 		{
 			PS_LOCK_SCOPE(&fill->lock);
@@ -42,10 +43,10 @@ static void *timer_main(void *arg)
 			busy_ns = now;
 		} else if (now - busy_ns > TRIM_AFTER_NS) {
 			/* Also what the disk did not take: whoever comes back after so long asks anew. */
-			ps_writeback_drop_held(fill, NULL);
+			ps_keep_drop_held(fill, NULL);
 			{
 				PS_LOCK_SCOPE(&fill->lock);
-				ps_writeback_drop_kept(fill, NULL);
+				ps_keep_drop(fill, NULL);
 			}
 			ps_budget_trim(fill->budget);
 			busy_ns = now;

@@ -5,106 +5,6 @@
 
 #include <errno.h>
 
-/* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
- * taken below it. */
-static void drop_kept(struct ps_fill *fill, struct ps_slot *slot)
-{
-	struct ps_fill_file *file = slot->file;
-
-	ps_list_remove(&slot->link);
-	fill->nkept--;
-	PS_LOCK_SCOPE(&file->lock);
-	ps_slot_free(slot);
-}
-
-void ps_writeback_drop_kept(struct ps_fill *fill, struct ps_fill_file *file)
-{
-	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
-		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
-
-		next = l->next;
-		if (!file || slot->file == file)
-			drop_kept(fill, slot);
-	}
-}
-
-static bool was_read(struct ps_slot *slot)
-{
-	PS_LOCK_SCOPE(&slot->file->lock);
-	return slot->read;
-}
-
-/* A block that is on disk now stays in memory for a reader who is behind, a quarter of the budget at most.
- * The caller has a reference of the file. */
-static void keep(struct ps_fill *fill, struct ps_slot *slot)
-{
-	uint64_t max_kept = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 4;
-
-	PS_LOCK_SCOPE(&fill->lock);
-	ps_list_append(&fill->kept, &slot->link);
-	fill->nkept++;
-	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
-		struct ps_slot *old = PS_CONTAINER_OF(l, struct ps_slot, link);
-
-		next = l->next;
-		if (fill->nkept > max_kept || was_read(old))
-			drop_kept(fill, old);
-	}
-}
-
-/* Takes a block off the list of those that are held; its memory goes, unless more of it is in flight: then
- * the disk is asked again when that is over. The engine's lock is held; the slot's reference is the caller's.
- */
-static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_slot *slot)
-{
-	struct ps_fill_file *file = slot->file;
-
-	ps_list_remove(&slot->link);
-	fill->nheld--;
-	PS_LOCK_SCOPE(&file->lock);
-	if (slot->flight)
-		slot->place = PS_PLACE_NONE;
-	else
-		ps_slot_free(slot);
-	return file;
-}
-
-bool ps_writeback_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
-{
-	*ret_unref = NULL;
-	if (!ps_list_empty(&fill->kept))
-		drop_kept(fill, PS_CONTAINER_OF(fill->kept.next, struct ps_slot, link));
-	else if (!ps_list_empty(&fill->held))
-		*ret_unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
-	else
-		return false;
-	return true;
-}
-
-/* Keeps a whole block that is not on disk. Half of the budget at most: the rest is for what still comes. */
-static void hold(struct ps_fill *fill, struct ps_slot *slot)
-{
-	uint64_t max_held = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
-
-	for (;;) {
-		struct ps_fill_file *unref = NULL;
-		{
-			PS_LOCK_SCOPE(&fill->lock);
-			if (slot) {
-				ps_list_append(&fill->held, &slot->link);
-				fill->nheld++;
-				if (slot->file->draining)
-					pthread_cond_broadcast(&fill->files_cond);
-				slot = NULL;
-			}
-			if (fill->nheld <= max_held)
-				return;
-			unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
-		}
-		ps_fill_file_put(unref);
-	}
-}
-
 /* Writes the given chunks: the block as one if that is all of it, else what of it came. */
 static int write_chunks(struct ps_slot *slot, const struct ps_buf *buf, uint16_t set)
 {
@@ -147,11 +47,11 @@ static void write_slot(struct ps_fill *fill, struct ps_slot *slot)
 		}
 	}
 	if (rc < 0) {
-		hold(fill, slot);
+		ps_keep_held(fill, slot);
 		return;
 	}
 	if (whole)
-		keep(fill, slot);
+		ps_keep_written(fill, slot);
 	if (again)
 		ps_writeback_queue(fill, slot);
 	ps_fill_file_put(file);
@@ -196,8 +96,8 @@ static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scrat
 		wanted = wanted_range(file, block, &from, &end);
 	}
 	if (rc < 0) /* the store has told why */
-		ps_log_debug("verify: %s: block %llu: what was bad is missing now", ps_object_url(file->object),
-		        (unsigned long long)block);
+		ps_log_debug("verify: %s: block %llu: what was bad is missing now",
+		        ps_object_url(file->object), (unsigned long long)block);
 	ps_fill_answer(fill, &ready);
 	if (wanted)
 		ps_fill_demand(file, from, end);
@@ -248,27 +148,6 @@ void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot)
 	slot->file->refs++;
 	ps_list_append(&fill->disk_queue, &slot->link);
 	pthread_cond_signal(&fill->disk_cond);
-}
-
-void ps_writeback_drop_held(struct ps_fill *fill, struct ps_origin *origin)
-{
-	for (;;) {
-		struct ps_fill_file *file = NULL;
-		{
-			PS_LOCK_SCOPE(&fill->lock);
-			for (struct ps_list *l = fill->held.next; l != &fill->held && !file; l = l->next) {
-				struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
-
-				if (origin && slot->file->origin != origin)
-					continue;
-				file = drop_held(fill, slot);
-				break;
-			}
-		}
-		if (!file)
-			return;
-		ps_fill_file_put(file);
-	}
 }
 
 int ps_writeback_start(struct ps_fill *fill)
