@@ -18,10 +18,11 @@ static const struct ps_option_help options_help[] = {
         {"--depth N|auto", "batches in memory (auto: 4, fewer if they are large)"},
         {"--memory-budget SIZE", "of batches, read buffers and shuffle window (512M)"},
         {"--device DEVICE", "where batches lie: cpu (cpu)"},
-        {"--dtype f32|u8", "values of the images; f32 is normalised (f32)"},
+        {"--field NAME=KIND[:DTYPE]", "a field of the batch, instead of those above; may come again"},
+        {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
         {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},
         {"--crop random|center", "RandomResizedCrop and flip, or Resize and CenterCrop (random)"},
-        {"--order ORDER", "none, shards or window: what is shuffled (window)"},
+        {"--order ORDER", "none, shards, window or permutation: what is shuffled (window)"},
         {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
         {"--lanes N", "sequences of shards read side by side (64)"},
         {"--seed S", "of all that is random (0)"},
@@ -29,6 +30,16 @@ static const struct ps_option_help options_help[] = {
         {"--world W", "processes that share the epoch (1)"},
         {"--on-error fail|skip", "what a bad sample does (fail)"},
         {"--max-bad N", "skip: more bad samples behind each other fail (100)"},
+        {"--end END", "of the epoch: uneven, drop_last, pad or split (uneven)"},
+        {"--steps N", "batches of an epoch (0: as the samples make)"},
+        {"--seconds N", "end a run after so many seconds (0: with its epochs)"},
+        {"--sweep", "run threads x batches x devices, and say which are best"},
+        {"--sweep-threads LIST", "1,2,4 ... (powers of two up to the CPUs)"},
+        {"--sweep-batch LIST", "64,256 ... (32,64,128,256)"},
+        {"--sweep-device LIST", "cpu,cuda ... (what --device says)"},
+        {"--plot FILE", "sweep: draw it as SVG"},
+        {"--profile FILE", "write what the data is like, as JSON"},
+        {"--profile-against FILE", "warn where the data differs from a profile"},
         {"--json", "print the result as JSON"},
 };
 
@@ -52,6 +63,17 @@ enum {
 	OPT_WORLD,
 	OPT_ON_ERROR,
 	OPT_MAX_BAD,
+	OPT_FIELD,
+	OPT_END,
+	OPT_STEPS,
+	OPT_SECONDS,
+	OPT_SWEEP,
+	OPT_SWEEP_THREADS,
+	OPT_SWEEP_BATCH,
+	OPT_SWEEP_DEVICE,
+	OPT_PLOT,
+	OPT_PROFILE,
+	OPT_PROFILE_AGAINST,
 	OPT_JSON,
 };
 
@@ -75,6 +97,17 @@ static const struct option longs[] = {
         {"world", required_argument, NULL, OPT_WORLD},
         {"on-error", required_argument, NULL, OPT_ON_ERROR},
         {"max-bad", required_argument, NULL, OPT_MAX_BAD},
+        {"field", required_argument, NULL, OPT_FIELD},
+        {"end", required_argument, NULL, OPT_END},
+        {"steps", required_argument, NULL, OPT_STEPS},
+        {"seconds", required_argument, NULL, OPT_SECONDS},
+        {"sweep", no_argument, NULL, OPT_SWEEP},
+        {"sweep-threads", required_argument, NULL, OPT_SWEEP_THREADS},
+        {"sweep-batch", required_argument, NULL, OPT_SWEEP_BATCH},
+        {"sweep-device", required_argument, NULL, OPT_SWEEP_DEVICE},
+        {"plot", required_argument, NULL, OPT_PLOT},
+        {"profile", required_argument, NULL, OPT_PROFILE},
+        {"profile-against", required_argument, NULL, OPT_PROFILE_AGAINST},
         {"json", no_argument, NULL, OPT_JSON},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -114,15 +147,16 @@ static bool arg_u32_auto(const char *name, uint64_t least, uint64_t most, uint32
 /* Options that take one of some names. */
 static bool choice_take(struct ps_bench_options *o, int c)
 {
-	static const char *const dtypes[] = {"u8", "f32"}, *const layouts[] = {"nchw", "nhwc"};
-	static const char *const crops[] = {"random", "center"}, *const orders[] = {
-	                                                                 "none", "shards", "window"};
+	static const char *const dtypes[] = {"u8", "f32", "f16", "bf16"}, *const layouts[] = {"nchw", "nhwc"};
+	static const char *const crops[] = {"random", "center"};
+	static const char *const orders[] = {"none", "shards", "window", "permutation"};
+	static const char *const ends[] = {"uneven", "drop_last", "pad", "split"};
 	static const char *const on_errors[] = {"fail", "skip"};
 	struct penstock_field *image = &o->fields[0];
 
 	switch (c) {
 	case OPT_DTYPE:
-		return ps_arg_choice("--dtype", optarg, dtypes, 2, &image->dtype);
+		return ps_arg_choice("--dtype", optarg, dtypes, 4, &image->dtype);
 	case OPT_LAYOUT:
 		return ps_arg_choice("--layout", optarg, layouts, 2, &image->layout);
 	case OPT_CROP:
@@ -131,10 +165,69 @@ static bool choice_take(struct ps_bench_options *o, int c)
 		image->hflip = image->crop == PENSTOCK_CROP_CENTER ? 0 : 0.5;
 		return true;
 	case OPT_ORDER:
-		return ps_arg_choice("--order", optarg, orders, 3, &o->loader.order);
+		return ps_arg_choice("--order", optarg, orders, 4, &o->loader.order);
+	case OPT_END:
+		return ps_arg_choice("--end", optarg, ends, 4, &o->loader.end);
 	default:
 		return ps_arg_choice("--on-error", optarg, on_errors, 2, &o->loader.on_error);
 	}
+}
+
+/* "1,2,4" */
+static bool list_take(
+        const char *option, uint64_t most, uint32_t values[static PS_BENCH_MAX_SWEEP], uint32_t *ret_n)
+{
+	char *rest = optarg, *word;
+
+	*ret_n = 0;
+	while ((word = strsep(&rest, ","))) {
+		uint64_t v;
+
+		if (*ret_n == PS_BENCH_MAX_SWEEP) {
+			ps_complain("%s: more than %d values", option, PS_BENCH_MAX_SWEEP);
+			return false;
+		}
+		if (!ps_arg_u64(option, word, 1, most, &v))
+			return false;
+		values[(*ret_n)++] = (uint32_t)v;
+	}
+	return true;
+}
+
+/* Options of the run as a whole. */
+static bool run_take(struct ps_bench_options *o, int c)
+{
+	char *rest = optarg, *word;
+	uint64_t v;
+
+	switch (c) {
+	case OPT_SECONDS:
+		if (!ps_arg_u64("--seconds", optarg, 0, 1000000, &v))
+			return false;
+		o->max_seconds = (double)v;
+		return true;
+	case OPT_SWEEP:
+		o->sweep = true;
+		return true;
+	case OPT_SWEEP_THREADS:
+		return list_take("--sweep-threads", 1024, o->threads, &o->nthreads);
+	case OPT_SWEEP_BATCH:
+		return list_take("--sweep-batch", 65536, o->batches, &o->nbatches);
+	case OPT_SWEEP_DEVICE:
+		for (o->ndevices = 0; (word = strsep(&rest, ",")) && o->ndevices < PS_BENCH_MAX_SWEEP;)
+			o->devices[o->ndevices++] = word;
+		return true;
+	case OPT_PLOT:
+		o->plot = optarg;
+		return true;
+	case OPT_PROFILE:
+		o->profile = optarg;
+		break;
+	default:
+		o->profile_against = optarg;
+	}
+	o->loader.profile = 1;
+	return true;
 }
 
 static bool option_take(struct ps_bench_options *o, int c)
@@ -175,9 +268,22 @@ static bool option_take(struct ps_bench_options *o, int c)
 		return arg_u32("--world", 1, UINT32_MAX, &l->world);
 	case OPT_MAX_BAD:
 		return arg_u32("--max-bad", 0, UINT32_MAX, &l->max_bad);
+	case OPT_STEPS:
+		return ps_arg_u64("--steps", optarg, 0, UINT64_MAX, &l->steps);
 	case OPT_JSON:
 		o->json = true;
 		return true;
+	case OPT_FIELD:
+		return ps_bench_field_take(o, optarg);
+	case OPT_SECONDS:
+	case OPT_SWEEP:
+	case OPT_SWEEP_THREADS:
+	case OPT_SWEEP_BATCH:
+	case OPT_SWEEP_DEVICE:
+	case OPT_PLOT:
+	case OPT_PROFILE:
+	case OPT_PROFILE_AGAINST:
+		return run_take(o, c);
 	default:
 		return choice_take(o, c);
 	}
@@ -209,42 +315,62 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 		ps_complain("bench: no shards; see penstock-loader bench --help");
 		return PS_EXIT_USAGE;
 	}
+	if (o->plot && !o->sweep) {
+		ps_complain("bench: --plot: needs --sweep");
+		return PS_EXIT_USAGE;
+	}
 	o->shards = (const char *const *)argv + optind;
 	o->nshards = (size_t)(argc - optind);
 	return -1;
 }
 
-int ps_cmd_bench(int argc, char **argv)
+/* The fields of an image training run. */
+static void fields_init(struct ps_bench_options *o)
 {
-	struct ps_bench_options o = {0};
-	struct ps_bench_result all;
-	ps_autofree struct ps_bench_result *epochs = NULL;
+	penstock_field_init(&o->fields[0], sizeof(o->fields[0]), "jpg;jpeg", PENSTOCK_IMAGE);
+	penstock_field_init(&o->fields[1], sizeof(o->fields[1]), "cls", PENSTOCK_INT64);
+	o->fields[1].optional = 1;
+	o->loader.fields = o->fields;
+	o->loader.nfields = 2;
+}
+
+static int bench_once(struct ps_bench_options *o)
+{
+	ps_autofree struct ps_bench_result *epochs = calloc(o->loader.epochs, sizeof(*epochs));
+	struct ps_bench_result all = {0};
+	ps_autofree char *profile = NULL;
 	struct penstock_error error;
 	int r;
 
-	penstock_options_init(&o.loader, sizeof(o.loader));
-	penstock_field_init(&o.fields[0], sizeof(o.fields[0]), "jpg;jpeg", PENSTOCK_IMAGE);
-	penstock_field_init(&o.fields[1], sizeof(o.fields[1]), "cls", PENSTOCK_INT64);
-	o.fields[1].optional = 1;
-	o.loader.fields = o.fields;
-	o.loader.nfields = 2;
-	o.loader.epochs = 2;
-	r = options_parse(&o, argc, argv);
-	if (r >= 0)
-		return r;
-	epochs = calloc(o.loader.epochs, sizeof(*epochs));
 	if (!epochs) {
 		ps_complain("out of memory");
 		return PS_EXIT_FAILED;
 	}
-	r = ps_bench_run(&o, &all, epochs, &error);
+	r = ps_bench_run(o, &all, epochs, &error);
 	if (r < 0) {
 		ps_complain("%s", error.text);
 		return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
 	}
-	if (!ps_bench_report(&o, &all, epochs)) {
+	profile = all.profile;
+	if (!ps_bench_report(o, &all, epochs)) {
 		ps_complain("out of memory");
 		return PS_EXIT_FAILED;
 	}
-	return PS_EXIT_OK;
+	return !profile || ps_bench_profile(o, profile) ? PS_EXIT_OK : PS_EXIT_FAILED;
+}
+
+int ps_cmd_bench(int argc, char **argv)
+{
+	struct ps_bench_options o = {0};
+	int r;
+
+	penstock_options_init(&o.loader, sizeof(o.loader));
+	fields_init(&o);
+	o.loader.epochs = 2;
+	r = options_parse(&o, argc, argv);
+	if (r >= 0)
+		return r;
+	if (o.nnamed > 0)
+		o.loader.nfields = o.nnamed;
+	return o.sweep ? ps_bench_sweep(&o) : bench_once(&o);
 }

@@ -7,17 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "pipeline/cpus.h"
 #include "tools/bench.h"
-
-enum {
-	READ,
-	DECODE,
-	CONSUMER,
-};
-
-/* A stage that waits for less than this share of its time does not limit the one behind it. */
-#define IDLE_SHARE 0.10
 
 static double total(const struct penstock_stage *s)
 {
@@ -34,37 +24,6 @@ static double per(uint64_t n, double seconds)
 	return seconds > 0 ? (double)n / seconds : 0;
 }
 
-/* The stage that all others wait for, and what would help. */
-static const char *bottleneck(const struct ps_bench_result *r, const char **ret_advice)
-{
-	const struct penstock_stage *s = r->stats.stages;
-	static char text[200];
-
-	if (r->stats.samples == 0) {
-		*ret_advice = "the shards hold no samples";
-		return "none";
-	}
-	if (share(s[CONSUMER].waiting_input, total(&s[CONSUMER])) < IDLE_SHARE) {
-		*ret_advice = "the consumer takes batches more slowly than they are made; the loader is not "
-		              "the limit";
-		return "consumer";
-	}
-	if (share(s[DECODE].waiting_input, total(&s[DECODE])) > share(s[DECODE].busy, total(&s[DECODE]))) {
-		*ret_advice = s[READ].waiting_input > s[READ].busy
-		                      ? "storage is slow: more --readers or --lanes, or a cache nearer by"
-		                      : "reading takes the time: more --readers";
-		return "read";
-	}
-	if (s[DECODE].threads < ps_cpus_usable()) {
-		snprintf(text, sizeof(text), "--threads %u: decoding has %u, and that many CPUs may be used",
-		        ps_cpus_usable(), s[DECODE].threads);
-		*ret_advice = text;
-	} else {
-		*ret_advice = "all CPUs decode: more CPUs, or smaller images in the shards";
-	}
-	return "decode";
-}
-
 static json_t *stage_json(const struct penstock_stage *s)
 {
 	return json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", s->name, "threads", (int)s->threads, "busy",
@@ -72,22 +31,29 @@ static json_t *stage_json(const struct penstock_stage *s)
 	        "waiting_output", share(s->waiting_output, total(s)));
 }
 
+/* Shares of the consumer's wait; they sum to 1 if it waited. */
+static json_t *waits_json(const struct penstock_stats *s)
+{
+	double all = s->wait_storage + s->wait_read + s->wait_decode;
+
+	return json_pack("{s:f, s:f, s:f}", "storage", share(s->wait_storage, all), "read",
+	        share(s->wait_read, all), "decode", share(s->wait_decode, all));
+}
+
 static json_t *result_json(const struct ps_bench_result *r)
 {
-	const char *advice;
-	const char *where = bottleneck(r, &advice);
 	json_t *stages = json_array();
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:s, s:s}", "epoch",
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s}", "epoch",
 	        (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
 	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
 	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
-	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "bottleneck", where,
-	        "advice", advice);
+	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for",
+	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice);
 }
 
 static bool report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
@@ -118,8 +84,8 @@ static void row_print(const char *name, const struct ps_bench_result *r)
 static void report_table(const struct ps_bench_options *o, const struct ps_bench_result *all,
         const struct ps_bench_result *epochs)
 {
-	const char *advice;
-	const char *where = bottleneck(all, &advice);
+	const struct penstock_stats *st = &all->stats;
+	double waits = st->wait_storage + st->wait_read + st->wait_decode;
 
 	printf("%-7s %9s %8s %9s %11s %13s %9s %10s %8s\n", "epoch", "samples", "batches", "seconds",
 	        "samples/s", "samples/CPU s", "first s", "MB read", "skipped");
@@ -138,8 +104,11 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 		        100 * share(s->busy, total(s)), 100 * share(s->waiting_input, total(s)),
 		        100 * share(s->waiting_output, total(s)));
 	}
-	printf("\npeak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6, where,
-	        advice);
+	printf("\nthe consumer waited %.2f s: %.1f%% for storage, %.1f%% for reading, %.1f%% for decoding\n",
+	        waits, 100 * share(st->wait_storage, waits), 100 * share(st->wait_read, waits),
+	        100 * share(st->wait_decode, waits));
+	printf("peak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6,
+	        st->bottleneck, st->advice);
 }
 
 bool ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_result *all,

@@ -1,12 +1,15 @@
 /* bench: the run. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "stats.h"
 #include "tools/bench.h"
 
 #define PROGRESS_SECONDS 0.2
@@ -51,11 +54,15 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	d.bytes_read -= b->bytes_read;
 	d.reread -= b->reread;
 	d.seconds -= b->seconds;
+	d.wait_storage -= b->wait_storage;
+	d.wait_read -= b->wait_read;
+	d.wait_decode -= b->wait_decode;
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		d.stages[i].busy -= b->stages[i].busy;
 		d.stages[i].waiting_input -= b->stages[i].waiting_input;
 		d.stages[i].waiting_output -= b->stages[i].waiting_output;
 	}
+	ps_stats_judge(&d);
 	return d;
 }
 
@@ -90,16 +97,16 @@ static void progress(uint64_t epoch, uint64_t samples, double seconds)
 }
 
 /* One epoch. `from` is where the last one ended and becomes where this one does. */
-static int epoch_run(struct penstock_loader *loader, uint64_t epoch, bool talk, struct mark *from,
-        struct ps_bench_result *ret_result, struct penstock_error *error)
+static int epoch_run(struct penstock_loader *loader, uint64_t epoch, bool talk, double until,
+        struct mark *from, struct ps_bench_result *ret_result, struct penstock_error *error)
 {
 	struct penstock_batch *batch;
 	uint64_t samples = 0;
 	double first = 0, talked = from->time;
 	struct mark to;
-	int r;
+	int r = 0;
 
-	while ((r = penstock_loader_next(loader, &batch, error)) == 1) {
+	while ((until == 0 || now() < until) && (r = penstock_loader_next(loader, &batch, error)) == 1) {
 		struct penstock_batch_info info;
 		double t = now();
 
@@ -113,7 +120,7 @@ static int epoch_run(struct penstock_loader *loader, uint64_t epoch, bool talk, 
 			talked = t;
 		}
 	}
-	if (r == 0)
+	if (r >= 0)
 		r = mark_take(loader, &to, error);
 	if (talk)
 		fprintf(stderr, "\r\033[K");
@@ -124,20 +131,46 @@ static int epoch_run(struct penstock_loader *loader, uint64_t epoch, bool talk, 
 	return 0;
 }
 
+/* The loader's profile as a text. It may grow between two calls, as long as batches are read ahead. */
+static int profile_take(struct penstock_loader *loader, char **ret_profile, struct penstock_error *error)
+{
+	size_t size = 0;
+	char *text = NULL;
+	int r;
+
+	do {
+		r = penstock_loader_profile(loader, NULL, 0, error);
+		if (r < 0)
+			break;
+		size = (size_t)r + (size_t)r / 2 + 64;
+		free(text);
+		text = malloc(size);
+		r = text ? penstock_loader_profile(loader, text, size, error) : -ENOMEM;
+	} while (r == -ENOBUFS);
+	if (r < 0) {
+		free(text);
+		return r;
+	}
+	*ret_profile = text;
+	return 0;
+}
+
 int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_all,
         struct ps_bench_result *ret_epochs, struct penstock_error *error)
 {
 	struct penstock_loader *loader;
 	struct mark start = {.time = now(), .cpu = cpu()}, from;
-	bool talk = isatty(STDERR_FILENO) != 0;
+	bool talk = !o->quiet && isatty(STDERR_FILENO) != 0;
+	double until = o->max_seconds > 0 ? start.time + o->max_seconds : 0;
 	int r = penstock_loader_open(&o->loader, o->shards, o->nshards, &loader, error);
 
 	if (r < 0)
 		return r;
 	from = start;
 	for (uint64_t i = 0; i < o->loader.epochs && r == 0; i++)
-		r = epoch_run(loader, o->loader.epoch + i, talk, &from, &ret_epochs[i], error);
+		r = epoch_run(loader, o->loader.epoch + i, talk, until, &from, &ret_epochs[i], error);
 	if (r == 0) {
+		ret_all->profile = NULL;
 		result_make(ret_all, &start, &from, 0, 0);
 		ret_all->first_batch_seconds = ret_epochs[0].first_batch_seconds;
 		for (int i = 0; i < PENSTOCK_NSTAGES;
@@ -146,6 +179,8 @@ int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_a
 			ret_all->stats.stages[i].threads = from.stats.stages[i].threads;
 		}
 	}
+	if (r == 0 && o->loader.profile)
+		r = profile_take(loader, &ret_all->profile, error);
 	penstock_loader_close(loader);
 	return r;
 }

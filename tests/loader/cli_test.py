@@ -148,7 +148,7 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--batch", "99999999999999999999", "t-0.tar"], 2, "--batch"),
     (["bench", "--image", "0", "t-0.tar"], 2, "--image"),
     (["bench", "--threads", "many", "t-0.tar"], 2, "--threads"),
-    (["bench", "--dtype", "f64", "t-0.tar"], 2, "u8|f32"),
+    (["bench", "--dtype", "f64", "t-0.tar"], 2, "u8|f32|f16|bf16"),
     (["bench", "--layout", "chw", "t-0.tar"], 2, "nchw|nhwc"),
     (["bench", "--crop", "left", "t-0.tar"], 2, "random|center"),
     (["bench", "--on-error", "ignore", "t-0.tar"], 2, "fail|skip"),

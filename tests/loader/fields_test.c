@@ -616,7 +616,7 @@ static void a_batch_is_one_piece_of_memory(void **state)
 
 	(void)state;
 	for (int i = 0; i < 20; i++) {
-		char text[8];
+		char text[16];
 
 		member_text(&t, i, "txt", "0123456789" + i % 10);
 		snprintf(text, sizeof(text), "%d", i);

@@ -1,0 +1,183 @@
+/* bench --sweep: every combination of threads, batch and device, and which is best. */
+#include "config.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pipeline/cpus.h"
+#include "tools/bench.h"
+#include "tools/tools.h"
+
+#define SECONDS 3.0  /* of a point, where nothing else is said */
+#define AS_GOOD 0.97 /* of the best rate: then fewer threads, and smaller batches, are better */
+
+/* Fills in what the command line left open. */
+static void ranges_fill(struct ps_bench_options *o)
+{
+	static const uint32_t batches[] = {32, 64, 128, 256};
+	uint32_t cpus = ps_cpus_usable();
+
+	for (uint32_t n = 1; !o->nthreads || o->threads[o->nthreads - 1] < cpus; n *= 2) {
+		if (o->nthreads > 0 && n == 1)
+			break; /* they were given */
+		if (o->nthreads == PS_BENCH_MAX_SWEEP)
+			break;
+		o->threads[o->nthreads++] = PS_MIN(n, cpus);
+	}
+	if (o->nbatches == 0) {
+		memcpy(o->batches, batches, sizeof(batches));
+		o->nbatches = PS_ARRAY_LEN(batches);
+	}
+	if (o->ndevices == 0)
+		o->devices[o->ndevices++] = (char *)(uintptr_t)(o->loader.device ? o->loader.device : "cpu");
+	if (o->max_seconds == 0)
+		o->max_seconds = SECONDS;
+	o->quiet = true;
+	o->loader.profile = 0;
+}
+
+/* From the first batch on: threads and files are opened before it. */
+double ps_bench_rate(const struct ps_bench_point *p)
+{
+	uint64_t samples = p->result.stats.samples, first = PS_MIN(samples, p->batch);
+	double seconds = p->result.seconds - p->result.first_batch_seconds;
+
+	if (p->error.code)
+		return 0;
+	if (samples == first || seconds <= 0)
+		return p->result.seconds > 0 ? (double)samples / p->result.seconds : 0;
+	return (double)(samples - first) / seconds;
+}
+
+static double cpu_rate(const struct ps_bench_point *p)
+{
+	return p->result.cpu_seconds > 0 ? (double)p->result.stats.samples / p->result.cpu_seconds : 0;
+}
+
+static const struct ps_bench_point *best_of(const struct ps_bench_point *points, size_t n)
+{
+	const struct ps_bench_point *best = NULL;
+	double most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		most = fmax(most, ps_bench_rate(&points[i]));
+	for (size_t i = 0; i < n; i++) {
+		const struct ps_bench_point *p = &points[i];
+
+		if (ps_bench_rate(p) <= 0 || ps_bench_rate(p) < AS_GOOD * most)
+			continue;
+		if (!best || p->threads < best->threads ||
+		        (p->threads == best->threads && p->batch < best->batch))
+			best = p;
+	}
+	return best;
+}
+
+static void point_run(const struct ps_bench_options *options, struct ps_bench_point *p)
+{
+	struct ps_bench_options o = *options;
+	ps_autofree struct ps_bench_result *epochs = calloc(o.loader.epochs, sizeof(*epochs));
+
+	o.loader.fields = o.fields;
+	o.loader.threads = p->threads;
+	o.loader.batch = p->batch;
+	o.loader.device = p->device;
+	if (!epochs)
+		p->error.code = ENOMEM;
+	else if (ps_bench_run(&o, &p->result, epochs, &p->error) == 0)
+		p->error.code = 0;
+}
+
+static void row_print(const struct ps_bench_point *p, const struct ps_bench_point *best)
+{
+	printf("%7u %7u %-8s ", p->threads, p->batch, p->device);
+	if (p->error.code)
+		printf("failed: %s\n", p->error.text);
+	else
+		printf("%11.0f %13.0f %9.3f  %-9s%s\n", ps_bench_rate(p), cpu_rate(p),
+		        p->result.first_batch_seconds, p->result.stats.bottleneck, p == best ? " best" : "");
+}
+
+static void report_table(const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
+{
+	printf("%7s %7s %-8s %11s %13s %9s  %s\n", "threads", "batch", "device", "samples/s", "samples/CPU s",
+	        "first s", "bottleneck");
+	for (size_t i = 0; i < n; i++)
+		row_print(&points[i], best);
+	if (best)
+		printf("\nbest: --threads %u --batch %u --device %s (%.0f samples/s)\n", best->threads,
+		        best->batch, best->device, ps_bench_rate(best));
+}
+
+static json_t *point_json(const struct ps_bench_point *p)
+{
+	if (p->error.code)
+		return json_pack("{s:i, s:i, s:s, s:s}", "threads", (int)p->threads, "batch", (int)p->batch,
+		        "device", p->device, "error", p->error.text);
+	return json_pack("{s:i, s:i, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:s}", "threads", (int)p->threads,
+	        "batch", (int)p->batch, "device", p->device, "samples", (json_int_t)p->result.stats.samples,
+	        "seconds", p->result.seconds, "samples_per_second", ps_bench_rate(p),
+	        "samples_per_cpu_second", cpu_rate(p), "first_batch_seconds", p->result.first_batch_seconds,
+	        "bottleneck", p->result.stats.bottleneck, "advice", p->result.stats.advice);
+}
+
+static bool report_json(const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
+{
+	json_t *list = json_array(), *root;
+	bool ok;
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, point_json(&points[i]));
+	root = json_pack("{s:o, s:o}", "sweep", list, "best", best ? point_json(best) : json_null());
+	ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
+	putchar('\n');
+	json_decref(root);
+	return ok;
+}
+
+int ps_bench_sweep(const struct ps_bench_options *options)
+{
+	struct ps_bench_options o = *options;
+	ps_autofree struct ps_bench_point *points = NULL;
+	const struct ps_bench_point *best;
+	size_t n = 0, all;
+
+	ranges_fill(&o);
+	all = (size_t)o.nthreads * o.nbatches * o.ndevices;
+	points = calloc(all, sizeof(*points));
+	if (!points) {
+		ps_complain("out of memory");
+		return PS_EXIT_FAILED;
+	}
+	for (; n < all; n++) {
+		struct ps_bench_point *p = &points[n];
+
+		p->device = o.devices[n / o.nthreads / o.nbatches];
+		p->batch = o.batches[n / o.nthreads % o.nbatches];
+		p->threads = o.threads[n % o.nthreads];
+		if (isatty(STDERR_FILENO))
+			fprintf(stderr, "\r%zu of %zu: threads %u, batch %u, %s \033[K", n + 1, all,
+			        p->threads, p->batch, p->device);
+		point_run(&o, p);
+	}
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r\033[K");
+	best = best_of(points, n);
+	if (o.json ? !report_json(points, n, best) : (report_table(points, n, best), false)) {
+		ps_complain("out of memory");
+		return PS_EXIT_FAILED;
+	}
+	if (o.plot && !ps_bench_plot(o.plot, points, n)) {
+		ps_complain("--plot %s: %s", o.plot, strerror(errno));
+		return PS_EXIT_FAILED;
+	}
+	if (best)
+		return PS_EXIT_OK;
+	ps_complain("bench: no run of the sweep worked: %s", points[0].error.text);
+	return PS_EXIT_FAILED;
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/python3
+"""penstock-loader bench: fields, sweeps, profiles, memory."""
+import io
+import json
+import os
+import tarfile
+import xml.etree.ElementTree
+
+import tap
+
+
+def photo(i):
+    with open(tap.PHOTOS[i % len(tap.PHOTOS)], "rb") as f:
+        return f.read()
+
+
+def shard(path, samples):
+    """samples: a dict of suffix to bytes each."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for i, sample in enumerate(samples):
+            for suffix, data in sample.items():
+                info = tarfile.TarInfo("%05d.%s" % (i, suffix))
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+def bench(*args):
+    r = tap.run("bench", "--json", *args)
+    assert r.returncode == 0, r.stderr
+    return json.loads(r.stdout), r.stderr.decode()
+
+
+@tap.test
+def fields_of_any_kind():
+    shard("a.tar", [{"n": b"%d" % i, "json": b'{"a": [%d]}' % i, "txt": b"x" * i} for i in range(20)])
+    result, _ = bench("--epochs", "1", "--field", "n=int64:u8", "--field", "json:a.0=float", "--field", "txt=text", "a.tar")
+    tap.equal((result["samples"], result["skipped"]), (20, 0))
+    for field, says in (("n", "NAME=KIND"), ("n=nothing", "NAME=KIND"), ("n=int64:u9", "no such dtype"), ("=int64", "NAME=KIND")):
+        r = tap.run("bench", "--field", field, "a.tar")
+        tap.equal(r.returncode, 2)
+        assert says in r.stderr.decode(), r.stderr
+
+
+@tap.test
+def what_the_consumer_waits_for_sums_to_one():
+    shard("a.tar", [{"jpg": photo(i)} for i in range(20)])
+    waits = bench("--epochs", "1", "--image", "32", "a.tar")[0]["consumer_waits_for"]
+    tap.equal(sorted(waits), ["decode", "read", "storage"])
+    assert abs(sum(waits.values()) - 1) < 1e-6, waits
+
+
+@tap.test
+def a_sweep_runs_all_and_names_the_best():
+    shard("a.tar", [{"jpg": photo(i)} for i in range(24)])
+    args = ["--sweep", "--sweep-threads", "1,2", "--sweep-batch", "4,8", "--image", "16", "--epochs", "1", "--lanes", "1"]
+    result, _ = bench(*args, "--plot", "s.svg", "a.tar")
+    tap.equal([(p["threads"], p["batch"]) for p in result["sweep"]], [(1, 4), (2, 4), (1, 8), (2, 8)])
+    assert all(p["samples"] == 24 and p["samples_per_second"] > 0 for p in result["sweep"])
+    assert result["best"]["samples_per_second"] >= 0.97 * max(p["samples_per_second"] for p in result["sweep"])
+    svg = xml.etree.ElementTree.parse("s.svg").getroot()
+    tap.equal(len(svg.findall("{http://www.w3.org/2000/svg}circle")), 4)
+    r = tap.run("bench", *args, "a.tar")
+    assert r.returncode == 0 and b"best: --threads" in r.stdout, r
+
+
+@tap.test
+def a_sweep_goes_on_where_a_point_fails():
+    shard("a.tar", [{"jpg": photo(i)} for i in range(8)])
+    args = ["--sweep", "--sweep-threads", "1", "--epochs", "1", "--image", "64", "--lanes", "1", "--memory-budget", "2M"]
+    result, _ = bench(*args, "--sweep-batch", "4,4096", "a.tar")
+    tap.equal(result["best"]["batch"], 4)
+    assert "memory_budget" in result["sweep"][1]["error"]
+    r = tap.run("bench", *args, "--sweep-batch", "4096", "a.tar")
+    tap.equal(r.returncode, 1)
+    assert "no run of the sweep worked" in r.stderr.decode(), r.stderr
+    tap.equal(tap.run("bench", "--plot", "x.svg", "a.tar").returncode, 2)
+
+
+@tap.test
+def drift_is_told():
+    shard("a.tar", [{"cls": b"%d" % (i % 4), "txt": b"x" * (i % 9)} for i in range(200)])
+    shard("b.tar", [{"cls": b"%d" % (7 if i < 60 else i % 4), "txt": b"x" * (9 + i % 9)} for i in range(200)])
+    args = ["--epochs", "1", "--field", "cls=int64", "--field", "txt=bytes", "--lanes", "1"]
+    bench(*args, "--profile", "p.json", "a.tar")
+    profile = json.load(open("p.json"))
+    tap.equal(profile["fields"]["cls"]["labels"], {"0": 50, "1": 50, "2": 50, "3": 50})
+    tap.equal(bench(*args, "--profile-against", "p.json", "a.tar")[1], "")
+    warned = bench(*args, "--profile-against", "p.json", "b.tar")[1]
+    for says in ("label 7 is new", "field cls: 30 % of the samples", "field txt: mean of items is 1", ):
+        assert says in warned, warned
+    r = tap.run("bench", *args, "--profile-against", "nosuch.json", "a.tar")
+    tap.equal(r.returncode, 1)
+
+
+@tap.test
+def memory_is_the_budget_and_64_MiB():
+    """Samples of 1 MB, 400 of them, a window of all of them, a budget of 48 MiB."""
+    blob = os.urandom(1 << 20)
+    for s in range(4):
+        shard("big-%d.tar" % s, [{"bin": blob, "cls": b"1"} for _ in range(100)])
+    result, _ = bench("--epochs", "1", "--memory-budget", "48M", "--batch", "4", "--lanes", "4", "--field", "cls=int64",
+                      "--field", "bin=bytes", *["big-%d.tar" % s for s in range(4)])
+    tap.equal(result["samples"], 400)
+    assert result["peak_rss_bytes"] <= (48 + 64) << 20, result["peak_rss_bytes"]
+
+
+@tap.test
+def memory_holds_for_images_too():
+    shard("a.tar", [{"jpg": photo(i)} for i in range(300)])
+    result, _ = bench("--epochs", "2", "--memory-budget", "40M", "--batch", "16", "--threads", "4", "--lanes", "2", "a.tar")
+    tap.equal(result["samples"], 600)
+    assert result["peak_rss_bytes"] <= (40 + 64) << 20, result["peak_rss_bytes"]
+
+
+if __name__ == "__main__":
+    tap.main()
