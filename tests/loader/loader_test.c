@@ -949,6 +949,33 @@ static void an_older_callers_structs_are_read(void **state)
 	penstock_loader_close(l);
 }
 
+/* A program that was built when the options ended with state_nbytes: nothing behind them is read or written. */
+static void an_older_callers_options_are_read(void **state)
+{
+	enum { OLD = offsetof(struct penstock_options, transform) };
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	union {
+		struct penstock_options o;
+		uint8_t bytes[sizeof(struct penstock_options)];
+	} u;
+
+	(void)state;
+	setting_init(&s);
+	memset(&u, 0xaa, sizeof(u));
+	penstock_options_init(&u.o, OLD);
+	for (size_t i = OLD; i < sizeof(u); i++)
+		assert_int_equal(u.bytes[i], 0xaa);
+	u.o.fields = s.f;
+	u.o.nfields = 3;
+	u.o.epochs = 1;
+	l = open_ok(&u.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	assert_int_equal(field(b, "cls").shape[0], 64);
+	penstock_loader_close(l);
+}
+
 static void stage_times_add_up(void **state)
 {
 	struct setting s;
@@ -1002,6 +1029,7 @@ int main(void)
 	        cmocka_unit_test(optional_fields_may_be_missing),
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
 	        cmocka_unit_test(an_older_callers_structs_are_read),
+	        cmocka_unit_test(an_older_callers_options_are_read),
 	        cmocka_unit_test(stage_times_add_up),
 	};
 	int r;
