@@ -30,7 +30,7 @@ struct ps_transfer_thread {
 	struct ps_loop loop;
 	struct ps_list queued;
 	bool any_cancelled;
-	unsigned nbusy; /* queued and active */
+	unsigned nbusy, most_busy; /* queued and active; now, and ever: so many connections may be open */
 
 	struct ps_list active;
 	struct ps_list later; /* to be flushed */
@@ -272,7 +272,15 @@ static int thread_start(struct ps_transfers *all)
 	return 0;
 }
 
-/* The thread with the least to do; another one is started when all have some. That it may fail is no matter.
+/* A connection that is open saves a round trip or two, and is past its slow start; then, who has less to do. */
+static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_thread *b)
+{
+	bool a_open = a->nbusy < a->most_busy, b_open = b->nbusy < b->most_busy;
+
+	return a_open != b_open ? a_open : a->nbusy < b->nbusy;
+}
+
+/* The best thread for another transfer; one more is started when all have some. That it may fail is no matter.
  */
 static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 {
@@ -285,7 +293,7 @@ static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 				return &all->threads[i];
 	}
 	for (unsigned i = 1; i < all->nthreads; i++)
-		if (all->threads[i].nbusy < best->nbusy)
+		if (better(&all->threads[i], best))
 			best = &all->threads[i];
 	if (best->nbusy >= SPREAD_FROM && all->nthreads < all->max_threads && !thread_start(all))
 		best = &all->threads[all->nthreads - 1];
@@ -309,6 +317,7 @@ void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 		t->busy = true;
 		t->cancelled = false;
 		th->nbusy++;
+		th->most_busy = PS_MAX(th->most_busy, th->nbusy);
 		ps_list_init(&t->link);
 		ps_list_append(&th->queued, &t->link);
 		loop = &th->loop;
