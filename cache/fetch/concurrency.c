@@ -1,12 +1,27 @@
 #include "fetch/concurrency.h"
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 
 void ps_concurrency_init(struct ps_concurrency *c, unsigned max)
 {
 	*c = (struct ps_concurrency){.max = PS_MAX(max, 1u)};
-	c->limit = PS_MIN(c->max, (unsigned)PS_CONCURRENCY_START);
+	c->limit = PS_MIN(c->max, (unsigned)PS_CONCURRENCY_NEAR);
+	c->demand = PS_MIN(c->max, (unsigned)PS_CONCURRENCY_START);
+}
+
+static void set_limit(struct ps_concurrency *c, unsigned limit)
+{
+	c->limit = PS_MIN(limit, c->max);
+	c->demand = PS_MAX(c->demand, c->limit);
+}
+
+void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t ns)
+{
+	if (c->placed)
+		return;
+	c->placed = true;
+	if (ns >= PS_CONCURRENCY_NEAR_NS)
+		set_limit(c, ns >= PS_CONCURRENCY_FAR_NS ? PS_CONCURRENCY_FAR : PS_CONCURRENCY_START);
 }
 
 static void begin_period(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes)
@@ -18,7 +33,7 @@ static void begin_period(struct ps_concurrency *c, uint64_t now_ns, uint64_t tot
 static void step_up(struct ps_concurrency *c)
 {
 	c->before = c->limit;
-	c->limit = PS_MIN(c->max, c->limit + (c->limit + 1) / 2);
+	set_limit(c, c->limit + (c->limit + 1) / 2);
 	c->state = c->limit > c->before ? PS_SETTLING : PS_STEADY;
 }
 
@@ -73,4 +88,6 @@ void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns)
 		return;
 	step_back(c, hold);
 	c->limit = PS_MAX(1u, c->limit / 2);
+	c->demand = PS_MAX(c->limit, c->demand / 2);
+	c->placed = true; /* it has said what it bears */
 }

@@ -194,11 +194,25 @@ void ps_run_check_version(struct ps_run *run)
 	}
 }
 
+/* The first answer tells how far away the origin is. True: more connections may be used now. */
+static bool learn_distance(struct ps_fill *fill, uint64_t first_byte_ns)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	unsigned before = fill->concurrency.limit;
+
+	ps_concurrency_first_byte(&fill->concurrency, first_byte_ns);
+	atomic_store(&fill->connections, fill->concurrency.limit);
+	return fill->concurrency.limit > before;
+}
+
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far)
 {
 	struct ps_run *run = (struct ps_run *)get;
+	bool more = !run->checked && learn_distance(run->file->fill, get->first_byte_ns);
 
 	ps_run_check_version(run);
 	if (!run->other_version)
 		ps_run_advance(run, run->base + nbytes_so_far);
+	if (more)
+		ps_fill_pump(run->file->fill);
 }

@@ -53,6 +53,12 @@ static uint64_t run_end(const struct claimable *c, uint64_t first, uint64_t end)
 	return stop;
 }
 
+/* How many transfers at once work of this class may come to. The engine's lock is held. */
+static unsigned limit_of(const struct ps_fill *fill, enum ps_want_class cls)
+{
+	return cls == PS_WANT_DEMAND ? fill->concurrency.demand : fill->concurrency.limit;
+}
+
 /* Turns what of the turn is missing into runs, at most TURN_MAX_RUNS. The file's lock is held. */
 static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs)
 {
@@ -105,7 +111,7 @@ static void start_turn(struct ps_fill *fill, struct turn *t)
 		PS_LOCK_SCOPE(&fill->lock);
 		ps_run_count(t->file, (int)nruns - 1);
 		fill->active--;
-		for (; nnow < nruns && (nnow == 0 || fill->active < fill->concurrency.limit); nnow++) {
+		for (; nnow < nruns && (nnow == 0 || fill->active < limit_of(fill, t->cls)); nnow++) {
 			fill->active++;
 			ps_list_append(&fill->running, &runs[nnow]->link);
 		}
@@ -127,20 +133,21 @@ static void start_turn(struct ps_fill *fill, struct turn *t)
  * held. */
 static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 {
-	unsigned spare = cls == PS_WANT_DEMAND ? 0 : PS_MAX(1u, fill->concurrency.limit / 8);
+	unsigned limit = limit_of(fill, cls), spare = cls == PS_WANT_DEMAND ? 0 : PS_MAX(1u, limit / 8);
 
-	if (fill->concurrency.limit <= spare)
-		spare = fill->concurrency.limit - 1;
-	return fill->active < fill->concurrency.limit - spare;
+	if (limit <= spare)
+		spare = limit - 1;
+	return fill->active < limit - spare;
 }
 
 /* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
  * of all others one by one. So each file has its share, and the last quarter of all is for files that have
  * less than that. One of which a run had to give way (yield.c) does not get into that quarter until something
  * comes of it. The engine's lock is held. */
-static bool file_may_start(const struct ps_fill *fill, const struct ps_fill_file *file)
+static bool file_may_start(
+        const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_want_class cls)
 {
-	unsigned max = fill->concurrency.limit, nfiles = fill->nbusy_files + (file->nruns == 0);
+	unsigned max = limit_of(fill, cls), nfiles = fill->nbusy_files + (file->nruns == 0);
 	unsigned share = PS_MIN(PS_MAX(max / nfiles, 1u), max - max / 4);
 
 	if (fill->active < max - max / 4)
@@ -170,7 +177,7 @@ static struct ps_want *first_want(struct ps_fill *fill, enum ps_want_class cls)
 	for (struct ps_list *l = fill->wants[cls].next; l != &fill->wants[cls]; l = l->next) {
 		struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
 
-		if (file_may_start(fill, want->file) && (!best || want->file->nruns < best->file->nruns))
+		if (file_may_start(fill, want->file, cls) && (!best || want->file->nruns < best->file->nruns))
 			best = want;
 		if (best && best->file->nruns == 0)
 			break;
@@ -250,7 +257,7 @@ static bool next_turn(struct ps_fill *fill, struct turn *t, struct ps_fill_file 
 /* The engine's lock is held. */
 static bool may_retry(const struct ps_fill *fill, const struct ps_run *run)
 {
-	unsigned max = fill->concurrency.limit;
+	unsigned max = limit_of(fill, PS_WANT_DEMAND);
 
 	return fill->active < (run->file->nyields ? max - max / 4 : max);
 }

@@ -40,7 +40,7 @@ static bool has_stalled(const struct ps_fill *fill, struct ps_run *run, uint64_t
 void ps_run_make_room(struct ps_fill *fill, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	unsigned starving = count_starving(fill, now_ns, fill->concurrency.limit);
+	unsigned starving = count_starving(fill, now_ns, fill->concurrency.demand);
 
 	/* The longest running come first. cancel() neither blocks nor calls back from here. */
 	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {

@@ -39,6 +39,7 @@ static int get_accept(struct ps_http_request *rq)
 	struct ps_get *get = get_of(rq->work);
 
 	ps_http_response_remote(&rq->response, &get->seen);
+	get->first_byte_ns = rq->first_byte_ns;
 	return ps_http_response_check_range(
 	        &rq->response, &get->expect, get->offset, get->nbytes, &rq->error);
 }

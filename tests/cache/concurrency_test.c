@@ -28,17 +28,21 @@ static void run(struct world *w, uint64_t ms, double each, double all, bool satu
 	}
 }
 
-static struct world begin(unsigned max)
+/* What an origin neither near nor far takes to answer. */
+static const uint64_t between_ns = PS_CONCURRENCY_NEAR_NS + 1;
+
+static struct world begin(unsigned max, uint64_t first_byte_ns)
 {
 	struct world w = {.now_ns = PS_NS_PER_S};
 
 	ps_concurrency_init(&w.c, max);
+	ps_concurrency_first_byte(&w.c, first_byte_ns);
 	return w;
 }
 
 static void limited_connections_are_multiplied(void **state)
 {
-	struct world w = begin(128);
+	struct world w = begin(128, between_ns);
 
 	(void)state;
 	run(&w, 2500, 50e6, 2e9, true);
@@ -50,7 +54,7 @@ static void limited_connections_are_multiplied(void **state)
 
 static void a_saturated_line_gets_no_more(void **state)
 {
-	struct world w = begin(128);
+	struct world w = begin(128, between_ns);
 	unsigned most = 0;
 
 	(void)state;
@@ -65,7 +69,7 @@ static void a_saturated_line_gets_no_more(void **state)
 
 static void a_lazy_reader_changes_nothing(void **state)
 {
-	struct world w = begin(128);
+	struct world w = begin(128, between_ns);
 
 	(void)state;
 	run(&w, 5000, 1e6, 1e9, false);
@@ -74,7 +78,7 @@ static void a_lazy_reader_changes_nothing(void **state)
 
 static void pushback_halves_once_a_burst_and_holds(void **state)
 {
-	struct world w = begin(128);
+	struct world w = begin(128, between_ns);
 
 	(void)state;
 	for (int i = 0; i < 10; i++)
@@ -86,9 +90,40 @@ static void pushback_halves_once_a_burst_and_holds(void **state)
 	assert_true(w.c.limit > PS_CONCURRENCY_START / 2);
 }
 
+static void a_near_origin_gets_few_and_a_far_one_many(void **state)
+{
+	struct world near = begin(128, PS_NS_PER_MS / 2), far = begin(128, 40 * PS_NS_PER_MS);
+
+	(void)state;
+	assert_int_equal(near.c.limit, PS_CONCURRENCY_NEAR);
+	assert_int_equal(near.c.demand, PS_CONCURRENCY_START);
+	assert_int_equal(far.c.limit, PS_CONCURRENCY_FAR);
+	assert_int_equal(far.c.demand, PS_CONCURRENCY_FAR);
+	/* Near, but limited by the connection: it is found out. */
+	run(&near, 4000, 50e6, 2e9, true);
+	assert_in_range(near.c.limit, 30, 100);
+	/* Later answers do not throw away what was found. */
+	ps_concurrency_first_byte(&near.c, PS_NS_PER_MS / 2);
+	assert_in_range(near.c.limit, 30, 100);
+	assert_int_equal(begin(3, 40 * PS_NS_PER_MS).c.limit, 3);
+}
+
+static void pushback_takes_from_demand_too(void **state)
+{
+	struct world w = begin(128, PS_NS_PER_MS / 2);
+
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		w.now_ns += 60 * PS_NS_PER_S;
+		ps_concurrency_pushback(&w.c, w.now_ns);
+	}
+	assert_int_equal(w.c.limit, 1);
+	assert_int_equal(w.c.demand, 1);
+}
+
 static void stays_within_its_bounds(void **state)
 {
-	struct world w = begin(20);
+	struct world w = begin(20, between_ns);
 
 	(void)state;
 	run(&w, 20000, 1e6, 1e12, true);
@@ -98,7 +133,7 @@ static void stays_within_its_bounds(void **state)
 		ps_concurrency_pushback(&w.c, w.now_ns);
 	}
 	assert_int_equal(w.c.limit, 1);
-	w = begin(0);
+	w = begin(0, between_ns);
 	assert_int_equal(w.c.limit, 1);
 }
 
@@ -109,6 +144,8 @@ int main(void)
 	        cmocka_unit_test(a_saturated_line_gets_no_more),
 	        cmocka_unit_test(a_lazy_reader_changes_nothing),
 	        cmocka_unit_test(pushback_halves_once_a_burst_and_holds),
+	        cmocka_unit_test(a_near_origin_gets_few_and_a_far_one_many),
+	        cmocka_unit_test(pushback_takes_from_demand_too),
 	        cmocka_unit_test(stays_within_its_bounds),
 	};
 
