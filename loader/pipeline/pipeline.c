@@ -163,6 +163,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	                .windows = o->windows,
 	                .index_dir = o->index_dir,
 	                .write_index = o->write_index,
+	                .recover = true,
 	                .stream = {.buf_nbytes = o->buf_nbytes, .stop = &p->stop, .wake_fd = p->wake_fd},
 	                .wants = ps_plan_wants,
 	                .wants_ctx = o->plan,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/overflow.h"
+#include "shard/unpack.h"
 
 #define SMALL (8UL << 10) /* bytes of a field that go into a slab */
 #define ROOM (16UL << 10) /* that a slab has for the next sample, or a new one begins */
@@ -102,6 +103,15 @@ static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
 	return false;
 }
 
+#define PACKED_LEN (sizeof(PS_UNPACK_SUFFIX) - 1)
+
+/* True if nobody wants "json.zst", but "json". */
+static bool is_packed(const struct ps_shard_options *o, const char *name, size_t len)
+{
+	return len > PACKED_LEN && memcmp(name + len - PACKED_LEN, PS_UNPACK_SUFFIX, PACKED_LEN) == 0 &&
+	       o->wants(o->wants_ctx, name, len - PACKED_LEN);
+}
+
 /* Memory for a field's bytes; NULL with 0 if they are not held. */
 static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uint8_t **ret_data)
 {
@@ -154,6 +164,8 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	        .offset = offset,
 	        .size = size,
 	        .wanted = !o->wants || o->wants(o->wants_ctx, name, suffix_len)};
+	if (!f->wanted && is_packed(o, name, suffix_len))
+		f->wanted = f->packed = true;
 	if (f->wanted && hold && !o->never_hold && !b->bad && size > 0) {
 		if (!ps_u64_add(b->held, size, &b->held) ||
 		        (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
@@ -200,13 +212,17 @@ static void fields_move(struct ps_builder *b, struct ps_sample *sample, char *na
 
 	for (uint32_t i = 0; i < b->nfields && n < sample->nfields; i++) {
 		struct ps_builder_field *f = &b->fields[i];
+		size_t len;
 
 		if (!f->wanted)
 			continue;
-		memcpy(names, b->names.p + f->suffix_at, f->suffix_len + 1);
+		len = f->suffix_len - (f->packed ? PACKED_LEN : 0);
+		memcpy(names, b->names.p + f->suffix_at, len);
+		names[len] = 0;
 		sample->fields[n++] = (struct ps_sample_field){.suffix = names,
-		        .suffix_len = f->suffix_len,
+		        .suffix_len = (uint32_t)len,
 		        .owned = f->owned,
+		        .packed = f->packed,
 		        .offset = f->offset,
 		        .size = f->size,
 		        .data = ps_steal_ptr(&f->data)};

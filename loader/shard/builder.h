@@ -23,6 +23,7 @@ struct ps_builder_field {
 	uint8_t *data;
 	bool owned; /* data is not in the slab */
 	bool wanted;
+	bool packed; /* by what its suffix says, and wanted as what it is without that */
 };
 
 struct ps_builder {

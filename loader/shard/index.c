@@ -326,24 +326,59 @@ static int parse(struct ps_index *x, struct ps_index_version *ret_version, struc
 	return r;
 }
 
-int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+/* The index file of a shard, whatever version of it that is of. */
+static int file_open(const char *shard, const char *dir, struct ps_index **ret_index,
+        struct ps_index_version *ret_version, struct ps_load_error *err)
 {
-	struct ps_index_version now, then = {0};
-	struct ps_index *x;
-	int r = ps_index_version_read(shard, &now, err);
+	struct ps_index *x = calloc(1, sizeof(*x));
+	int r;
 
-	if (r < 0)
-		return r;
-	x = calloc(1, sizeof(*x));
 	if (!x)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	x->path = ps_index_path(shard, dir, PS_INDEX_SUFFIX, err);
 	r = x->path ? data_load(x, err) : -ENOMEM;
 	if (r == 0)
-		r = parse(x, &then, err);
-	if (r == 0 && !ps_index_version_same(&now, &then))
-		r = ps_load_error_set(err, ESTALE, "%s: the shard was changed since; " HINT, x->path);
+		r = parse(x, ret_version, err);
 	if (r < 0) {
+		ps_index_close(x);
+		return r;
+	}
+	*ret_index = x;
+	return 0;
+}
+
+int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct ps_index_version now, then;
+	struct ps_index *x;
+	int r = ps_index_version_read(shard, &now, err);
+
+	if (r == 0)
+		r = file_open(shard, dir, &x, &then, err);
+	if (r < 0)
+		return r;
+	if (!ps_index_version_same(&now, &then)) {
+		r = ps_load_error_set(err, ESTALE, "%s: the shard was changed since; " HINT, x->path);
+		ps_index_close(x);
+		return r;
+	}
+	*ret_index = x;
+	return 0;
+}
+
+int ps_index_open_of_longer(
+        const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct ps_index_version now, then;
+	struct ps_index *x;
+	int r = ps_index_version_read(shard, &now, err);
+
+	if (r == 0)
+		r = file_open(shard, dir, &x, &then, err);
+	if (r < 0)
+		return r;
+	if (then.nbytes <= now.nbytes) {
+		r = ps_load_error_set(err, ENOENT, "%s: is of no longer shard", x->path);
 		ps_index_close(x);
 		return r;
 	}

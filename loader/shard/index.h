@@ -43,6 +43,11 @@ struct ps_index;
 int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* An index that the shard had when it was longer than it is now: of what stood where it was cut. -ENOENT: it
+ * is not of a longer one. */
+int ps_index_open_of_longer(const char *shard, const char *dir, struct ps_index **ret_index,
+        struct ps_load_error *err) PS_MUST_USE;
+
 /* The same of bytes in memory, which are copied; the shard is not looked at. For tests and fuzzing. */
 int ps_index_open_mem(
         const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err) PS_MUST_USE;

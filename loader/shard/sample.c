@@ -5,6 +5,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "shard/unpack.h"
+
+#define MAX_UNPACKED (UINT64_C(1) << 30) /* where there is no budget */
+
 /* __NAME__ alone, or as the first folder. */
 static bool is_meta(const char *name, size_t len)
 {
@@ -69,7 +73,27 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, 
 	return NULL;
 }
 
-int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+{
+	struct ps_buf bytes = {0};
+	int r = ps_unpack(f->data ? f->data : (const uint8_t *)"", f->data ? (size_t)f->size : 0,
+	        s->budget ? s->budget->limit : MAX_UNPACKED, &bytes, err);
+
+	if (r < 0) {
+		ps_buf_fini(&bytes);
+		return r;
+	}
+	ps_sample_drop(s, f);
+	if (s->budget)
+		ps_budget_force(s->budget, bytes.n);
+	f->data = bytes.p;
+	f->size = bytes.n;
+	f->owned = true;
+	f->packed = false;
+	return 0;
+}
+
+static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
 {
 	ps_autofree uint8_t *data = NULL;
 	size_t got = 0;
@@ -96,6 +120,13 @@ int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_loa
 	f->data = ps_steal_ptr(&data);
 	f->owned = true;
 	return 0;
+}
+
+int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+{
+	int r = field_read(s, f, err);
+
+	return r == 0 && f->packed ? field_unpack(s, f, err) : r;
 }
 
 /* The last n bytes at most, from the start of a UTF-8 character. */

@@ -51,7 +51,8 @@ struct ps_sample_field {
 	uint64_t size;
 	uint8_t *data; /* NULL: not held; read it with ps_sample_load() */
 	uint32_t suffix_len;
-	bool owned; /* data is memory of its own, else of the sample's slab */
+	bool owned;  /* data is memory of its own, else of the sample's slab */
+	bool packed; /* the member is zstd data; ps_sample_load() makes of them what the field is */
 };
 
 struct ps_sample {
@@ -75,7 +76,8 @@ struct ps_sample {
 /* The field of that suffix, or NULL. */
 struct ps_sample_field *ps_sample_find(struct ps_sample *sample, const char *suffix, size_t len);
 
-/* Reads a field that is not held. -EBADMSG: the file has become shorter. Blocks on the disk. */
+/* Reads a field that is not held, and decompresses one that is packed; its size may be another then.
+ * -EBADMSG: the file has become shorter, or the compressed bytes are damaged. Blocks on the disk. */
 int ps_sample_load(
         struct ps_sample *sample, struct ps_sample_field *field, struct ps_load_error *err) PS_MUST_USE;
 

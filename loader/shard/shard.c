@@ -9,6 +9,7 @@
 
 #include "shard/builder.h"
 #include "shard/lines.h"
+#include "shard/recover.h"
 #include "shard/tar.h"
 #include "shard/tokens.h"
 
@@ -19,8 +20,11 @@ struct ps_shard {
 	bool started;
 	bool unsound;                      /* it ended for a reason that may not be there the next time */
 	struct ps_index_writer *byproduct; /* options.index_writer, if it is ours */
-	struct ps_index_version version;   /* of what it is told */
-	struct ps_tar *tar;                /* one of these, by its source */
+	struct ps_recovery recovery;
+	int failed;                      /* -errno, while it is not known yet how the shard goes on */
+	uint32_t holes;                  /* samples from the next one on are bad: so many */
+	struct ps_index_version version; /* of what it is told */
+	struct ps_tar *tar;              /* one of these, by its source */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	uint64_t ordinal;
@@ -69,6 +73,7 @@ void ps_shard_free(struct ps_shard *s)
 		return;
 	ps_builder_fini(&s->b);
 	ps_index_writer_free(s->byproduct);
+	ps_recovery_fini(&s->recovery);
 	ps_tar_free(s->tar);
 	ps_lines_free(s->lines);
 	ps_tokens_free(s->tokens);
@@ -148,6 +153,16 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 	s->unsound = r != -EBADMSG;
 	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
+	s->failed = r;
+	if (s->options.recover &&
+	        ps_recovery_find(&s->recovery, s->file->path, s->options.index_dir, s->ordinal, b->offset)) {
+		if (ps_recovery_because(&s->recovery, -r, why->text) < 0)
+			return -ENOMEM;
+		if (ps_recovery_is_whole(&s->recovery, s->ordinal, b)) {
+			s->holes = 1; /* what was damaged is the one behind it */
+			return 0;
+		}
+	}
 	b->dropped = false;
 	/* What ended the shard says more than what was wrong with the sample. */
 	free(ps_steal_ptr(&b->reason));
@@ -319,6 +334,48 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 	}
 }
 
+/* Begins anew at the next sample. False: it cannot be read. */
+static bool reopen(struct ps_shard *s)
+{
+	uint64_t offset = ps_recovery_offset(&s->recovery, s->ordinal);
+	bool ok;
+
+	if (s->failed != -EBADMSG || offset == 0)
+		return false; /* what cannot be read now could keep every sample waiting */
+	ps_tar_free(ps_steal_ptr(&s->tar));
+	ps_lines_free(ps_steal_ptr(&s->lines));
+	ps_stream_free(ps_steal_ptr(&s->stream));
+	s->has_pending = s->started = false;
+	ok = ps_stream_open(s->file->path, &s->options.stream, &s->stream, NULL) == 0 &&
+	     ps_stream_skip(s->stream, offset, NULL) == 0;
+	return ok && reader_make(s, NULL) == 0;
+}
+
+/* Reading has failed: goes on behind that, if it is known what stands there. */
+static void recover(struct ps_shard *s)
+{
+	if (s->holes > 0 || !ps_recovery_has(&s->recovery, s->ordinal))
+		return;
+	if (!reopen(s))
+		s->holes = UINT32_MAX;
+	s->failed = 0;
+	s->ended = false;
+	s->unsound = true; /* an index that comes of this would know less than the one there is */
+}
+
+/* The next hole, into the builder; none behind the last sample. */
+static int hole_make(struct ps_shard *s)
+{
+	if (!ps_recovery_has(&s->recovery, s->ordinal)) {
+		s->holes = 0;
+		s->ended = true;
+		s->failed = 0;
+		return 0;
+	}
+	s->holes--;
+	return ps_recovery_hole(&s->recovery, s->ordinal, &s->b);
+}
+
 /* Reads the next sample, into the builder; none at the end of the shard. */
 static int sample_read(struct ps_shard *s, struct ps_load_error *err)
 {
@@ -335,31 +392,48 @@ static int sample_read(struct ps_shard *s, struct ps_load_error *err)
 	return r;
 }
 
+/* Puts the next sample into the builder, whatever it takes; none at the end of the shard. */
+static int sample_make(struct ps_shard *s, struct ps_load_error *err)
+{
+	struct ps_load_error why;
+	int r;
+
+	why.err = 0;
+	why.text[0] = 0;
+	if (s->failed)
+		recover(s);
+	if (s->holes > 0)
+		return hole_make(s);
+	if (s->ended) {
+		s->failed = 0; /* and there is nothing that is known behind it */
+		return 0;
+	}
+	r = s->started ? 0 : shard_start(s, &why);
+	if (r == 0)
+		r = sample_read(s, &why);
+	return r < 0 ? shard_fail(s, r, &why, err) : r;
+}
+
 int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	struct ps_load_error why = {0};
+	int r = 0;
 
-	while (!s->ended) {
-		int r = s->started ? 0 : shard_start(s, &why);
-
+	while (r == 0 && (!s->ended || s->failed || s->holes > 0)) {
+		r = sample_make(s, err);
+		if (r == 0 && s->b.open && !s->b.dropped) {
+			if (s->ordinal >= s->start_ordinal) {
+				r = sample_finish(s, ret_sample, err);
+				r = r == 0 ? 1 : r;
+			} else {
+				s->ordinal++;
+			}
+		}
 		if (r == 0)
-			r = sample_read(s, &why);
-		if (r < 0)
-			r = shard_fail(s, r, &why, err);
-		if (r == 0 && s->b.open && !s->b.dropped && s->ordinal < s->start_ordinal) {
-			s->ordinal++;
 			ps_builder_reset(&s->b);
-		} else if (r == 0 && s->b.open && !s->b.dropped) {
-			r = sample_finish(s, ret_sample, err);
-			r = r == 0 ? 1 : r;
-		} else if (r == 0)
-			ps_builder_reset(&s->b);
-		if (r == -ENOMEM)
-			ps_load_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
-		if (r != 0)
-			return r;
 	}
-	if (s->byproduct)
+	if (r == -ENOMEM)
+		ps_load_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
+	if (r == 0 && s->byproduct)
 		byproduct_end(s);
-	return 0;
+	return r;
 }

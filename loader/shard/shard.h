@@ -26,8 +26,9 @@ struct ps_shard_options {
 	struct ps_slab_pool *slabs; /* where memory of small samples comes from; NULL: malloc */
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	const char *index_dir;      /* of write_index; NULL: beside the shard */
-	bool write_index;           /* once the shard was read as a whole, if it has none that is good */
-	bool never_hold;            /* for listing: no bytes at all */
+	bool recover;     /* where an index tells it, samples behind a damaged place are given, too */
+	bool write_index; /* once the shard was read as a whole, if it has none that is good */
+	bool never_hold;  /* for listing: no bytes at all */
 	struct ps_index_writer
 	        *index_writer; /* is told of every sample before it is given; NULL: nobody is */
 };

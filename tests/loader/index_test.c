@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -207,6 +208,114 @@ static void a_place_is_where_a_walk_begins(void **state)
 	ps_index_close(x);
 }
 
+/* -- Damage ------------------------------------------------------------------------------------------- */
+
+#define WHOLE 20
+#define SAMPLE_NBYTES (2 * 1024) /* two members of a header and a block */
+
+/* Samples that come of shard.tar, by letters: . sound, x bad. */
+static void letters_read(bool recover, char letters[static 64])
+{
+	struct ps_shard_options o = {.stream = {.wake_fd = -1}, .recover = recover};
+	struct ps_shard *shard = ps_shard_new("shard.tar", 0, &o, NULL);
+	struct ps_sample *s;
+	size_t n = 0;
+	char key[32];
+
+	while (ps_shard_next(shard, &s, NULL) == 1) {
+		assert_int_equal(s->ordinal, n);
+		snprintf(key, sizeof(key), "%03zu", n);
+		if (!s->bad) {
+			assert_string_equal(s->key, key);
+			assert_int_equal(s->nfields, 2);
+			assert_memory_equal(s->fields[1].data, key, 3);
+		} else if (recover) {
+			assert_true(s->key_len == 0 || strcmp(s->key, key) == 0);
+			assert_int_equal(s->offset, n * SAMPLE_NBYTES);
+		}
+		letters[n++] = s->bad ? 'x' : '.';
+		ps_sample_free(s);
+	}
+	letters[n] = 0;
+	ps_shard_free(shard);
+}
+
+static void damaged_make(uint64_t at, uint64_t cut)
+{
+	struct ps_index_result result;
+	struct tar t = {0};
+	struct timespec times[2];
+	struct stat st;
+	char name[32];
+	FILE *f;
+
+	for (int i = 0; i < WHOLE; i++) {
+		snprintf(name, sizeof(name), "%03d.a", i);
+		tar_add_text(&t, name, "some bytes");
+		snprintf(name, sizeof(name), "%03d.b", i);
+		tar_add_text(&t, name, name);
+	}
+	tar_end(&t);
+	tar_save(&t, "shard.tar");
+	assert_int_equal(ps_index_make("shard.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(stat("shard.tar", &st), 0);
+	if (at > 0) {
+		f = fopen("shard.tar", "r+b");
+		fseek(f, (long)at, SEEK_SET);
+		fputc('?', f);
+		fclose(f);
+		times[0] = times[1] = st.st_mtim; /* nobody touched it: it rotted */
+		assert_int_equal(utimensat(AT_FDCWD, "shard.tar", times, 0), 0);
+	}
+	if (cut > 0)
+		assert_int_equal(truncate("shard.tar", (off_t)cut), 0);
+}
+
+static void an_index_tells_what_stands_behind_damage(void **state)
+{
+	static const struct {
+		uint64_t damaged, cut;
+		const char *with, *without;
+	} cases[] = {
+	        {7 * SAMPLE_NBYTES + 3, 0, ".......x............", "......x"},
+	        {7 * SAMPLE_NBYTES + 1024 + 3, 0, ".......x............", ".......x"},
+	        {3, 0, "x...................", "x"},
+	        {19 * SAMPLE_NBYTES + 3, 0, "...................x", "..................x"},
+	        {0, 7 * SAMPLE_NBYTES, ".......xxxxxxxxxxxxx", "......x"},
+	        {0, 7 * SAMPLE_NBYTES + 700, ".......xxxxxxxxxxxxx", ".......x"},
+	        {0, 7 * SAMPLE_NBYTES + 1024, ".......xxxxxxxxxxxxx", ".......x"},
+	        {3 * SAMPLE_NBYTES + 3, 9 * SAMPLE_NBYTES, "...x.....xxxxxxxxxxx", "..x"},
+	};
+	char letters[64];
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		damaged_make(cases[i].damaged, cases[i].cut);
+		letters_read(true, letters);
+		assert_string_equal(letters, cases[i].with);
+		letters_read(false, letters);
+		assert_string_equal(letters, cases[i].without);
+	}
+	/* an index of something else says nothing */
+	damaged_make(0, 0);
+	shard_make(0, 50);
+	assert_int_equal(rename("shard.tar.psx", "s0.tar.psx"), 0);
+	assert_int_equal(rename("s0.tar", "shard.tar"), 0);
+	assert_int_equal(rename("s0.tar.psx", "shard.tar.psx"), 0);
+	assert_int_equal(truncate("shard.tar", 9 * 1024 + 100), 0);
+	{
+		struct ps_shard_options o = {.stream = {.wake_fd = -1}, .recover = true};
+		struct ps_shard *shard = ps_shard_new("shard.tar", 0, &o, NULL);
+		struct ps_sample *s;
+		int n = 0;
+
+		for (; ps_shard_next(shard, &s, NULL) == 1; n++)
+			ps_sample_free(s);
+		assert_int_equal(n, 9);
+		ps_shard_free(shard);
+	}
+}
+
 #define SHARDS (PS_INDEXES_MAX_OPEN + 40)
 
 static int fds_open(void)
@@ -299,6 +408,7 @@ int main(void)
 	        cmocka_unit_test(samples_are_found_by_number),
 	        cmocka_unit_test(nothing_of_a_damaged_index_is_given),
 	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),
+	        cmocka_unit_test_setup_teardown(an_index_tells_what_stands_behind_damage, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_set_keeps_few_open, enter, leave),
 	};
 

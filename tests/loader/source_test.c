@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <zstd.h>
 
 #include "make_tar.h"
 #include "penstock.h"
@@ -371,6 +372,56 @@ static void a_field_may_have_another_name(void **state)
 	penstock_loader_close(l);
 }
 
+/* A member compressed by itself is what its name says without .zst, unless a field asks for it as it is. */
+static void a_packed_member_is_unpacked(void **state)
+{
+	static const char text[] = "{\"value\": \"some text, some text, some text, some text\"}";
+	const char *shard = "a.tar";
+	struct penstock_options o;
+	struct penstock_field f;
+	struct penstock_error e;
+	struct tar t = {0};
+	uint8_t packed[4096];
+	char name[32];
+	size_t n;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		snprintf(name, sizeof(name), "%d.json.zst", i);
+		n = ZSTD_compress(packed, sizeof(packed), text, strlen(text), 3);
+		n += ZSTD_compress(packed + n, sizeof(packed) - n, " ", 1, 3); /* another frame */
+		if (i == 3)
+			n -= 5; /* cut */
+		tar_add(&t, name, packed, n);
+	}
+	tar_end(&t);
+	tar_save(&t, shard);
+	for (int raw = 0; raw < 2; raw++) {
+		struct penstock_batch_info info;
+		struct penstock_tensor v;
+		struct penstock_batch *b;
+		struct penstock_loader *l;
+
+		penstock_options_init(&o, sizeof(o));
+		penstock_field_init(&f, sizeof(f), raw ? "json.zst" : "json", PENSTOCK_BYTES);
+		o.fields = &f;
+		o.nfields = 1;
+		o.order = PENSTOCK_ORDER_NONE;
+		o.on_error = PENSTOCK_SKIP;
+		l = loader_open(&o, shard);
+		assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+		penstock_batch_info(b, &info);
+		assert_int_equal(info.rows, 4);
+		assert_int_equal(info.bad, raw ? 0 : 1);
+		assert_int_equal(penstock_batch_field(b, f.name, &v, &e), 0);
+		assert_int_equal(memcmp(v.data, text, strlen(text)) == 0, !raw);
+		if (!raw)
+			assert_int_equal(v.offsets[1], strlen(text) + 1);
+		penstock_batch_release(b);
+		penstock_loader_close(l);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -380,6 +431,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(half_a_token_is_damage, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_loader_gives_lines_and_tokens, enter, leave),
 	        cmocka_unit_test_setup_teardown(reading_leaves_an_index_behind, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
 	};
 
