@@ -14,6 +14,7 @@ void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dat
 	        .mounted_at_s = ps_clock_real_s(),
 	        .root = ps_dataset_root(dataset),
 	        .read_ahead_nbytes = 128 * 1024};
+	_Static_assert(PS_FS_READ_NBYTES <= PS_READ_MAX_NBYTES, "a READ is one read of the cache");
 	pthread_mutex_init(&fs->lock, NULL);
 	ps_list_init(&fs->opens);
 	ps_pending_table_init(&fs->pending);

@@ -28,6 +28,9 @@
 /* A name that is not there may appear with the next listing. */
 #define PS_FS_NEGATIVE_TIMEOUT_S 1.0
 #define PS_FS_BLKSIZE (1 << 20)
+/* The largest READ: so much can be spliced from a file. More would need a pipe past the usual
+ * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would copy through memory of its own instead. */
+#define PS_FS_READ_NBYTES (512u * 1024)
 
 enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
 

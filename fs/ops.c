@@ -17,7 +17,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	 * this for mounts of ordinary users (/sys/module/fuse/parameters/max_user_bgreq). */
 	conn->max_background = 4096;
 	conn->congestion_threshold = 3072;
-	conn->max_read = PS_READ_MAX_NBYTES;
+	conn->max_read = PS_FS_READ_NBYTES;
 	conn->time_gran = 1000000000;
 	conn->want |=
 	        conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_SPLICE_WRITE |

@@ -7,10 +7,6 @@
 #include "ops.h"
 #include "virtual.h"
 
-/* A reply of so many bytes from a file can be spliced; a larger one would need a pipe past the usual
- * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would fall back to a copy through memory of its own. */
-#define SPLICE_MAX_NBYTES (512u * 1024)
-
 /* Open and release --------------------------------------------------------------------------------- */
 
 struct open_op {
@@ -169,81 +165,32 @@ static void cancel_read_op(struct ps_pending *pending)
 	ps_read_cancel(&PS_CONTAINER_OF(pending, struct read_op, pending)->read);
 }
 
-/* Memory and files, small enough to go to the kernel through a pipe. */
-static void reply_spliced(fuse_req_t req, const struct ps_segment *segs, size_t nsegs)
+/* Memory as it is; what is in files goes to the kernel through a pipe, without a copy of ours. */
+static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs)
 {
 	struct {
 		struct fuse_bufvec vec;
 		struct fuse_buf more[PS_READ_MAX_SEGMENTS - 1];
 	} v = {.vec = {.count = nsegs}};
+	struct iovec iov[PS_READ_MAX_SEGMENTS];
+	bool in_files = false;
 
 	for (size_t i = 0; i < nsegs; i++) {
 		struct fuse_buf *buf = i == 0 ? &v.vec.buf[0] : &v.more[i - 1];
+		void *data = (void *)(uintptr_t)segs[i].data;
 
-		buf->size = segs[i].nbytes;
-		buf->mem = (void *)(uintptr_t)segs[i].data;
-		buf->fd = segs[i].fd;
-		buf->pos = (off_t)segs[i].pos;
-		buf->flags = segs[i].data ? 0 : FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+		iov[i] = (struct iovec){data, segs[i].nbytes};
+		*buf = (struct fuse_buf){.size = segs[i].nbytes,
+		        .mem = data,
+		        .fd = segs[i].fd,
+		        .pos = (off_t)segs[i].pos,
+		        .flags = data ? 0 : FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK};
+		in_files |= !data;
 	}
-	fuse_reply_data(req, &v.vec, FUSE_BUF_SPLICE_MOVE);
-}
-
-static int read_fully(const struct ps_segment *seg, char *to)
-{
-	size_t done = 0;
-
-	while (done < seg->nbytes) {
-		ssize_t n = pread(seg->fd, to + done, seg->nbytes - done, (off_t)(seg->pos + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO; /* the data file was cut behind our back */
-		done += (size_t)n;
-	}
-	return 0;
-}
-
-/* Memory as it is, files through a buffer of this call. */
-static void reply_copied(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, size_t file_nbytes)
-{
-	struct iovec iov[PS_READ_MAX_SEGMENTS];
-	ps_autofree char *copy = file_nbytes ? malloc(file_nbytes) : NULL;
-	char *to = copy;
-
-	if (file_nbytes && !copy) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	for (size_t i = 0; i < nsegs; i++) {
-		iov[i] = (struct iovec){(void *)(uintptr_t)segs[i].data, segs[i].nbytes};
-		if (segs[i].data)
-			continue;
-		int rc = read_fully(&segs[i], to);
-		if (rc < 0) {
-			ps_log_error("read: data file: %s", strerror(-rc));
-			fuse_reply_err(req, EIO);
-			return;
-		}
-		iov[i].iov_base = to;
-		to += segs[i].nbytes;
-	}
-	fuse_reply_iov(req, iov, (int)nsegs);
-}
-
-static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs)
-{
-	size_t total = 0, in_files = 0;
-
-	for (size_t i = 0; i < nsegs; i++) {
-		total += segs[i].nbytes;
-		in_files += segs[i].data ? 0 : segs[i].nbytes;
-	}
-	if (in_files && total <= SPLICE_MAX_NBYTES)
-		reply_spliced(req, segs, nsegs);
+	if (in_files)
+		fuse_reply_data(req, &v.vec, FUSE_BUF_SPLICE_MOVE);
 	else
-		reply_copied(req, segs, nsegs, in_files);
+		fuse_reply_iov(req, iov, (int)nsegs);
 }
 
 static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)

@@ -186,7 +186,7 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 	char *argv[] = {name, flag, max_read, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 
-	snprintf(max_read, sizeof max_read, "max_read=%u", (unsigned)PS_READ_MAX_NBYTES);
+	snprintf(max_read, sizeof max_read, "max_read=%u", PS_FS_READ_NBYTES);
 	snprintf(fd_path, sizeof fd_path, "/dev/fd/%d", fd);
 	fuse_set_log_func(fuse_logs);
 	fs->session = fuse_session_new(&args, &ps_ops, sizeof ps_ops, fs);
@@ -264,7 +264,7 @@ int ps_session_run(struct ps_fs *fs, const struct ps_session_events *events, str
 	rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = ps_dataset_source(fs->dataset),
 	                              .mountpoint = fs->mountpoint,
 	                              .allow_other = fs->options->allow_other,
-	                              .max_read = PS_READ_MAX_NBYTES},
+	                              .max_read = PS_FS_READ_NBYTES},
 	        &fd, err);
 	if (rc < 0)
 		return rc;

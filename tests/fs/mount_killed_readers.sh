@@ -4,7 +4,7 @@
 requires mount nginx-lua
 
 mkdir -p "$T/www"
-for i in {1..12}; do
+for i in {01..40}; do
 	truncate -s 20M "$T/www/$i.bin"
 done
 start_nginx
@@ -26,11 +26,11 @@ PY
 for cold in direct cached; do
 	mount_penstock "$ORIGIN/stall/" --timeout 100s --cold-reads "$cold"
 	touch "$T/nginx/stall"
-	i=0
+	files=(04 31 12 25 08 36) # none is another's next, which may have been fetched
 	for how in read small odirect mmap private sendfile; do
-		i=$((i + 1))
-		"$python" "$T/reader.py" "$MNT/$i.bin" "$how" 2>"$T/reader.err" &
+		"$python" "$T/reader.py" "$MNT/${files[0]}.bin" "$how" 2>"$T/reader.log" &
 		reader=$!
+		files=("${files[@]:1}")
 		check "$cold, $how: it waits" wait_until 10 "$BASH" -c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
 		sleep 0.2
 		kill -KILL "$reader"

@@ -33,18 +33,18 @@ check "and reads right" same 01.bin
 opened "the complete file" "0 0 1 0"
 
 # An old direct handle, mapped only after the file was passed through to others.
-exec 7<"$MNT/02.bin"
+exec 7<"$MNT/04.bin"
 head -c 1000 <&7 >/dev/null
-timeout 20 penstock warm -q "$MNT" 02.bin
+timeout 20 penstock warm -q "$MNT" 04.bin
 seen=$(opens)
-ino=$(stat -c %i "$MNT/02.bin")
-check "beside a direct handle a complete file reads right" same 02.bin
+ino=$(stat -c %i "$MNT/04.bin")
+check "beside a direct handle a complete file reads right" same 04.bin
 opened "it" "0 0 1 1"
-check "and again" same 02.bin
+check "and again" same 04.bin
 opened "the alias" "0 0 1 0"
-equal "the inode number stays" "$ino $ino" "$(stat -L -c %i /proc/self/fd/7) $(stat -c %i "$MNT/02.bin")"
-equal "the old handle reads on" "$(tail -c +1001 "$T/www/02.bin" | sha256sum)" "$(sha256sum <&7)"
-check "and can be mapped, and opened again" "$python" - "$T/www/02.bin" <<'PY'
+equal "the inode number stays" "$ino $ino" "$(stat -L -c %i /proc/self/fd/7) $(stat -c %i "$MNT/04.bin")"
+equal "the old handle reads on" "$(tail -c +1001 "$T/www/04.bin" | sha256sum)" "$(sha256sum <&7)"
+check "and can be mapped, and opened again" "$python" - "$T/www/04.bin" <<'PY'
 import mmap, os, sys
 want = open(sys.argv[1], "rb").read()
 for flags in mmap.MAP_SHARED, mmap.MAP_PRIVATE:
@@ -79,8 +79,8 @@ other = os.open(path, os.O_RDONLY)
 n = mmap.mmap(other, 0, prot=mmap.PROT_READ)
 assert m[:] == n[:] == os.pread(other, len(want), 0) == os.pread(fd, len(want), 0) == want
 PY
-check "a cold file is mapped by four, completed, and mapped again" "$python" "$T/map.py" "$MNT/03.bin" "$T/www/03.bin"
-wait_until 10 is_cached 03.bin
+check "a cold file is mapped by four, completed, and mapped again" "$python" "$T/map.py" "$MNT/07.bin" "$T/www/07.bin"
+wait_until 10 is_cached 07.bin
 seen=$(opens)
 
 # Who reads in small pieces gets the kernel's read-ahead, from the second file on. The files are apart, so that none
@@ -96,11 +96,13 @@ for path in sys.argv[2:]:
     os.close(fd)
 PY
 }
+small 1048576 "$MNT/10.bin"
+seen=$(opens)
 small 10240 "$MNT/20.bin" "$MNT/17.bin"
 opened "10 KiB reads of two cold files" "1 1 0 0"
 small 10240 "$MNT/14.bin"
 opened "another process" "0 1 0 0"
-small 1048576 "$MNT/11.bin" "$MNT/08.bin"
+small 1048576 "$MNT/12.bin" "$MNT/02.bin"
 opened "1 MiB reads of two more" "1 1 0 0"
 
 # The same with a cached handle.
