@@ -49,8 +49,6 @@ static PyObject *exception_type(const struct module_state *s, int errnum)
 		return s->busy;
 	case ESTALE:
 		return s->stale;
-	case ENODATA:
-		return s->unknown_length;
 	case EINVAL:
 	case E2BIG:
 		return PyExc_ValueError;

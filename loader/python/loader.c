@@ -27,7 +27,8 @@ static void close_now(struct loader_object *l)
 	struct penstock_loader *loader = l->loader;
 
 	l->loader = NULL;
-	Py_BEGIN_ALLOW_THREADS penstock_loader_close(loader);
+	Py_BEGIN_ALLOW_THREADS
+	penstock_loader_close(loader);
 	Py_END_ALLOW_THREADS
 }
 
@@ -58,9 +59,10 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	if (!PyArg_ParseTuple(args, "OOO:Loader", &shards, &options, &fields) ||
 	        !options_parse(&parsed, shards, options, fields))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r =
-	        penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
-	Py_END_ALLOW_THREADS options_free(&parsed);
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
+	Py_END_ALLOW_THREADS
+	options_free(&parsed);
 	struct module_state *state = PyType_GetModuleState(type);
 	if (r < 0)
 		return state ? raise_error(state, r, &error) : NULL;
@@ -96,11 +98,12 @@ static PyObject *loader_next(PyObject *self, PyObject *unused)
 	if (!enter(l))
 		return NULL;
 	do {
-		Py_BEGIN_ALLOW_THREADS r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
+		Py_BEGIN_ALLOW_THREADS
+		r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
 		if (r > 0)
 			r = penstock_loader_next(l->loader, &batch, &error) ?: 2;
-		Py_END_ALLOW_THREADS if (r == 0 && PyErr_CheckSignals() < 0)
-		{
+		Py_END_ALLOW_THREADS
+		if (r == 0 && PyErr_CheckSignals() < 0) {
 			leave(l);
 			return NULL;
 		}
@@ -125,8 +128,10 @@ static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = penstock_loader_set_epoch(l->loader, epoch, &error);
-	Py_END_ALLOW_THREADS leave(l);
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_set_epoch(l->loader, epoch, &error);
+	Py_END_ALLOW_THREADS
+	leave(l);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	Py_RETURN_NONE;
@@ -142,8 +147,14 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
-	Py_END_ALLOW_THREADS leave(l);
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
+	Py_END_ALLOW_THREADS
+	leave(l);
+	if (r == -ENODATA) {
+		PyErr_SetString(l->state->unknown_length, error.text);
+		return NULL;
+	}
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
@@ -179,8 +190,10 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 
 	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !enter(l))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
-	Py_END_ALLOW_THREADS leave(l);
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
+	Py_END_ALLOW_THREADS
+	leave(l);
 	if (r == -EINVAL) {
 		PyErr_SetString(l->state->stale, error.text);
 		return NULL;
@@ -219,10 +232,40 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	}
 	if (!stages)
 		return NULL;
-	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N}", "samples", (unsigned long long)s.samples,
-	        "batches", (unsigned long long)s.batches, "bad", (unsigned long long)s.bad, "bytes_read",
-	        (unsigned long long)s.bytes_read, "reread", (unsigned long long)s.reread, "seconds",
-	        s.seconds, "stages", stages);
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s}", "samples",
+	        (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
+	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
+	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
+	        s.wait_storage, "wait_read", s.wait_read, "wait_decode", s.wait_decode, "bottleneck",
+	        s.bottleneck, "advice", s.advice);
+}
+
+static PyObject *loader_profile(PyObject *self, PyObject *unused)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	PyObject *text = NULL;
+	char *buf = NULL;
+	int r;
+
+	(void)unused;
+	if (!enter(l))
+		return NULL;
+	/* It may grow from one call to the next. */
+	do {
+		r = penstock_loader_profile(l->loader, NULL, 0, &error);
+		if (r < 0)
+			break;
+		size_t cap = (size_t)r * 2 + 1;
+		PyMem_Free(buf);
+		buf = PyMem_Malloc(cap);
+		r = buf ? penstock_loader_profile(l->loader, buf, cap, &error) : -ENOMEM;
+	} while (r == -ENOBUFS);
+	if (r >= 0)
+		text = PyUnicode_DecodeUTF8(buf, r, "surrogateescape");
+	PyMem_Free(buf);
+	leave(l);
+	return r < 0 ? raise_error(l->state, r, &error) : text;
 }
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
@@ -243,6 +286,7 @@ static PyMethodDef loader_methods[] = {
         {"state_save", loader_state_save, METH_NOARGS, "Where the loader stands, as bytes."},
         {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},
         {"stats", loader_stats, METH_NOARGS, "Counts, and what each stage's threads did."},
+        {"profile", loader_profile, METH_NOARGS, "What the batches held, as JSON (option profile)."},
         {"close", loader_close, METH_NOARGS, "Ends the loader once no batch is in use."},
         {NULL, NULL, 0, NULL},
 };

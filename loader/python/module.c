@@ -8,6 +8,8 @@ static PyObject *version(PyObject *module, PyObject *unused)
 
 static PyMethodDef functions[] = {
         {"version", version, METH_NOARGS, "The version of libpenstock."},
+        {"budget_new", budget_new, METH_O, "A budget of so many bytes, for the option budget."},
+        {"budget_used", budget_used, METH_O, "What is taken from it."},
         {"option_names", options_names, METH_NOARGS,
                 "(options, field options): names, each with the words that it takes or None."},
         {NULL, NULL, 0, NULL},

@@ -37,6 +37,10 @@ void options_free(struct parsed_options *parsed);
  */
 PyObject *options_names(PyObject *module, PyObject *unused);
 
+/* A penstock_budget in a capsule, for the option `budget`. */
+PyObject *budget_new(PyObject *module, PyObject *nbytes);
+PyObject *budget_used(PyObject *module, PyObject *capsule);
+
 /* loader.c */
 struct loader_object {
 	PyObject_HEAD struct module_state *state;

@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <string.h>
 
+#define BUDGET_CAPSULE "penstock.budget"
+
 /* The members of the two option structs by name, so that a dict can fill them. */
 
-enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, MIX, BLOB };
+enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, MIX, BUDGET, BLOB };
 
 struct member {
 	const char *name;
@@ -134,6 +136,12 @@ static const struct member option_members[] = {
         OPTION(cutmix_alpha, F64, NULL),
         OPTION(mix_probability, F64, NULL),
         OPTION(cutmix_share, F64, NULL),
+        OPTION(profile, U32, NULL),
+        OPTION(budget, BUDGET, NULL),
+        OPTION(source, U32, words_source),
+        OPTION(write_index, U32, NULL),
+        OPTION(token_stride, U64, NULL),
+        OPTION(rename, TEXT, NULL),
         OPTION(source, U32, words_source),
         OPTION(token_stride, U64, NULL),
         OPTION(write_index, U32, NULL),
@@ -325,6 +333,10 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 		return shape_set((struct penstock_field *)(void *)base, m, value);
 	case MIX:
 		return mix_set((struct penstock_options *)(void *)base, m, value, keep);
+	case BUDGET:
+		/* A loader keeps it alive by itself. */
+		*(struct penstock_budget **)to = PyCapsule_GetPointer(value, BUDGET_CAPSULE);
+		return !PyErr_Occurred();
 	case BLOB: {
 		char *data;
 		Py_ssize_t n;
@@ -445,6 +457,35 @@ void options_free(struct parsed_options *p)
 	PyMem_Free(p->shards);
 	PyMem_Free(p->fields);
 	Py_CLEAR(p->keep);
+}
+
+static void budget_capsule_free(PyObject *capsule)
+{
+	penstock_budget_free(PyCapsule_GetPointer(capsule, BUDGET_CAPSULE));
+}
+
+PyObject *budget_new(PyObject *module, PyObject *nbytes)
+{
+	unsigned long long n = PyLong_AsUnsignedLongLong(nbytes);
+
+	(void)module;
+	if (n == (unsigned long long)-1 && PyErr_Occurred())
+		return NULL;
+	struct penstock_budget *budget = penstock_budget_new(n);
+	if (!budget)
+		return PyErr_NoMemory();
+	PyObject *capsule = PyCapsule_New(budget, BUDGET_CAPSULE, budget_capsule_free);
+	if (!capsule)
+		penstock_budget_free(budget);
+	return capsule;
+}
+
+PyObject *budget_used(PyObject *module, PyObject *capsule)
+{
+	struct penstock_budget *budget = PyCapsule_GetPointer(capsule, BUDGET_CAPSULE);
+
+	(void)module;
+	return budget ? PyLong_FromUnsignedLongLong(penstock_budget_used(budget)) : NULL;
 }
 
 static PyObject *names_of(const struct member *members)

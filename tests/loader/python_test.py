@@ -140,6 +140,44 @@ def datasets_are_mixed_by_weight():
 
 
 @tap.test
+def budgets_profiles_and_statistics_are_there():
+    budget = penstock.Budget("64M")
+    load = loader(budget=budget, profile=1, format="numpy", epochs=1)
+    assert 0 < budget.used <= 64 << 20, budget
+    for batch in load:
+        pass
+    profile, stats = load.profile(), load.stats()
+    tap.equal((stats["samples"], sorted(s["name"] for s in stats["stages"])), (30, ["consumer", "decode", "read"]))
+    assert stats["bottleneck"] in ("storage", "read", "decode", "consumer"), stats
+    assert "label" in json.dumps(profile), profile
+    del batch
+    load.close()
+    tap.equal(budget.used, 0)
+    try:
+        loader("t-{0..2}.tar", budget=7)
+        raise AssertionError("7 is no budget")
+    except (TypeError, ValueError):
+        pass
+    try:
+        loader("t-{0..2}.tar").profile()
+        raise AssertionError("a profile without profile=1")
+    except penstock.UnknownLengthError:
+        raise AssertionError("an error of another thing")
+    except penstock.Error as e:
+        assert "profile" in str(e), e
+
+
+@tap.test
+def lines_are_samples_too():
+    with open("t.jsonl", "w") as f:
+        f.writelines(json.dumps({"t": "line %d" % i, "n": i}) + "\n" for i in range(10))
+    fields = {"text": penstock.Text("json:t"), "n": penstock.Int("json:n")}
+    load = penstock.Loader("t.jsonl", 5, fields, order="none", format="numpy")
+    batch = next(iter(load))
+    tap.equal((batch["text"].tolist(), batch["n"].tolist()), (["line %d" % i for i in range(5)], list(range(5))))
+
+
+@tap.test
 def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
     pattern = shards()
     load = loader(pattern, format="torch")
@@ -441,12 +479,15 @@ def threads_of_one_loader_are_told_apart():
     load = penstock.Loader("pipe", 1, [penstock.Int("cls")])
     thread = threading.Thread(target=lambda: list(load))
     thread.start()
-    time.sleep(0.3)
-    try:
-        load.state_dict()
-        raise AssertionError("two threads in one loader")
-    except RuntimeError as e:
-        assert "another thread" in str(e), e
+    until = time.monotonic() + 30
+    while True:
+        try:
+            load.state_dict()
+            assert time.monotonic() < until, "two threads in one loader"
+            time.sleep(0.01)
+        except RuntimeError as e:
+            assert "another thread" in str(e), e
+            break
     tap.make_tar("t.tar", [("1.cls", b"1")])
     with open("pipe", "wb") as f:
         f.write(tap.read("t.tar"))

@@ -24,7 +24,7 @@ from ._penstock import (
     version,
 )
 from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, Text, Tokens
-from .loader import Batch, Loader, Ragged
+from .loader import Batch, Budget, Loader, Ragged
 from .rank import rank_and_world
 
 __version__ = version()
@@ -34,6 +34,7 @@ __all__ = [
     "Batch",
     "BatchesHeldError",
     "Boxes",
+    "Budget",
     "Bytes",
     "Error",
     "Field",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import weakref
 from collections.abc import Mapping as MappingABC
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -197,6 +198,25 @@ def _state_of(state: Mapping[str, Any]) -> Tuple[bytes, int]:
         raise _penstock.StateError("this state is damaged: %s" % e) from None
 
 
+class Budget:
+    """Bytes that several loaders may hold together: Loader(..., budget=budget) for each.
+
+    A copy in another process, as of a pickled loader, is a budget of its own.
+    """
+
+    def __init__(self, size: Union[int, str]) -> None:
+        self.size = _bytes_of_size(size)
+        self._capsule = _penstock.budget_new(self.size)
+
+    used = property(lambda self: _penstock.budget_used(self._capsule), doc="Bytes that are taken from it.")
+
+    def __reduce__(self) -> Any:
+        return Budget, (self.size,)
+
+    def __repr__(self) -> str:
+        return "penstock.Budget(%d)" % self.size
+
+
 class _Epoch:
     """The rest of one epoch. Only the newest one of a loader goes on."""
 
@@ -284,7 +304,9 @@ class Loader:
         self._epoch: Any = lambda: None  # a weak reference to the newest iterator
         self._next_epoch = int(options.get("epoch") or 0)
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
-        more = {}
+        more: Dict[str, Any] = {}
+        if isinstance(options.get("budget"), Budget):
+            more["budget"] = options["budget"]._capsule
         if state is not None:
             more["state"], self._next_epoch = _state_of(state)
         self._raw = _penstock.Loader(
@@ -359,8 +381,12 @@ class Loader:
     # -- The rest -----------------------------------------------------------------------------------------
 
     def stats(self) -> Dict[str, Any]:
-        """Counts, and for each stage how long its threads worked and waited: which one is the bottleneck."""
+        """Counts, how long each stage's threads worked and waited, which one is the bottleneck, and advice."""
         return self._raw.stats()
+
+    def profile(self) -> Dict[str, Any]:
+        """What the batches held (with profile=1): channels' means and deviations, sizes, labels."""
+        return json.loads(self._raw.profile())
 
     def close(self) -> None:
         """Ends the threads and frees the memory as soon as no tensor of it is in use."""
