@@ -225,6 +225,12 @@ int ps_index_mark_clean(struct ps_index *index)
 	return put_stop(index, true);
 }
 
+void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg)
+{
+	index->failed = fn;
+	index->failed_arg = arg;
+}
+
 int ps_index_reopen(struct ps_index *index, struct ps_error *err)
 {
 	return ps_kv_reopen(index->kv, err);

@@ -111,6 +111,10 @@ int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
  * threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 
+/* fn is called, with nothing held, after a batch of whomever was refused: somebody has to reopen. Set before others use
+ * the index. */
+void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg);
+
 /* A number never given out before, also over restarts and kills. */
 int ps_index_new_node(struct ps_index *index, uint64_t *ret_node) PS_MUST_USE;
 int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number) PS_MUST_USE;

@@ -15,6 +15,8 @@ struct ps_numbers {
 
 struct ps_index {
 	struct ps_kv *kv;
+	void (*failed)(void *arg);
+	void *failed_arg;
 	bool was_clean, same_boot;
 	struct ps_stop_row stop; /* as it stands in the index since open */
 

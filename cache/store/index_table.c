@@ -240,6 +240,8 @@ int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 	int e = !batch || batch->failed ? -ENOMEM : ps_kv_write(index->kv, batch->kv);
 
 	ps_index_batch_free(batch);
+	if (e < 0 && e != -ENOMEM && index->failed)
+		index->failed(index->failed_arg);
 	return e;
 }
 

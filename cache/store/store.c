@@ -121,6 +121,16 @@ static void store_free(struct ps_store *store)
 	free(store);
 }
 
+/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened anew. */
+static void index_failed(void *arg)
+{
+	struct ps_store *store = arg;
+
+	PS_LOCK_SCOPE(&store->lock);
+	if (!store->index_failed)
+		ps_commit_retry_locked(store);
+}
+
 int ps_store_open(const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err)
 {
 	struct ps_error own; /* the story of a damaged index is logged even if the caller wants none */
@@ -153,6 +163,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		store_free(store);
 		return e;
 	}
+	ps_index_on_failure(store->index, index_failed, store);
 	ps_room_trim(store);
 	*ret = store;
 	return 0;
