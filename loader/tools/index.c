@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <getopt.h>
 
+#include "shard/dali.h"
 #include "shard/index_column.h"
 #include "shard/list.h"
 #include "tools/tools.h"
@@ -12,13 +13,16 @@ static const struct ps_option_help options_help[] = {
         {"--dir DIR", "put the indexes into that folder; else beside the shards"},
         {"--column NAME=SUFFIX[:PATH]",
                 "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
+        {"--dali", "write DALI's index instead, NAME.idx"},
         {"--force", "make them anew, also those that are up to date"},
+        {"--from-dali", "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
         {"--json", "a JSON object a line: shard, samples, bad, written"},
 };
 
 struct index_options {
 	const char *dir;
 	bool force, json;
+	bool dali, from_dali;
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
 	size_t ncolumns;
 };
@@ -54,6 +58,25 @@ static bool is_up_to_date(
 	return all;
 }
 
+/* DALI's index of the shard, or ours of DALI's. */
+static bool shard_dali(const struct index_options *o, const char *shard)
+{
+	struct ps_load_error err = {0};
+	ps_autofree char *path = ps_dali_path(shard, o->dali ? o->dir : NULL, &err);
+	uint64_t samples = 0;
+	int r = -ENOMEM;
+
+	if (path && o->dali)
+		r = ps_dali_write(shard, path, &samples, &err);
+	else if (path)
+		r = ps_dali_import(shard, path, o->dir, &samples, &err);
+	if (r < 0)
+		ps_complain("%s", err.text);
+	else
+		line_print(o, shard, samples, 0, true);
+	return r == 0;
+}
+
 /* False if the shard has bad samples, or no index. */
 static bool shard_index(const struct index_options *o, const char *shard)
 {
@@ -84,7 +107,8 @@ static void options_fini(struct index_options *o)
 int ps_cmd_index(int argc, char **argv)
 {
 	static const struct option longs[] = {{"dir", required_argument, NULL, 'd'},
-	        {"column", required_argument, NULL, 'c'}, {"force", no_argument, NULL, 'f'},
+	        {"column", required_argument, NULL, 'c'}, {"dali", no_argument, NULL, 'D'},
+	        {"from-dali", no_argument, NULL, 'F'}, {"force", no_argument, NULL, 'f'},
 	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
 	__attribute__((cleanup(options_fini))) struct index_options o = {0};
@@ -108,6 +132,12 @@ int ps_cmd_index(int argc, char **argv)
 				return PS_EXIT_USAGE;
 			}
 			o.ncolumns++;
+			break;
+		case 'D':
+			o.dali = true;
+			break;
+		case 'F':
+			o.from_dali = true;
 			break;
 		case 'f':
 			o.force = true;
@@ -136,10 +166,14 @@ int ps_cmd_index(int argc, char **argv)
 			return PS_EXIT_USAGE;
 		}
 	}
+	if (o.dali + o.from_dali + (o.ncolumns > 0) > 1) {
+		ps_complain("index: --dali, --from-dali and --column exclude each other");
+		return PS_EXIT_USAGE;
+	}
 	r = ps_shards_take("index", argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
-		sound = shard_index(&o, shards.names[i]) && sound;
+		sound = (o.dali || o.from_dali ? shard_dali : shard_index)(&o, shards.names[i]) && sound;
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;
 }

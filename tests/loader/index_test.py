@@ -5,6 +5,7 @@ import json
 import os
 import random
 import struct
+import tarfile
 
 import tap
 
@@ -217,6 +218,59 @@ def index_counts_bad_samples_as_a_loader_does():
     tap.equal((head["bad"], [s[2] for s in samples]), (1, [False] * (result["samples"] - 1) + [True]))
     r = tap.run("bench", "--json", "--image", "32", "--epochs", "1", "--on-error", "skip", "cut.tar")
     tap.equal(json.loads(r.stdout)["samples"], result["samples"])
+
+
+def dali_lines(path):
+    """What DALI's wds2idx makes of a tar: a line a sample, suffix, offset, size and name of each member."""
+    lines, last = [], None
+    with tarfile.open(path) as tar:
+        for m in tar:
+            if not m.isreg():
+                continue
+            dot = m.name.find(".", m.name.rfind("/") + 1)
+            key, suffix = m.name[:dot], m.name[dot + 1 :]
+            if key != last:
+                lines.append([])
+            last = key
+            lines[-1] += [suffix, str(m.offset_data), str(m.size), m.name]
+    return "v1.2 %d\n" % len(lines) + "".join(" ".join(line) + "\n" for line in lines)
+
+
+@tap.test
+def dalis_index_is_written_and_read():
+    for format in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        files = [("d/%03d.%s" % (i, s), b"x" * (i * 37 % 2000)) for i in range(100) for s in ("JPG", "seg.png", "cls")]
+        tap.make_tar("a.b.tar", files + [("d/" + "n" * 150 + ".cls", b"1")], format=format)
+        r = tap.run("index", "--dali", "a.b.tar")
+        tap.equal((r.returncode, r.stderr), (0, b""))
+        tap.equal(tap.read("a.idx").decode(), dali_lines("a.b.tar"))
+        tap.equal(tap.run("index", "a.b.tar").returncode, 0)
+        want = index_read("a.b.tar.psx")
+        os.remove("a.b.tar.psx")
+        r = tap.run("index", "--from-dali", "a.b.tar")
+        tap.equal((r.returncode, r.stdout), (0, b"a.b.tar\t101 samples\n"))
+        tap.equal(index_read("a.b.tar.psx"), want)
+
+
+@tap.test
+def dalis_index_is_not_believed_without_a_look():
+    tap.make_tar("a.tar", [("%d.cls" % i, b"1" * i) for i in range(30)])
+    tap.equal(tap.run("index", "--dali", "a.tar").returncode, 0)
+    good = tap.read("a.idx")
+    lines = good.split(b"\n")
+    bad = [b"", good[:40], good[:-1], b"v1.1" + good[4:], good.replace(b"v1.2 30", b"v1.2 31"), good.replace(b"cls", b"cl\0"),
+           b"\n".join([b"v1.2 29"] + lines[1:30] + [b""]), good.replace(b" 6144 6 ", b" 6144 7 "),
+           good.replace(b" 5120 ", b" 5121 "), good.replace(b" 5120 ", b" 99999999 "), good.replace(b"5.cls", b"5.jpg")]
+    for data in bad:
+        tap.write("a.idx", data)
+        r = tap.run("index", "--from-dali", "a.tar")
+        tap.equal((r.returncode, r.stderr.count(b"\n")), (1, 1), data[:60])
+    tap.write("a.idx", good)
+    os.utime("a.idx", ns=(1, 1))
+    assert b"older than its shard" in tap.run("index", "--from-dali", "a.tar").stderr
+    assert not os.path.exists("a.tar.psx")
+    tap.make_tar("a.tar", [("a b.cls", b"1")])
+    assert b"white space" in tap.run("index", "--dali", "a.tar").stderr
 
 
 if __name__ == "__main__":
