@@ -130,6 +130,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.order = l->schedule.order;
 	p.epochs = l->schedule.epochs;
 	p.indexes = l->indexes;
+	p.select = l->schedule.select;
 	p.nshards = l->schedule.nshards;
 	p.plan = l->plan;
 	p.source = (enum ps_source)o->source;

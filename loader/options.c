@@ -231,6 +231,21 @@ static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *
 	return 0;
 }
 
+static int selection_copy(struct ps_options *p, struct ps_load_error *err)
+{
+	const char **const options[] = {&p->o.filter, &p->o.weights, &p->o.balance};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(options); i++) {
+		if (!*options[i])
+			continue;
+		p->texts[i] = strdup(*options[i]);
+		if (!p->texts[i])
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		*options[i] = p->texts[i];
+	}
+	return range_check("replacement", p->o.replacement, 0, 1, err);
+}
+
 /* Adds the shards of string i. */
 static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_load_error *err)
 {
@@ -263,6 +278,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		r = sampling_check(&p->o, err);
 	if (r == 0)
 		r = mix_make(p, nshards, err);
+	if (r == 0)
+		r = selection_copy(p, err);
 	if (r == 0 && p->o.index_dir && !(p->index_dir = strdup(p->o.index_dir)))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	p->o.index_dir = p->index_dir;
@@ -301,6 +318,8 @@ void ps_options_fini(struct ps_options *p)
 	free(p->fields);
 	free(p->index_dir);
 	free(p->rename);
+	for (size_t i = 0; i < PS_ARRAY_LEN(p->texts); i++)
+		free(p->texts[i]);
 	free(p->mix);
 	free(p->ends);
 	ps_list_fini(&p->shards);

@@ -281,18 +281,19 @@ enum penstock_mix_end {
 	PENSTOCK_MIX_LONGEST = 1, /* with the one that lasts longest; the others are read again until then */
 };
 
-/* Shards that are no tars. Their samples have one member each, and as key the file's name (without what stands
- * behind its last dot) and the sample's number: "train-007-12". */
+/* Shards that are no tars. Their samples have one member each, and as key the file's name (without what
+ * stands behind its last dot) and the sample's number: "train-007-12". */
 enum penstock_source {
 	/* By the name, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines; .bin are tokens, if a
 	 * field is of kind TOKENS; all else tars. */
 	PENSTOCK_SOURCE_AUTO = 0,
 	PENSTOCK_SOURCE_TAR = 1,
-	/* Lines of text: member "json" in .jsonl files, whose blank lines are left out, else "txt"; "line" means
-	 * either. */
+	/* Lines of text: member "json" in .jsonl files, whose blank lines are left out, else "txt"; "line"
+	 * means either. */
 	PENSTOCK_SOURCE_LINES = 2,
-	/* A file of tokens alone: windows of n + 1 of them, for the first field of kind TOKENS, whose shape is {n}
-	 * and whose source_dtype is their type. How many there are follows from the size: no index is needed. */
+	/* A file of tokens alone: windows of n + 1 of them, for the first field of kind TOKENS, whose shape
+	 * is {n} and whose source_dtype is their type. How many there are follows from the size: no index is
+	 * needed. */
 	PENSTOCK_SOURCE_TOKENS = 3,
 };
 
@@ -430,16 +431,30 @@ struct penstock_options {
 
 	/* What the shards are: enum penstock_source; AUTO. */
 	uint32_t source;
-	/* 1: a shard that is read from its beginning to its end leaves its index behind (in index_dir, or beside
-	 * it), where it has none that is up to date; a folder that cannot be written to is no error. 0 (default).
+	/* 1: a shard that is read from its beginning to its end leaves its index behind (in index_dir, or
+	 * beside it), where it has none that is up to date; a folder that cannot be written to is no error. 0
+	 * (default).
 	 */
 	uint32_t write_index;
-	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the field
-	 * has, so that each token but the first is once a target. */
+	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the
+	 * field has, so that each token but the first is once a target. */
 	uint64_t token_stride;
-	/* Fields by other names than their members: "image=jpg;png label=cls": words NAME=SUFFIXES with white space
-	 * between; a field called NAME is made of these. NULL (default): fields are called as their members. */
+	/* Fields by other names than their members: "image=jpg;png label=cls": words NAME=SUFFIXES with white
+	 * space between; a field called NAME is made of these. NULL (default): fields are called as their
+	 * members. */
 	const char *rename;
+
+	/* Which samples come, by the columns of the shards' indexes (`penstock-loader index --column`). A
+	 * filter: "label == 3 && (h >= 256 || kind != 'gray')"; comparisons of a column with a number or a
+	 * text, with
+	 * && || ! and parentheses; false where the sample has no such value. NULL (default): all. */
+	const char *filter;
+	/* How often: a column of weights, from 0 on (a missing one is 0), and a column whose values are to
+	 * come equally often. With `replacement` a sample of weight w comes w times on average, its copies
+	 * behind each other in the window; without (0, default) it comes with probability w, once at most.
+	 * Without replacement `balance` thins all classes to the smallest. NULL (default): each once. */
+	const char *weights, *balance;
+	uint32_t replacement;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its

@@ -12,10 +12,18 @@ static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard,
         struct ps_load_error *err)
 {
 	struct ps_schedule *s = ctx;
-	int r = ps_indexes_count(s->indexes, shard, ret_count, err);
+	struct ps_select_view *view;
+	int r;
 
-	(void)epoch;
-	(void)pass;
+	if (s->select) {
+		r = ps_select_open(s->select, shard, epoch, pass, &view, err);
+		if (r < 0)
+			return r;
+		r = ps_select_count(view, 0, 0, ret_count, err);
+		ps_select_close(view);
+		return r;
+	}
+	r = ps_indexes_count(s->indexes, shard, ret_count, err);
 	return r < 0 && r != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err->text) : r;
 }
 
@@ -24,7 +32,7 @@ static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 {
 	for (uint32_t i = 0; i < s->nshards; i++) {
 		uint64_t n;
-		int r = shard_count(s, 0, 0, i, &n, err);
+		int r = ps_indexes_count(s->indexes, i, &n, err);
 
 		if (r < 0)
 			return r;
@@ -131,6 +139,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 {
 	const struct penstock_options *o = &options->o;
 	bool endless = o->steps > 0 && o->repeat == 0, known = false;
+	bool longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless;
 	uint64_t repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u);
 	ps_autofree struct ps_order_set *sets = NULL;
 	int r;
@@ -138,6 +147,15 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	*s = (struct ps_schedule){
 	        .indexes = indexes, .shards = options->shards.names, .nshards = (uint32_t)options->shards.n};
 	r = sets_make(options, &sets, err);
+	if (r == 0)
+		r = ps_select_new(&(struct ps_select_options){.filter = o->filter,
+		                          .weights = o->weights,
+		                          .balance = o->balance,
+		                          .replacement = o->replacement,
+		                          .seed = o->seed,
+		                          .indexes = indexes,
+		                          .nshards = s->nshards},
+		        &s->select, err);
 	if (r == 0)
 		r = known_decide(s, o, endless, &known, err);
 	if (r < 0)
@@ -150,7 +168,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	                                .rank = o->rank,
 	                                .world = o->world,
 	                                .seed = o->seed,
-	                                .repeat = repeat,
+	                                .repeat = longest ? PS_ENDLESS : repeat,
 	                                .shared = known,
 	                                .bucket = o->bucket,
 	                                .sets = sets,
@@ -161,7 +179,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	s->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = s->order,
 	        .mode = (enum ps_order_mode)o->order,
 	        .known = known,
-	        .longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless,
+	        .longest = longest,
 	        .repeat = repeat,
 	        .counts = {.count = shard_count, .ctx = s},
 	        .nshards = s->nshards,
@@ -180,6 +198,7 @@ void ps_schedule_fini(struct ps_schedule *s)
 {
 	ps_epochs_free(s->epochs);
 	ps_order_free(s->order);
+	ps_select_free(s->select);
 	*s = (struct ps_schedule){0};
 }
 

@@ -10,11 +10,13 @@
 
 #include "options.h"
 #include "order/epoch.h"
+#include "order/select.h"
 #include "shard/index.h"
 
 struct ps_schedule {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
+	struct ps_select *select;   /* NULL: all samples come once */
 	struct ps_indexes *indexes; /* borrowed */
 	char *const *shards;
 	uint32_t nshards;

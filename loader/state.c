@@ -31,7 +31,7 @@ enum {
 	P_SKIP,
 	P_TAKE,
 	P_BUCKET,
-	P_SAMPLING, /* mix */
+	P_SAMPLING, /* mix, filter, weights */
 };
 
 /* The state's words. */
@@ -57,6 +57,7 @@ enum {
 	L_ORDINAL,
 	L_OFFSET,
 	L_TAKEN,
+	L_COPY,
 	L_WORDS,
 };
 
@@ -144,11 +145,14 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 /* What there is of sampling beside plain numbers. */
 static uint64_t sampling_hash(const struct ps_options *options)
 {
+	const char *const texts[] = {options->o.filter, options->o.weights, options->o.balance};
 	uint64_t h = hash_u64(HASH_BEGIN, options->o.nmix > 1 ? options->o.mix_end : 0);
 
 	for (uint32_t i = 0; i < options->o.nmix && options->o.nmix > 1; i++)
 		h = hash_u64(hash_double(h, options->mix[i]), options->ends[i]);
-	return h;
+	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
+		h = texts[i] ? hash(hash_u64(h, i), texts[i], strlen(texts[i]) + 1) : h;
+	return hash_u64(h, options->o.replacement);
 }
 
 void ps_state_print_make(struct ps_state_print *print, const struct ps_options *options)
@@ -236,6 +240,7 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 		word_put(state, w + L_ORDINAL, l->ordinal);
 		word_put(state, w + L_OFFSET, l->offset);
 		word_put(state, w + L_TAKEN, l->taken);
+		word_put(state, w + L_COPY, l->copy);
 	}
 	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes)));
 }
@@ -273,7 +278,8 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 			        (uintmax_t)mine[numbers[i].word], (uintmax_t)theirs[numbers[i].word]);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of a loader with another mix; open it with what it was saved with");
+		        "the state is of a loader with another mix, filter, weights or balance; open it with "
+		        "what it was saved with");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader with other fields; open it with those it was saved with");
@@ -314,9 +320,11 @@ static bool lane_read(const void *state, uint32_t i, struct ps_state_lane *lane)
 	                .k = word_get(state, w + L_K),
 	                .ordinal = word_get(state, w + L_ORDINAL),
 	                .offset = word_get(state, w + L_OFFSET),
-	                .taken = (uint32_t)word_get(state, w + L_TAKEN)}};
+	                .taken = (uint32_t)word_get(state, w + L_TAKEN),
+	                .copy = (uint32_t)word_get(state, w + L_COPY)}};
 	return word_get(state, w + L_LANE) <= UINT32_MAX && lane->at.block < PS_STATE_MAX_BATCHES &&
-	       word_get(state, w + L_TAKEN) <= UINT32_MAX && lane->at.offset <= INT64_MAX;
+	       word_get(state, w + L_TAKEN) <= UINT32_MAX && word_get(state, w + L_COPY) <= UINT16_MAX &&
+	       lane->at.offset <= INT64_MAX;
 }
 
 int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,

@@ -1,6 +1,6 @@
 /* The state of a run as bytes: where it stands, and a print of all that its order and its pixels come from.
  *
- *   64-bit words, little endian: the head (see state.c), then six a lane that is told
+ *   64-bit words, little endian: the head (see state.c), then seven a lane that is told
  *
  * The print is kept as separate words, so that a state which does not fit is refused with what differs. Rank
  * and world are not of it: a state says how many steps were made, which is the same on all ranks. Lanes spare

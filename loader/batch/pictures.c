@@ -28,8 +28,11 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	const struct ps_sample *s = b->rows[row].sample;
-	const struct ps_rng_key key = {
-	        .seed = w->seed, .epoch = b->epoch, .shard = s->file->shard, .sample = s->ordinal};
+	const struct ps_rng_key key = {.seed = w->seed,
+	        .epoch = b->epoch,
+	        .shard = s->file->shard,
+	        .sample = s->ordinal,
+	        .draw = s->draw};
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
 	void *dsts[PS_PLAN_MAX_FIELDS];
 	uint32_t n = 0;

@@ -91,7 +91,8 @@ void penstock_sample_info(const struct penstock_sample *s, struct penstock_sampl
 	const struct ps_rng_key key = {.seed = s->worker->seed,
 	        .epoch = s->batch->epoch,
 	        .shard = in->file->shard,
-	        .sample = in->ordinal};
+	        .sample = in->ordinal,
+	        .draw = in->draw};
 
 	*ret_info = (struct penstock_sample_info){.key = in->key,
 	        .shard = in->file->path,

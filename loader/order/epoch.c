@@ -55,21 +55,23 @@ void ps_epoch_unref(struct ps_epoch *e)
 static int lane_length(
         struct ps_epochs *e, uint64_t epoch, uint32_t lane, uint64_t *ret_length, struct ps_load_error *err)
 {
-	uint64_t sum = 0, pass;
+	uint64_t sum = 0, pass, n = e->o.repeat;
 	uint32_t shard;
-	int r;
+	int r = 0;
 
 	if (e->o.repeat == PS_ENDLESS) {
 		*ret_length = PS_ENDLESS;
 		return 0;
 	}
-	for (uint64_t k = 0; (r = ps_order_shard(e->o.order, epoch, lane, k, &shard, &pass)) == 1; k++) {
-		uint64_t n = 0;
+	n *= ps_order_pass_len(e->o.order, lane);
+	for (uint64_t k = 0; k < n && (r = ps_order_shard(e->o.order, epoch, lane, k, &shard, &pass)) == 1;
+	        k++) {
+		uint64_t count = 0;
 
-		r = e->o.counts.count(e->o.counts.ctx, epoch, pass, shard, &n, err);
+		r = e->o.counts.count(e->o.counts.ctx, epoch, pass, shard, &count, err);
 		if (r < 0)
 			return r;
-		sum += n;
+		sum += count;
 	}
 	*ret_length = sum;
 	return r < 0 ? ps_load_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;

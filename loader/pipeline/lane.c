@@ -20,9 +20,9 @@ void ps_block_free(struct ps_block *block)
 static void epoch_leave(struct ps_lane *lane)
 {
 	lane->epoch++;
-	lane->at = lane->k = lane->ordinal = lane->offset = lane->from = 0;
+	lane->at = lane->k = lane->ordinal = lane->copy = lane->offset = lane->from = 0;
 	ps_epoch_unref(ps_steal_ptr(&lane->info));
-	ps_shard_free(ps_steal_ptr(&lane->shard));
+	ps_lane_close(lane);
 }
 
 void ps_lane_reset(struct ps_lane *lane, uint32_t index, uint64_t epoch, uint64_t from,
@@ -34,7 +34,7 @@ void ps_lane_reset(struct ps_lane *lane, uint32_t index, uint64_t epoch, uint64_
 		lane->head = block->next;
 		ps_block_free(block);
 	}
-	ps_shard_free(lane->shard);
+	ps_lane_close(lane);
 	ps_epoch_unref(lane->info);
 	*lane = (struct ps_lane){.index = index, .epoch = epoch, .from = from};
 	if (!hint)
@@ -43,6 +43,7 @@ void ps_lane_reset(struct ps_lane *lane, uint32_t index, uint64_t epoch, uint64_
 	lane->k = hint->k;
 	lane->ordinal = hint->ordinal;
 	lane->offset = hint->offset;
+	lane->copy = hint->copy;
 }
 
 void ps_lane_leave(struct ps_lane *lane, uint64_t epoch)
@@ -159,7 +160,8 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 			block->where = (struct ps_lane_position){.block = block->where.block,
 			        .k = lane->k,
 			        .ordinal = (*s)->ordinal,
-			        .offset = (*s)->resume_offset};
+			        .offset = (*s)->resume_offset,
+			        .copy = (*s)->draw & UINT16_MAX};
 		if (!wanted)
 			ps_sample_free(ps_steal_ptr(s));
 	}

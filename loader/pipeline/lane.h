@@ -18,6 +18,7 @@
 
 #include "order/epoch.h"
 #include "order/order.h"
+#include "order/select.h"
 #include "pipeline/position.h"
 #include "shard/index.h"
 #include "shard/shard.h"
@@ -42,11 +43,15 @@ struct ps_lane {
 	uint64_t k;            /* its shard among the lane's ... */
 	uint64_t pass;         /* ... in which pass of them */
 	uint32_t number;       /* that shard's place in the list, if `shard` is open */
-	uint64_t ordinal;      /* in the shard */
+	uint64_t ordinal;      /* in the shard; ... */
+	uint64_t copy;         /* ... so many copies of it were given */
 	uint64_t offset;       /* of that sample, where it is known; else 0 */
 	uint64_t from;         /* samples before this place are not wanted any more */
-	uint64_t barren;       /* shards without a sample behind each other */
+	uint64_t barren;       /* shards that gave no sample, behind each other */
+	bool gave;             /* the open shard gave one */
 	struct ps_shard *shard;
+	struct ps_select_view *view; /* of the open shard; NULL: all samples come once */
+	struct ps_sample *drawn;     /* the sample `ordinal`, of which more copies come */
 	struct ps_stream_meter meter;
 
 	/* Guarded by the pipeline's lock. */
@@ -64,6 +69,7 @@ struct ps_lane_source {
 	char *const *shards; /* paths, by their place in the list */
 	uint32_t nshards;
 	struct ps_indexes *indexes;      /* NULL: not to be asked */
+	struct ps_select *select;        /* NULL: all samples come once */
 	struct ps_shard_options options; /* stream.meter is set for each lane */
 };
 

@@ -157,6 +157,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	p->source = (struct ps_lane_source){.order = o->order,
 	        .epochs = o->epochs,
 	        .indexes = o->indexes,
+	        .select = o->select,
 	        .shards = o->shards,
 	        .nshards = o->nshards,
 	        .options = {.source = o->source,

@@ -25,6 +25,7 @@ struct ps_pipeline_options {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
 	struct ps_indexes *indexes; /* NULL: none is asked */
+	struct ps_select *select;   /* NULL: all samples come once */
 	char *const *shards;
 	uint32_t nshards;
 	struct ps_plan *plan;

@@ -24,6 +24,7 @@ struct ps_lane_position {
 	uint64_t ordinal; /* ... its place in that shard ... */
 	uint64_t offset;  /* ... and in the file; 0: only to be found from the shard's beginning */
 	uint32_t taken;   /* samples of the block that were delivered */
+	uint32_t copy;    /* of the block's first sample, where a sample comes more than once */
 };
 
 struct ps_position {

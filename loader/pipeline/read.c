@@ -7,10 +7,14 @@
 /* A walk over so many samples costs less than finding a place and opening the file there. */
 #define WALK_MAX 16
 
-/* The samples of the lane's shard k, by its index. False: it is not known. */
-static bool shard_count(const struct ps_lane_source *source, uint32_t shard, uint64_t *ret_count)
+/* How many samples a shard gives in this pass, by its index. False: it is not known. */
+static bool shard_count(
+        const struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t *ret_count)
 {
-	return source->indexes && ps_indexes_count(source->indexes, shard, ret_count, NULL) == 0;
+	const struct ps_counts_ops *counts = &ps_epochs_options(source->epochs)->counts;
+
+	return counts->count &&
+	       counts->count(counts->ctx, lane->epoch, lane->pass, shard, ret_count, NULL) == 0;
 }
 
 /* Where sample `ordinal` of a shard begins, by its index; 0: it is not known. */
@@ -42,15 +46,35 @@ static int shard_open(
 	struct ps_shard_options options = source->options;
 
 	options.stream.meter = &lane->meter;
+	if (source->select) {
+		int r = ps_select_open(source->select, shard, lane->epoch, lane->pass, &lane->view, err);
+
+		if (r < 0)
+			return r;
+	}
 	if (lane->ordinal > 0 && lane->offset == 0)
 		lane->offset = sample_offset(source, shard, lane->ordinal);
 	lane->shard = ps_shard_new(source->shards[shard], shard, &options, err);
 	if (!lane->shard)
 		return -ENOMEM;
 	lane->number = shard;
+	lane->gave = false;
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
 	lane->offset = 0;
 	return 0;
+}
+
+void ps_lane_close(struct ps_lane *lane)
+{
+	ps_shard_free(ps_steal_ptr(&lane->shard));
+	ps_select_close(ps_steal_ptr(&lane->view));
+	ps_sample_free(ps_steal_ptr(&lane->drawn));
+}
+
+/* So many shards behind each other that give nothing are all that there is, where shards are repeated. */
+static uint64_t barren_most(const struct ps_lane_source *source)
+{
+	return 1000 + 4 * (uint64_t)source->nshards;
 }
 
 /* Goes on to the lane's next shard; `number` is the one that is left behind. */
@@ -59,12 +83,12 @@ static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *sour
 {
 	lane->barren = barren ? lane->barren + 1 : 0;
 	lane->k++;
-	lane->ordinal = lane->offset = 0;
-	if (ps_epochs_options(source->epochs)->repeat != PS_ENDLESS ||
-	        lane->barren <= ps_order_pass_len(source->order, lane->index))
+	lane->ordinal = lane->offset = lane->copy = 0;
+	if (lane->barren <= barren_most(source) || !lane->info->known ||
+	        lane->info->lengths[lane->index] != PS_ENDLESS)
 		return 0;
 	return ps_load_error_set(err, ENODATA,
-	        "%s and the other shards of its lane hold no sample, so they cannot be repeated; leave them "
+	        "%s and the other shards of its lane give no sample, so they cannot be repeated; leave them "
 	        "out",
 	        source->shards[number]);
 }
@@ -74,42 +98,102 @@ static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source
 {
 	uint64_t count;
 
-	ps_shard_free(ps_steal_ptr(&lane->shard));
-	if (lane->info->known && shard_count(source, lane->number, &count) && count != lane->ordinal)
+	ps_lane_close(lane);
+	if (lane->info->known && source->indexes &&
+	        ps_indexes_count(source->indexes, lane->number, &count, NULL) == 0 && count != lane->ordinal)
 		return ps_load_error_set(err, ESTALE,
 		        "%s: it holds %ju samples, but its index says %ju; index it again (penstock-loader "
 		        "index)",
 		        source->shards[lane->number], (uintmax_t)lane->ordinal, (uintmax_t)count);
-	return shard_pass_on(lane, source, lane->number, lane->ordinal == 0, err);
+	return shard_pass_on(lane, source, lane->number, !lane->gave, err);
+}
+
+/* How often the sample `ordinal` of the open shard comes. One that the index does not know comes once:
+ * reading it says what is wrong. */
+static int times_find(struct ps_lane *lane, struct ps_load_error *err)
+{
+	if (!lane->view || lane->ordinal >= ps_select_samples(lane->view))
+		return 1;
+	return ps_select_times(lane->view, lane->ordinal, err);
+}
+
+/* The sample `ordinal` of the open shard: 1, or 0 at its end. */
+static int raw_read(struct ps_lane *lane, bool hold, struct ps_sample **ret_sample, struct ps_load_error *err)
+{
+	ps_shard_hold(lane->shard, hold);
+	return ps_shard_next(lane->shard, ret_sample, err);
+}
+
+/* The copy that comes next of a sample that comes `times` times; it was read for the first one of them. */
+static int drawing_give(struct ps_lane *lane, uint32_t times, bool hold, struct ps_sample **ret_sample,
+        struct ps_load_error *err)
+{
+	uint32_t copy = (uint32_t)lane->copy;
+	int r = 1;
+
+	if (!lane->drawn)
+		r = raw_read(lane, hold || times > 1, &lane->drawn, err);
+	if (r <= 0)
+		return r;
+	if (copy + 1 < times) {
+		*ret_sample = ps_sample_copy(lane->drawn);
+		if (!*ret_sample)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+	} else {
+		*ret_sample = ps_steal_ptr(&lane->drawn);
+	}
+	(*ret_sample)->draw = (uint32_t)lane->pass << 16 | copy;
+	if (++lane->copy == times) {
+		lane->copy = 0;
+		lane->ordinal++;
+	}
+	lane->gave = true;
+	lane->at++;
+	return 1;
 }
 
 /* The sample of a permuted epoch: any of any shard. */
 static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	uint64_t position = ps_sequence_position(lane->info->sequence, lane->index, lane->at);
-	uint32_t shard;
+	uint64_t position = ps_sequence_position(lane->info->sequence, lane->index, lane->at), number;
+	uint32_t shard, copy = 0;
 	int r;
 
 	*ret_sample = NULL;
-	if (hold) {
-		ps_epoch_permuted(lane->info, source->nshards, position, &shard, &lane->ordinal, &lane->pass);
-		lane->offset = 0;
-		r = shard_open(lane, source, shard, err);
+	lane->at++;
+	if (!hold)
+		return 1;
+	ps_epoch_permuted(lane->info, source->nshards, position, &shard, &number, &lane->pass);
+	lane->ordinal = lane->offset = 0;
+	if (source->select) {
+		struct ps_select_view *view;
+
+		r = ps_select_open(source->select, shard, lane->epoch, 0, &view, err);
 		if (r == 0)
-			r = ps_shard_next(lane->shard, ret_sample, err);
-		ps_shard_free(ps_steal_ptr(&lane->shard));
+			r = ps_select_skip(view, &lane->ordinal, &copy, number, err);
+		while (r == 0 && (r = ps_select_times(view, lane->ordinal, err)) == 0)
+			lane->ordinal++;
+		ps_select_close(view);
 		if (r < 0)
 			return r;
-		if (r == 0 || (*ret_sample)->ordinal != lane->ordinal) {
-			ps_sample_free(ps_steal_ptr(ret_sample));
-			return ps_load_error_set(err, ESTALE,
-			        "%s: it holds fewer samples than its index says; index it again "
-			        "(penstock-loader index)",
-			        source->shards[shard]);
-		}
+	} else {
+		lane->ordinal = number;
 	}
-	lane->at++;
+	r = shard_open(lane, source, shard, err);
+	if (r == 0)
+		r = ps_shard_next(lane->shard, ret_sample, err);
+	ps_lane_close(lane);
+	if (r < 0)
+		return r;
+	if (r == 0 || (*ret_sample)->ordinal != lane->ordinal) {
+		ps_sample_free(ps_steal_ptr(ret_sample));
+		return ps_load_error_set(err, ESTALE,
+		        "%s: it holds fewer samples than its index says; index it again (penstock-loader "
+		        "index)",
+		        source->shards[shard]);
+	}
+	(*ret_sample)->draw = (uint32_t)lane->pass << 16 | copy;
 	return 1;
 }
 
@@ -119,8 +203,9 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 	if (ps_epochs_options(source->epochs)->mode == PS_ORDER_PERMUTATION)
 		return permuted_read(lane, source, hold, ret_sample, err);
 	for (;;) {
+		struct ps_sample *passed;
 		uint32_t shard;
-		int r;
+		int r = 0, times;
 
 		if (!lane->shard) {
 			r = shard_find(lane, source, &shard, err);
@@ -130,46 +215,96 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 			if (r < 0)
 				return r;
 		}
-		ps_shard_hold(lane->shard, hold);
-		r = ps_shard_next(lane->shard, ret_sample, err);
-		if (r < 0)
-			return r;
-		if (r > 0) {
-			lane->ordinal = (*ret_sample)->ordinal + 1;
-			lane->at++;
-			return 1;
+		times = times_find(lane, err);
+		if (times < 0)
+			return times;
+		if (lane->copy < (uint64_t)times) {
+			r = drawing_give(lane, (uint32_t)times, hold, ret_sample, err);
+			if (r != 0)
+				return r;
+		} else if (!lane->drawn) {
+			r = raw_read(lane, false, &passed, err);
+			if (r > 0) {
+				ps_sample_free(passed);
+				lane->ordinal++;
+				lane->copy = 0;
+			}
 		}
-		r = shard_leave(lane, source, err);
+		if (r == 0)
+			r = shard_leave(lane, source, err);
 		if (r < 0)
 			return r;
 	}
+}
+
+/* Moves n samples on in the lane's shard, which has more. */
+static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t n,
+        struct ps_load_error *err)
+{
+	struct ps_select_view *view;
+	uint32_t copy = (uint32_t)lane->copy;
+	int r;
+
+	ps_lane_close(lane);
+	lane->offset = 0;
+	lane->at += n;
+	if (!source->select) {
+		lane->ordinal += n;
+		return 0;
+	}
+	r = ps_select_open(source->select, shard, lane->epoch, lane->pass, &view, err);
+	if (r == 0)
+		r = ps_select_skip(view, &lane->ordinal, &copy, n, err);
+	lane->copy = copy;
+	ps_select_close(view);
+	return r;
+}
+
+/* How many samples the lane's shard still gives, from where the lane stands: 1; 0: it is not known. */
+static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard,
+        uint64_t *ret_left, struct ps_load_error *err)
+{
+	struct ps_select_view *view;
+	uint64_t count;
+	int r;
+
+	if (!shard_count(lane, source, shard, &count))
+		return 0;
+	if (!source->select) {
+		*ret_left = count - lane->ordinal;
+		return count >= lane->ordinal;
+	}
+	r = ps_select_open(source->select, shard, lane->epoch, lane->pass, &view, err);
+	if (r == 0)
+		r = ps_select_count(view, lane->ordinal, (uint32_t)lane->copy, ret_left, err);
+	ps_select_close(view);
+	return r < 0 ? r : 1;
 }
 
 /* Passes over the rest of the lane's shard, or a part of it, without reading it: 1, if its count is known. */
 static int shard_pass(
         struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_load_error *err)
 {
-	uint64_t count, left;
+	uint64_t left;
 	uint32_t shard;
 	int r = shard_find(lane, source, &shard, err);
 
 	if (r <= 0)
 		return r;
-	if (!shard_count(source, shard, &count) || count < lane->ordinal)
+	if (lane->shard && at - lane->at <= WALK_MAX)
 		return 0;
-	left = count - lane->ordinal;
-	if (left > at - lane->at) { /* it is in this shard */
-		if (lane->shard && at - lane->at <= WALK_MAX)
-			return 0;
-		ps_shard_free(ps_steal_ptr(&lane->shard));
-		lane->ordinal += at - lane->at;
-		lane->offset = 0;
-		lane->at = at;
-		return 1;
+	r = shard_left(lane, source, shard, &left, err);
+	if (r <= 0)
+		return r;
+	if (left > at - lane->at)
+		r = shard_go(lane, source, shard, at - lane->at, err);
+	else {
+		bool barren = left == 0 && lane->ordinal == 0;
+
+		ps_lane_close(lane);
+		lane->at += left;
+		r = shard_pass_on(lane, source, shard, barren, err);
 	}
-	ps_shard_free(ps_steal_ptr(&lane->shard));
-	lane->at += left;
-	r = shard_pass_on(lane, source, shard, count == 0, err);
 	return r < 0 ? r : 1;
 }
 

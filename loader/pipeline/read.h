@@ -11,6 +11,9 @@
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
 
+/* Closes what is open of the lane's shard; where it stands remains. */
+void ps_lane_close(struct ps_lane *lane);
+
 /* Moves to the sample `at` of the epoch, at or behind lane->at: over whole shards where counts are known,
  * else by walking. At the end of the lane's epoch it stops there. */
 int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at,

@@ -70,6 +70,7 @@ struct ps_sample {
 	uint32_t key_len;
 	int bad;          /* errno, positive; 0: sound */
 	uint32_t nfields; /* that were asked for */
+	uint32_t draw;    /* the nth time that the sample comes in its epoch, for random numbers */
 	struct ps_sample_field fields[];
 };
 
@@ -87,6 +88,9 @@ void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
 /* Sets -EBADMSG with the line that names a bad sample: shard, key, offset, reason. Long names keep their
  * ends. */
 int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *sample, const char *reason);
+
+/* A copy with memory of its own, or NULL: out of memory. */
+struct ps_sample *ps_sample_copy(const struct ps_sample *sample);
 
 /* NULL is allowed. */
 void ps_sample_free(struct ps_sample *sample);

@@ -12,6 +12,7 @@
 #include "order/permutation.h"
 #include "order/rng.h"
 #include "shard/index.h"
+#include "shard/index_column.h"
 
 #define SHARDS 12
 #define MOST 4000 /* samples of an epoch */
@@ -28,12 +29,23 @@ static uint32_t rnd(uint32_t below)
 	return (uint32_t)(rnd_state >> 33) % below;
 }
 
+static uint32_t label_of(uint32_t v)
+{
+	return (v / 100 + v % 100 * v % 7) % 4;
+}
+
+static double weight_of(uint32_t v)
+{
+	return (double)(v * 13 % 9) / 4;
+}
+
 static int setup(void **state)
 {
 	(void)state;
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
 		struct ps_index_result result;
+		struct ps_column_spec columns[2];
 		struct ps_load_error err;
 		struct tar t = {0};
 		char name[64], text[64];
@@ -46,12 +58,22 @@ static int setup(void **state)
 			lengths[s][i] = (uint32_t)n;
 			snprintf(name, sizeof(name), "%02u.txt", i);
 			tar_add_text(&t, name, text);
+			snprintf(name, sizeof(name), "%02u.cls", i);
+			snprintf(text, sizeof(text), "%u", label_of((uint32_t)s * 100 + i));
+			tar_add_text(&t, name, text);
+			snprintf(name, sizeof(name), "%02u.w", i);
+			snprintf(text, sizeof(text), "%.2f", weight_of((uint32_t)s * 100 + i));
+			tar_add_text(&t, name, text);
 		}
 		tar_end(&t);
 		snprintf(name, sizeof(name), "s-%d.tar", s);
 		tar_save(&t, name);
-		if (ps_index_make(name, NULL, NULL, 0, &result, &err) < 0)
+		if (ps_column_spec_parse("label=cls", &columns[0], &err) < 0 ||
+		        ps_column_spec_parse("w", &columns[1], &err) < 0 ||
+		        ps_index_make(name, NULL, columns, 2, &result, &err) < 0)
 			fail_msg("%s", err.text);
+		ps_column_spec_fini(&columns[0]);
+		ps_column_spec_fini(&columns[1]);
 	}
 	assert_int_equal(mkdir("bare", 0700), 0);
 	for (int s = 0; s < SHARDS; s++) {
@@ -88,7 +110,8 @@ struct setting {
 	uint32_t nmix, mix_end;
 	double mix[3];
 	uint32_t sets[4]; /* first shard of each dataset, and behind the last */
-	bool own;         /* the model's: only lanes that are rank mod world */
+	uint32_t select;
+	bool own; /* the model's: only lanes that are rank mod world */
 	uint32_t rank;
 };
 
@@ -116,6 +139,65 @@ static void shuffle(uint32_t *v, uint32_t n, const struct ps_rng_key *key, uint3
 static uint32_t length_of(uint32_t v)
 {
 	return lengths[v / 100][v % 100];
+}
+
+enum {
+	SELECT_ALL,
+	SELECT_FILTER,
+	SELECT_WEIGHTS,
+	SELECT_WEIGHTS_AGAIN,
+	SELECT_BALANCE,
+	SELECT_BALANCE_FILTERED_AGAIN,
+	SELECT_NKINDS,
+};
+
+static const char filter_text[] = "!(label == 1) && (w > 0.3 || label >= 3)";
+
+static bool filter_model(uint32_t v)
+{
+	return label_of(v) != 1 && (weight_of(v) > 0.3 || label_of(v) >= 3);
+}
+
+/* How often a sample comes, as select.h says. */
+static uint32_t times_model(const struct setting *s, uint32_t v, uint64_t pass)
+{
+	struct ps_rng_key key = {.seed = s->seed,
+	        .epoch = s->epoch,
+	        .shard = v / 100,
+	        .sample = v % 100,
+	        .draw = (uint32_t)pass};
+	double u = ps_rng_unit(&key, PS_RNG_SAMPLE_DRAW, 0);
+	uint32_t classes[4] = {0}, n = 0, c = 0, least = UINT32_MAX;
+	bool filtered = s->select == SELECT_FILTER || s->select == SELECT_BALANCE_FILTERED_AGAIN;
+
+	if (filtered && !filter_model(v))
+		return 0;
+	if (s->select < SELECT_WEIGHTS)
+		return 1;
+	if (s->select == SELECT_WEIGHTS)
+		return u < weight_of(v);
+	if (s->select == SELECT_WEIGHTS_AGAIN)
+		return (uint32_t)(weight_of(v) + u);
+	for (uint32_t i = 0; i < s->nshards; i++)
+		for (uint32_t j = 0; j < counts[i]; j++)
+			if (!filtered || filter_model(i * 100 + j)) {
+				classes[label_of(i * 100 + j)]++;
+				n++;
+			}
+	for (uint32_t i = 0; i < 4; i++)
+		if (classes[i] > 0) {
+			least = classes[i] < least ? classes[i] : least;
+			c++;
+		}
+	if (s->select == SELECT_BALANCE)
+		return u < (double)least / classes[label_of(v)];
+	return (uint32_t)((double)n / ((double)c * classes[label_of(v)]) + u);
+}
+
+static void add_times(const struct setting *s, struct list *l, uint32_t v, uint64_t pass)
+{
+	for (uint32_t n = times_model(s, v, pass); n > 0; n--)
+		add(l, v);
 }
 
 /* A block as order.h says. */
@@ -173,7 +255,7 @@ static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint
 				shuffle(shards, n, &key, PS_RNG_SHARD_ORDER);
 			for (uint32_t i = l; i < n; i += nlanes)
 				for (uint32_t j = 0; j < counts[first + shards[i]]; j++)
-					add(&lanes[l], (first + shards[i]) * 100 + j);
+					add_times(s, &lanes[l], (first + shards[i]) * 100 + j, pass);
 		}
 		for (uint32_t b = 0; b * block < lanes[l].n && s->order == PENSTOCK_ORDER_WINDOW; b++)
 			block_model(s, number + l, b, lanes[l].v + b * block,
@@ -194,7 +276,7 @@ static void permutation_model(const struct setting *s, uint64_t passes, struct l
 	all.n = ret->n = 0;
 	for (uint32_t i = 0; i < s->nshards; i++)
 		for (uint32_t j = 0; j < counts[i]; j++)
-			add(&all, i * 100 + j);
+			add_times(s, &all, i * 100 + j, 0);
 	for (uint64_t pass = 0; pass < passes; pass++) {
 		ps_permutation_init(&p, all.n, s->seed, s->epoch, (uint32_t)pass);
 		for (uint32_t i = 0; i < all.n; i++)
@@ -207,7 +289,7 @@ static void canonical_model(const struct setting *s, struct list *ret)
 {
 	static struct list sets[3];
 	bool endless = s->steps > 0 && s->repeat == 0;
-	uint64_t passes = endless ? 40 : s->repeat ? s->repeat : 1;
+	uint64_t passes = endless ? 400 : s->repeat ? s->repeat : 1;
 	uint32_t nsets = s->nmix > 1 ? s->nmix : 1, nlanes[3], all = 0, given[3] = {0}, longest = 0;
 	double sum = 0, weights[3] = {1, 1, 1};
 
@@ -242,7 +324,7 @@ static void canonical_model(const struct setting *s, struct list *ret)
 	if (nsets > 1 && s->mix_end == PENSTOCK_MIX_LONGEST && !endless)
 		for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
 			if (d != longest)
-				set_model(s, d, number, nlanes[d], all, 60, &sets[d]);
+				set_model(s, d, number, nlanes[d], all, 400, &sets[d]);
 	ret->n = 0;
 	while (ret->n < MOST) {
 		uint32_t due = 0;
@@ -369,6 +451,13 @@ static void options_fill(
 	o->nmix = s->nmix;
 	o->mix = s->mix;
 	o->mix_end = s->mix_end;
+	if (s->select == SELECT_FILTER || s->select == SELECT_BALANCE_FILTERED_AGAIN)
+		o->filter = filter_text;
+	if (s->select == SELECT_WEIGHTS || s->select == SELECT_WEIGHTS_AGAIN)
+		o->weights = "w";
+	if (s->select >= SELECT_BALANCE)
+		o->balance = "label";
+	o->replacement = s->select == SELECT_WEIGHTS_AGAIN || s->select == SELECT_BALANCE_FILTERED_AGAIN;
 	o->threads = 1 + rnd(3);
 	o->depth = 2 + rnd(3);
 }
@@ -449,10 +538,10 @@ static void setting_print(const struct setting *s)
 {
 	print_message(
 	        "shards %u order %u lanes %u window %u batch %u world %u end %u bucket %u seed %ju epoch %ju "
-	        "repeat %ju steps %ju skip %ju take %ju nmix %u mix_end %u\n",
+	        "repeat %ju steps %ju skip %ju take %ju nmix %u mix_end %u select %u\n",
 	        s->nshards, s->order, s->lanes, s->window, s->batch, s->world, s->end, s->bucket,
 	        (uintmax_t)s->seed, (uintmax_t)s->epoch, (uintmax_t)s->repeat, (uintmax_t)s->steps,
-	        (uintmax_t)s->skip, (uintmax_t)s->take, s->nmix, s->mix_end);
+	        (uintmax_t)s->skip, (uintmax_t)s->take, s->nmix, s->mix_end, s->select);
 	for (uint32_t d = 0; d < s->nmix; d++)
 		print_message("shards %u to %u weigh %g\n", s->sets[d], s->sets[d + 1] - 1, s->mix[d]);
 }
@@ -493,6 +582,8 @@ static void setting_random(struct setting *s)
 		s->skip = rnd(30);
 	if (rnd(4) == 0)
 		s->take = 1 + rnd(40);
+	if (rnd(3) == 0)
+		s->select = rnd(SELECT_NKINDS);
 	if (s->order == PENSTOCK_ORDER_WINDOW && rnd(3) == 0)
 		s->bucket = 2 + rnd(5);
 	s->sets[1] = s->nshards;
@@ -507,10 +598,10 @@ static void setting_random(struct setting *s)
 	}
 }
 
-/* Lanes without any sample cannot be read again and again: those settings are left out. */
-static bool has_barren_lane(const struct setting *s)
+/* The first shard is empty: a dataset of it alone cannot be read again and again. */
+static bool is_barren(const struct setting *s)
 {
-	return s->nmix > 1 || s->lanes > 2 || s->nshards < 4;
+	return s->sets[1] == 1 || s->select != SELECT_ALL;
 }
 
 static bool setting_wanted(const struct setting *s)
@@ -518,9 +609,9 @@ static bool setting_wanted(const struct setting *s)
 	bool endless = s->steps && !s->repeat;
 	bool longest = s->nmix > 1 && s->mix_end == PENSTOCK_MIX_LONGEST;
 
-	if ((endless || longest) && has_barren_lane(s) && s->order != PENSTOCK_ORDER_PERMUTATION)
-		return false;
-	return s->nshards > 1 || !endless; /* the first shard has no sample */
+	/* NONE does not deal shards anew: a lane may have the empty one alone. */
+	return !(
+	        (endless || longest) && (is_barren(s) || (s->order == PENSTOCK_ORDER_NONE && !is_shared(s))));
 }
 
 static void epochs_are_those_of_the_model(void **state)

@@ -394,7 +394,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	setting_init(&s);
 	l = open_ok(&s.o, pattern, 1);
 	assert_int_equal(penstock_loader_state_save(l, bytes, 10, &e), -ENOBUFS);
-	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 208 + 4 * 48);
+	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 208 + 4 * 56);
 	penstock_loader_close(l);
 }
 
@@ -418,7 +418,7 @@ static void states_of_any_numbers_are_safe(void **state)
 		run.nbytes = save(l, run.states[0]);
 		memcpy(words, run.states[0], sizeof(words));
 		for (int j = 0; j < 1 + i % 3; j++) {
-			size_t w = 18 + (r = r * 6364136223846793005u + 1442695040888963407u) % 32;
+			size_t w = 18 + (r = r * 6364136223846793005u + 1442695040888963407u) % 36;
 
 			words[w] = i % 2 ? (r >> 33) % 8192 : r >> (r >> 58);
 		}

@@ -1,0 +1,386 @@
+#include "config.h"
+
+#include "order/filter.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+enum node_kind {
+	NODE_OR,
+	NODE_AND,
+	NODE_NOT,
+	NODE_COMPARE,
+};
+
+enum op {
+	OP_EQ,
+	OP_NE,
+	OP_LE,
+	OP_GE,
+	OP_LT,
+	OP_GT,
+};
+
+struct node {
+	enum node_kind kind;
+	uint32_t a, b; /* nodes; COMPARE: a is the column */
+	enum op op;
+	bool is_text, is_integer;
+	int64_t integer;
+	double number;
+	uint32_t text, text_len; /* in the filter's text */
+};
+
+struct ps_filter {
+	char *text;
+	struct node *nodes;
+	uint32_t nnodes, root;
+	char *columns[PS_FILTER_MAX_COLUMNS];
+	uint32_t ncolumns;
+};
+
+/* -- Parsing ------------------------------------------------------------------------------------------ */
+
+struct parser {
+	struct ps_filter *f;
+	size_t at;
+	uint32_t depth;
+	struct ps_load_error *err;
+};
+
+static int complain(struct parser *p, const char *what)
+{
+	return ps_load_error_set(
+	        p->err, EINVAL, "filter \"%.200s\": at character %zu: %s", p->f->text, p->at + 1, what);
+}
+
+static void spaces_skip(struct parser *p)
+{
+	while (p->f->text[p->at] == ' ' || (p->f->text[p->at] >= '\t' && p->f->text[p->at] <= '\r'))
+		p->at++;
+}
+
+/* Takes a word that stands next. */
+static bool take(struct parser *p, const char *word)
+{
+	spaces_skip(p);
+	if (strncmp(p->f->text + p->at, word, strlen(word)) != 0)
+		return false;
+	p->at += strlen(word);
+	return true;
+}
+
+/* The array has room for as many nodes as the text has characters. */
+static uint32_t node_add(struct parser *p, const struct node *node)
+{
+	p->f->nodes[p->f->nnodes] = *node;
+	return p->f->nnodes++;
+}
+
+static bool in_word(char c, bool first)
+{
+	if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (unsigned char)c >= 0x80)
+		return true;
+	return !first && ((c >= '0' && c <= '9') || c == '.' || c == ':' || c == '-');
+}
+
+static int column_parse(struct parser *p, uint32_t *ret_column)
+{
+	struct ps_filter *f = p->f;
+	size_t start, len;
+
+	spaces_skip(p);
+	start = p->at;
+	while (in_word(f->text[p->at], p->at == start))
+		p->at++;
+	len = p->at - start;
+	if (len == 0)
+		return complain(p, "the name of a column should stand here");
+	for (uint32_t i = 0; i < f->ncolumns; i++)
+		if (strlen(f->columns[i]) == len && memcmp(f->columns[i], f->text + start, len) == 0) {
+			*ret_column = i;
+			return 0;
+		}
+	if (f->ncolumns == PS_FILTER_MAX_COLUMNS)
+		return complain(p, "more than 32 columns");
+	f->columns[f->ncolumns] = strndup(f->text + start, len);
+	if (!f->columns[f->ncolumns])
+		return ps_load_error_set(p->err, ENOMEM, "out of memory");
+	*ret_column = f->ncolumns++;
+	return 0;
+}
+
+static int text_parse(struct parser *p, struct node *node)
+{
+	char quote = p->f->text[p->at++];
+	size_t start = p->at;
+
+	while (p->f->text[p->at] && p->f->text[p->at] != quote)
+		p->at++;
+	if (!p->f->text[p->at])
+		return complain(p, "a quote is not closed");
+	node->is_text = true;
+	node->text = (uint32_t)start;
+	node->text_len = (uint32_t)(p->at - start);
+	p->at++;
+	return 0;
+}
+
+/* Bytes of a number: what strtod would take in the C locale, without its names and hexadecimals. */
+static size_t number_len(const char *p)
+{
+	size_t n = *p == '-' || *p == '+', digits = 0;
+
+	for (; (p[n] >= '0' && p[n] <= '9') || p[n] == '.'; n++)
+		digits += p[n] != '.';
+	if (digits == 0)
+		return 0;
+	if (p[n] == 'e' || p[n] == 'E') {
+		size_t e = n + 1;
+
+		e += p[e] == '-' || p[e] == '+';
+		if (p[e] >= '0' && p[e] <= '9') {
+			while (p[e] >= '0' && p[e] <= '9')
+				e++;
+			n = e;
+		}
+	}
+	return n;
+}
+
+/* Mantissa and exponent apart, so that no locale's decimal point matters. */
+static double number_read(const char *p, size_t n)
+{
+	bool negative = *p == '-', point = false;
+	long long exponent = 0, given = 0;
+	double v = 0;
+	size_t i = *p == '-' || *p == '+';
+
+	for (; i < n && p[i] != 'e' && p[i] != 'E'; i++) {
+		if (p[i] == '.') {
+			point = true;
+			continue;
+		}
+		v = v * 10 + (p[i] - '0');
+		exponent -= point;
+	}
+	if (i < n) {
+		bool down = p[++i] == '-';
+
+		for (i += p[i] == '-' || p[i] == '+'; i < n; i++)
+			given = given < 100000 ? given * 10 + (p[i] - '0') : given;
+		exponent += down ? -given : given;
+	}
+	v = exponent < 0 ? v / pow(10, (double)-exponent) : v * pow(10, (double)exponent);
+	return negative ? -v : v;
+}
+
+static int literal_parse(struct parser *p, struct node *node)
+{
+	const char *text;
+	size_t n;
+
+	spaces_skip(p);
+	text = p->f->text + p->at;
+	if (*text == '\'' || *text == '"')
+		return text_parse(p, node);
+	n = number_len(text);
+	for (size_t i = 0, points = 0; i < n; i++) {
+		points += text[i] == '.';
+		if (points > 1)
+			return complain(p, "a number with two points");
+	}
+	if (n == 0 || in_word(text[n], true))
+		return complain(p, "a number or a 'text' should stand here");
+	node->number = number_read(text, n);
+	node->is_integer = memchr(text, '.', n) == NULL && memchr(text, 'e', n) == NULL &&
+	                   memchr(text, 'E', n) == NULL && n < 19;
+	if (node->is_integer)
+		node->integer = strtoll(text, NULL, 10);
+	p->at += n;
+	return 0;
+}
+
+static int compare_parse(struct parser *p, uint32_t *ret_node)
+{
+	static const char *const ops[] = {"==", "!=", "<=", ">=", "<", ">"};
+	struct node node = {.kind = NODE_COMPARE};
+	uint32_t op = 0;
+	int r = column_parse(p, &node.a);
+
+	if (r < 0)
+		return r;
+	while (op < PS_ARRAY_LEN(ops) && !take(p, ops[op]))
+		op++;
+	if (op == PS_ARRAY_LEN(ops))
+		return complain(p, "one of == != < <= > >= should stand here");
+	node.op = (enum op)op;
+	r = literal_parse(p, &node);
+	if (r == 0)
+		*ret_node = node_add(p, &node);
+	return r;
+}
+
+static int or_parse(struct parser *p, uint32_t *ret_node);
+
+static int not_parse(struct parser *p, uint32_t *ret_node)
+{
+	uint32_t inner;
+	int r;
+
+	if (p->depth == PS_FILTER_MAX_DEPTH)
+		return complain(p, "nested too deep");
+	p->depth++;
+	if (take(p, "!")) {
+		r = not_parse(p, &inner);
+		if (r == 0)
+			*ret_node = node_add(p, &(struct node){.kind = NODE_NOT, .a = inner});
+	} else if (take(p, "(")) {
+		r = or_parse(p, ret_node);
+		if (r == 0 && !take(p, ")"))
+			r = complain(p, "a ) should stand here");
+	} else {
+		r = compare_parse(p, ret_node);
+	}
+	p->depth--;
+	return r;
+}
+
+static int and_parse(struct parser *p, uint32_t *ret_node)
+{
+	int r = not_parse(p, ret_node);
+
+	while (r == 0 && take(p, "&&")) {
+		struct node node = {.kind = NODE_AND, .a = *ret_node};
+
+		r = not_parse(p, &node.b);
+		if (r == 0)
+			*ret_node = node_add(p, &node);
+	}
+	return r;
+}
+
+static int or_parse(struct parser *p, uint32_t *ret_node)
+{
+	int r = and_parse(p, ret_node);
+
+	while (r == 0 && take(p, "||")) {
+		struct node node = {.kind = NODE_OR, .a = *ret_node};
+
+		r = and_parse(p, &node.b);
+		if (r == 0)
+			*ret_node = node_add(p, &node);
+	}
+	return r;
+}
+
+int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_load_error *err)
+{
+	struct ps_filter *f;
+	struct parser p = {.err = err};
+	int r;
+
+	if (strlen(text) > PS_FILTER_MAX_LEN)
+		return ps_load_error_set(err, EINVAL, "filter: longer than %d bytes", PS_FILTER_MAX_LEN);
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	f->text = strdup(text);
+	f->nodes = calloc(strlen(text) + 1, sizeof(*f->nodes));
+	p.f = f;
+	r = f->text && f->nodes ? or_parse(&p, &f->root) : ps_load_error_set(err, ENOMEM, "out of memory");
+	spaces_skip(&p);
+	if (r == 0 && f->text[p.at])
+		r = complain(&p, "&& or || should stand here, or nothing");
+	if (r < 0) {
+		ps_filter_free(f);
+		return r;
+	}
+	*ret_filter = f;
+	return 0;
+}
+
+void ps_filter_free(struct ps_filter *f)
+{
+	if (!f)
+		return;
+	for (uint32_t i = 0; i < f->ncolumns; i++)
+		free(f->columns[i]);
+	free(f->nodes);
+	free(f->text);
+	free(f);
+}
+
+const char *ps_filter_column(const struct ps_filter *f, uint32_t n)
+{
+	return n < f->ncolumns ? f->columns[n] : NULL;
+}
+
+/* -- Testing ------------------------------------------------------------------------------------------ */
+
+static int text_compare(const struct ps_filter *f, const struct node *n, const struct ps_column_value *v)
+{
+	size_t len = PS_MIN(v->text_len, (size_t)n->text_len);
+	int c = len > 0 ? memcmp(v->text, f->text + n->text, len) : 0;
+
+	return c ? c : (v->text_len > n->text_len) - (v->text_len < n->text_len);
+}
+
+static bool op_holds(enum op op, int c)
+{
+	switch (op) {
+	case OP_EQ:
+		return c == 0;
+	case OP_NE:
+		return c != 0;
+	case OP_LE:
+		return c <= 0;
+	case OP_GE:
+		return c >= 0;
+	case OP_LT:
+		return c < 0;
+	default:
+		return c > 0;
+	}
+}
+
+static int compare(const struct ps_filter *f, const struct node *n, const struct ps_column_value *v,
+        struct ps_load_error *err)
+{
+	if (v->missing)
+		return 0;
+	if ((v->type == PS_COLUMN_TEXT) != n->is_text)
+		return ps_load_error_set(err, EINVAL, "filter \"%.200s\": column \"%s\" holds %s, which %s",
+		        f->text, f->columns[n->a], n->is_text ? "numbers" : "texts",
+		        n->is_text ? "no 'text' equals" : "no number equals; put quotes around it");
+	if (n->is_text)
+		return op_holds(n->op, text_compare(f, n, v));
+	if (v->type == PS_COLUMN_INT && n->is_integer)
+		return op_holds(n->op, (v->integer > n->integer) - (v->integer < n->integer));
+	if (isnan(v->number))
+		return n->op == OP_NE;
+	return op_holds(n->op, (v->number > n->number) - (v->number < n->number));
+}
+
+static int node_test(const struct ps_filter *f, const struct node *n, const struct ps_column_value *values,
+        struct ps_load_error *err)
+{
+	int r;
+
+	if (n->kind == NODE_COMPARE)
+		return compare(f, n, &values[n->a], err);
+	r = node_test(f, &f->nodes[n->a], values, err);
+	if (r < 0)
+		return r;
+	if (n->kind == NODE_NOT)
+		return !r;
+	if (n->kind == NODE_AND ? !r : r)
+		return r;
+	return node_test(f, &f->nodes[n->b], values, err);
+}
+
+int ps_filter_test(const struct ps_filter *f, const struct ps_column_value *values, struct ps_load_error *err)
+{
+	return node_test(f, &f->nodes[f->root], values, err);
+}

@@ -1,0 +1,37 @@
+/* A filter: an expression over the columns of an index, as "label == 3 && (h >= 256 || kind != 'gray')".
+ *
+ *   or   := and { "||" and }             op   := "==" "!=" "<" "<=" ">" ">="
+ *   and  := not { "&&" not }             word := letters, digits and _ . : - (not first), in any script
+ *   not  := "!" not | "(" or ")" | word op literal
+ *   literal := number | 'text' | "text"  (no escapes)
+ *
+ * A comparison with a value that the sample does not have is false, whatever its operator. Texts are compared
+ * byte by byte. A number compared with a text is an error: it would never be true.
+ *
+ * Ownership: a filter belongs to its creator; the names that it gives are its own.
+ * Threads: any, once made.   Locks: none.   Blocks: never. Errors: -EINVAL with a text that says where;
+ * -ENOMEM. */
+#ifndef PS_ORDER_FILTER_H
+#define PS_ORDER_FILTER_H
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "shard/index.h"
+
+#define PS_FILTER_MAX_LEN 4096 /* bytes of the text; more: -EINVAL */
+#define PS_FILTER_MAX_DEPTH 64 /* of parentheses and "!" */
+#define PS_FILTER_MAX_COLUMNS 32
+
+struct ps_filter;
+
+int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_load_error *err) PS_MUST_USE;
+void ps_filter_free(struct ps_filter *filter); /* NULL is allowed */
+
+/* The columns that it asks for: their names, by their place; NULL behind the last. */
+const char *ps_filter_column(const struct ps_filter *filter, uint32_t n);
+
+/* 1 or 0 for the values of its columns; -EINVAL: a number is compared with a text. */
+int ps_filter_test(const struct ps_filter *filter, const struct ps_column_value *values,
+        struct ps_load_error *err) PS_MUST_USE;
+
+#endif
