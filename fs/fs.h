@@ -2,7 +2,8 @@
  *
  * Node numbers: FUSE's root 1 stands for the dataset's root node; 2 to PS_NODE_FIRST - 1 are the virtual
  * files (virtual.h); all others are the cache's own, each naming one version of one object for ever, so there
- * is no table of names here and nothing to forget. Ownership: a ps_fs belongs to the session that made it;
+ * is no table of names here and nothing to forget. A node id may have an alias above the number (openmode.h);
+ * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the session that made it;
  * open files belong to the kernel until it releases them, and what it never released is closed by
  * ps_fs_close_all(). Threads: any, but init, fini and close_all.   Locks: fs.lock covers the list of open
  * files. */

@@ -127,7 +127,7 @@ def not_passed_through(bench):
 # Cold -------------------------------------------------------------------------------------------------------------
 
 
-def read_cold(bench, tool, origin, names, options=()):
+def read_cold(bench, tool, origin, names, options=(), **reading):
     """A fresh mount with an empty cache, read once; the CPU is counted until all is in the cache."""
     world = bench.world
     cache = os.path.join(world.dir, f"cold-{tool.name}")
@@ -136,7 +136,7 @@ def read_cold(bench, tool, origin, names, options=()):
         drop_pages()
         world.warm_origin(names)
         touch_memory(3 * bench.nbytes(names))
-        sample = bench.reader(mount.paths(names), daemon=mount.pid, settle=lambda: mount.settle(names))
+        sample = bench.reader(mount.paths(names), daemon=mount.pid, settle=lambda: mount.settle(names), **reading)
         if isinstance(mount, Penstock):
             stats = mount.stats()
             sample["budget_bytes"] = stats["memory"]["limit_bytes"]
@@ -174,6 +174,20 @@ def cold(bench):
         row.check_ratio("penstock", curl, "cpu_s_per_gb", at_most=1.3)
         row.check_ratio("penstock", "rclone", at_least=3 if name == "cold" else None)
         row.check("daemon's peak RSS beyond its budget", row.peak_over_budget / 2**20, at_most=64, unit="MiB")
+        rows.append(row)
+    return rows
+
+
+def cold_modes(bench):
+    """The two ways to read what is not complete yet, for large reads and for small ones."""
+    rows, names = [], bench.world.names[:2]
+    for name, block in ("large", 1 << 20), ("small", 10240):
+        row = Row(f"cold-modes-{name}", f"cold, nginx on loopback, reads of {block // 1024} KiB, --cold-reads")
+        row.take_turns({how: lambda how=how: read_cold(bench, Penstock, bench.world.near, names,
+                                                       ("--cold-reads", how), block=block)
+                        for how in ("direct", "cached")}, bench.turns)
+        row.check_ratio("direct", "cached")
+        row.check_ratio("direct", "cached", "cpu_s_per_gb")
         rows.append(row)
     return rows
 
