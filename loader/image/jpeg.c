@@ -11,6 +11,7 @@
 #include <jerror.h>
 
 #include "base/overflow.h"
+#include "image/jpeg_entropy.h"
 
 #define ROWS 8u       /* at a time: few calls, and they stay in the nearest cache */
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
@@ -31,6 +32,8 @@ struct ps_jpeg {
 	int failure;    /* errno of the failure that jumped */
 	char text[320]; /* and its story */
 	bool created;   /* cinfo is */
+	bool library_only;
+	struct ps_huffman huffman;
 
 	const uint8_t *data;
 	size_t nbytes;
@@ -134,6 +137,11 @@ static void step_create(struct ps_jpeg *j)
 {
 	jpeg_create_decompress(&j->cinfo);
 	j->created = true;
+}
+
+void ps_jpeg_library_only(void *decoder, bool on)
+{
+	((struct ps_jpeg *)decoder)->library_only = on;
 }
 
 uint32_t ps_jpeg_version(void)
@@ -299,6 +307,8 @@ static void step_start(struct ps_jpeg *j)
 	c->do_block_smoothing = FALSE; /* guesses at coefficients that an unfinished progressive file lacks */
 	if (!jpeg_start_decompress(c))
 		fail(j, EBADMSG, "JPEG: truncated");
+	if (!j->library_only)
+		(void)ps_jpeg_entropy_replace(c, &j->huffman);
 	right = PS_MIN(PS_MAX(r->x + r->width + MARGIN, left + NARROWEST), c->output_width);
 	if (right - left < NARROWEST)
 		left = right > NARROWEST ? right - NARROWEST : 0;

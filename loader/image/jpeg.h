@@ -25,4 +25,8 @@
 /* Of the library that decodes: another one may give other pixels. Any thread; never blocks. */
 uint32_t ps_jpeg_version(void);
 
+/* For comparison: a decoder made by ps_format_jpeg leaves entropy decoding to libjpeg, or (the default) does
+ * it itself where it can, with the same result (huffman.h). */
+void ps_jpeg_library_only(void *decoder, bool on);
+
 #endif

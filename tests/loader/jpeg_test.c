@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "image/jpeg.h"
 #include "image/source.h"
 #include "tests/loader/image_fixture.h"
 
@@ -45,7 +46,8 @@ static int decode_region(const uint8_t *data, size_t nbytes, const struct ps_ima
 			return rc;
 		assert_true(rows.n >= 1 && row + rows.n <= height);
 		for (uint32_t i = 0; i < rows.n; i++, row++)
-			memcpy(rgb + (size_t)row * width * 3, rows.first + i * rows.stride, (size_t)width * 3);
+			memcpy(rgb + (size_t)row * width * 3, rows.first + i * rows.stride,
+			        (size_t)width * 3);
 	}
 	format->close(jpeg);
 	*ret_rgb = ps_steal_ptr(&rgb);
@@ -384,6 +386,75 @@ static int teardown(void **state)
 	return 0;
 }
 
+static int compared, refused;
+
+/* Regions, so that rows are skipped, too. */
+static void compare_with_library(const char *name, const uint8_t *data, size_t nbytes)
+{
+	struct ps_image_size size;
+	if (format->open(jpeg, data, nbytes, PS_PIXELS_RGB, &wide_limits, &size, &err) < 0)
+		return;
+	for (int n = 0; n < 3; n++) {
+		uint32_t x = n ? size.width / 3 : 0, y = n ? size.height * (uint32_t)n / 4 : 0;
+		uint32_t w = n ? (size.width + 1) / 2 : size.width,
+		         h = n ? (size.height + 3) / 4 : size.height;
+		uint8_t *own = NULL, *theirs = NULL;
+		char text[sizeof err.text];
+		w = PS_MIN(w, size.width - x);
+		h = PS_MIN(h, size.height - y);
+		int own_rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &own);
+		memcpy(text, err.text, sizeof text);
+		ps_jpeg_library_only(jpeg, true);
+		int rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &theirs);
+		ps_jpeg_library_only(jpeg, false);
+		/* The library takes most bad codes for zeros. */
+		bool stricter = own_rc && strstr(text, "bad Huffman code");
+		if (own_rc != rc && !stricter)
+			fail_msg("%s: %d (%s), by the library %d (%s)", name, own_rc, own_rc ? text : "", rc,
+			        rc ? err.text : "");
+		if (own_rc == 0)
+			assert_memory_equal(own, theirs, (size_t)w * h * 3);
+		compared += own_rc == 0;
+		refused += rc != 0;
+		free(own);
+		free(theirs);
+	}
+}
+
+static void own_entropy_decoder_is_the_library_s(void **state)
+{
+	(void)state;
+	compared = refused = 0;
+	fixture_each_jpeg("photos", compare_with_library);
+	fixture_each_jpeg("odd/jpeg-decoder", compare_with_library);
+	assert_true(compared > 100);
+}
+
+/* Every kind of damage: the same files are refused, and what is not refused is the same. */
+static void damage_is_seen_as_by_the_library(void **state)
+{
+	uint64_t seed = 21;
+	(void)state;
+	compared = refused = 0;
+	for (int n = 0; n < 400; n++) {
+		struct fixture_jpeg f = {.width = fixture_between(&seed, 1, 130),
+		        .height = fixture_between(&seed, 1, 90),
+		        .in = n % 5 ? JCS_RGB : JCS_GRAYSCALE,
+		        .stored = n % 5 ? JCS_YCbCr : JCS_GRAYSCALE,
+		        .h = n % 5 ? 1 + n % 2 : 0,
+		        .v = n % 5 ? 1 + n / 2 % 2 : 0,
+		        .quality = n % 3 ? 100 - n % 100 : 100};
+		ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, seed);
+		size_t nbytes;
+		ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+		for (uint32_t k = fixture_between(&seed, 0, 9); k > 0 && nbytes > 640; k--)
+			data[fixture_between(&seed, 620, (uint32_t)nbytes - 3)] =
+			        (uint8_t)fixture_noise(&seed);
+		compare_with_library("damaged", data, nbytes);
+	}
+	assert_true(compared > 100 && refused > 30);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -399,6 +470,8 @@ int main(void)
 	        cmocka_unit_test(bytes_between_segments_and_after_the_end_are_tolerated),
 	        cmocka_unit_test(limits_are_told_by_name),
 	        cmocka_unit_test(size_that_the_bytes_cannot_hold_is_refused_at_once),
+	        cmocka_unit_test(own_entropy_decoder_is_the_library_s),
+	        cmocka_unit_test(damage_is_seen_as_by_the_library),
 	        cmocka_unit_test(what_is_no_jpeg_is_refused),
 	};
 	return cmocka_run_group_tests_name("jpeg", tests, setup, teardown);
