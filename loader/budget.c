@@ -10,7 +10,7 @@ struct penstock_budget *penstock_budget_new(uint64_t nbytes)
 
 	if (!b)
 		return NULL;
-	b->count.limit = nbytes;
+	b->count.limit = b->reserved.limit = nbytes;
 	atomic_store(&b->refs, 1);
 	return b;
 }
@@ -23,6 +23,20 @@ uint64_t penstock_budget_used(const struct penstock_budget *b)
 void penstock_budget_free(struct penstock_budget *b)
 {
 	ps_public_budget_unref(b);
+}
+
+bool ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes)
+{
+	if (!ps_budget_take(&b->reserved, nbytes))
+		return false;
+	ps_budget_force(&b->count, nbytes);
+	return true;
+}
+
+void ps_public_budget_release(struct penstock_budget *b, uint64_t nbytes)
+{
+	ps_budget_give(&b->reserved, nbytes);
+	ps_budget_give(&b->count, nbytes);
 }
 
 struct penstock_budget *ps_public_budget_ref(struct penstock_budget *b)

@@ -9,9 +9,15 @@
 #include "shard/budget.h"
 
 struct penstock_budget {
-	struct ps_budget count;
+	struct ps_budget count;    /* of all that loaders hold */
+	struct ps_budget reserved; /* of it what they hold as long as they are open */
 	_Atomic uint32_t refs;
 };
+
+/* Takes what a loader holds as long as it is open. Windows of others may have filled the rest: they give way as
+ * their samples are delivered. False: what is reserved alone would be beyond the limit. */
+bool ps_public_budget_reserve(struct penstock_budget *budget, uint64_t nbytes);
+void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 
 struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */
 void ps_public_budget_unref(struct penstock_budget *budget);                  /* NULL is allowed */

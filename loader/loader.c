@@ -89,12 +89,12 @@ static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_loa
 
 	if (!b)
 		return 0;
-	if (!ps_budget_take(&b->count, nbytes))
+	if (!ps_public_budget_reserve(b, nbytes))
 		return ps_load_error_set(err, E2BIG,
-		        "budget of %ju MiB, shared with other loaders: they hold %ju MiB, and this loader's "
+		        "budget of %ju MiB, shared with other loaders: their batches hold %ju MiB, and this loader's "
 		        "batches and "
 		        "read buffers need %ju MiB; raise it, or lower batch, depth or lanes",
-		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(penstock_budget_used(b) >> 20),
+		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(atomic_load(&b->reserved.used) >> 20),
 		        (uintmax_t)((nbytes >> 20) + 1));
 	l->budget = ps_public_budget_ref(b);
 	l->budget_nbytes = nbytes;
@@ -141,6 +141,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 		return r;
 	p.depth = m.depth;
 	p.buf_nbytes = m.buf_nbytes;
+	p.image_nbytes = m.image_nbytes;
 	p.window_nbytes = m.window_nbytes;
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
 	r = budget_take(l, o->memory_budget - m.window_nbytes, err);
@@ -231,7 +232,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_profile_free(l->profile);
 	ps_plan_free(l->plan);
 	if (l->budget)
-		ps_budget_give(&l->budget->count, l->budget_nbytes);
+		ps_public_budget_release(l->budget, l->budget_nbytes);
 	ps_public_budget_unref(l->budget);
 	ps_options_fini(&l->options);
 	ps_indexes_free(l->indexes);

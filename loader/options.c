@@ -328,6 +328,8 @@ void ps_options_fini(struct ps_options *p)
 
 #define DEPTH_AUTO 4
 #define BUF_NBYTES (1UL << 20)
+#define IMAGES_MAX (64UL << 20)
+#define IMAGES_BEYOND (24UL << 20) /* of the 64 MiB that may be used besides the budget */
 
 static uint64_t mib(uint64_t n)
 {
@@ -355,6 +357,10 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes), nlanes,
 		        (uintmax_t)mib(all));
 	m.window_nbytes = o->memory_budget - all;
+	/* Few images need it (progressive, interlaced), but then many at once may. */
+	m.image_nbytes = PS_MIN(m.window_nbytes / 4, IMAGES_MAX);
+	m.window_nbytes -= m.image_nbytes;
+	m.image_nbytes += IMAGES_BEYOND;
 	*ret_memory = m;
 	return 0;
 }

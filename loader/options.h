@@ -41,6 +41,7 @@ void ps_options_fini(struct ps_options *options);
 struct ps_memory {
 	uint32_t depth;
 	size_t buf_nbytes;      /* of each lane's read buffer */
+	uint64_t image_nbytes;  /* what images may hold while they are decoded */
 	uint64_t window_nbytes; /* what is left for samples */
 };
 

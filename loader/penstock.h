@@ -339,7 +339,9 @@ struct penstock_options {
 	 * fit are read again from their file when their turn comes (those of pipes and of compressed shards
 	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB
 	 * are 430 MiB; beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB)
-	 * about two thirds of them are held. The decoders' own memory, a few MiB a thread, comes on top. */
+	 * about two thirds of them are held. Images that need much memory while they are decoded (progressive, interlaced) have up
+	 * to a quarter of what the batches leave, 64 MiB at most, and wait for each other. The process stays within the budget
+	 * and 64 MiB: the decoders' own memory, a few MiB a thread, comes on top. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -425,7 +427,8 @@ struct penstock_options {
 	double cutmix_share;    /* with both alphas: how many of the mixed batches take CutMix; 0.5 */
 
 	/* A limit that this loader shares with others (training and validation): its batches and read buffers
-	 * are taken from it when it is opened, its window and ragged fields as they come; memory_budget is
+	 * are taken from it as long as it is open, its window and ragged fields as they come; windows that have
+	 * filled it give way to a loader that is opened later, as their samples are delivered. memory_budget is
 	 * this loader's part at most. NULL (default): memory_budget alone. */
 	struct penstock_budget *budget;
 

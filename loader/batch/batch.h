@@ -18,6 +18,7 @@
 #include "batch/field.h"
 #include "batch/slot.h"
 #include "device/device.h"
+#include "image/gate.h"
 #include "pipeline/position.h"
 
 enum ps_batch_state {
@@ -59,9 +60,9 @@ struct penstock_batch {
 	uint64_t grown_nbytes;      /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;
-	struct ps_piece *pieces[PS_PLAN_MAX_FIELDS]; /* by row; late fields */
+	struct ps_piece *pieces[PS_PLAN_MAX_FIELDS];    /* by row; late fields */
 	struct ps_boxes_map *boxes[PS_PLAN_MAX_FIELDS]; /* by row; of kind BOXES */
-	uint8_t *outputs[PS_PLAN_MAX_FIELDS];        /* by row, max_items each; late fields of kind OUTPUT */
+	uint8_t *outputs[PS_PLAN_MAX_FIELDS]; /* by row, max_items each; late fields of kind OUTPUT */
 	uint32_t *bad_rows;
 	uint32_t *sources; /* by row: the good row that stands for it */
 
@@ -94,7 +95,8 @@ struct ps_batch_worker {
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
 	struct ps_mask_decoder *masks[PS_PLAN_MAX_FIELDS];
 	uint64_t seed;
-	uint64_t reread; /* samples whose bytes were read again */
+	uint64_t reread;               /* samples whose bytes were read again */
+	struct ps_image_ticket ticket; /* of the image under way */
 	struct ps_scratch {
 		uint8_t *p;
 		size_t nbytes;
@@ -108,8 +110,9 @@ int ps_batch_init(struct penstock_batch *batch, const struct ps_plan *plan,
         const struct ps_device_ops *device, uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
 void ps_batch_fini(struct penstock_batch *batch);
 
+/* gate: of what images may hold together; NULL: no limit. The worker must stay where it is. */
 int ps_batch_worker_init(struct ps_batch_worker *worker, const struct ps_plan *plan, uint64_t seed,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_image_gate *gate, struct ps_load_error *err) PS_MUST_USE;
 void ps_batch_worker_fini(struct ps_batch_worker *worker);
 
 /* Writes row `row` from rows[row].sample, or marks it bad. */

@@ -10,13 +10,19 @@ int ps_picture_worker_init(
 	const struct ps_plan_field *f = &plan->fields[i];
 
 	if (f->kind == PENSTOCK_IMAGE) {
-		w->decoders[i] = ps_image_decoder_new(&f->image, err);
+		struct ps_image_spec spec = f->image;
+
+		spec.ticket = &w->ticket;
+		w->decoders[i] = ps_image_decoder_new(&spec, err);
 		if (!w->decoders[i])
 			return -ENOMEM;
 		if (f->leader >= 0)
 			ps_image_decoder_follow(w->decoders[i], w->decoders[f->leader]);
 	} else if (f->kind == PENSTOCK_MASK) {
-		w->masks[i] = ps_mask_decoder_new(&f->mask);
+		struct ps_mask_spec spec = f->mask;
+
+		spec.ticket = &w->ticket;
+		w->masks[i] = ps_mask_decoder_new(&spec);
 		if (!w->masks[i])
 			return ps_load_error_set(err, ENOMEM, "mask: out of memory for a decoder");
 	}
@@ -52,13 +58,18 @@ int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const 
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	const struct ps_plan_field *f = &b->plan->fields[i];
-	struct ps_image_placement placement;
+	int r;
 
-	if (f->kind == PENSTOCK_IMAGE)
-		return image_decode(b, row, i, in, w, err);
-	placement = ps_image_decoder_placement(w->decoders[f->leader]);
-	return ps_mask_decode(
-	        w->masks[i], &placement, in->data, (size_t)in->size, ps_batch_row(b, i, 0, row), err);
+	if (f->kind == PENSTOCK_IMAGE) {
+		r = image_decode(b, row, i, in, w, err);
+	} else {
+		const struct ps_image_placement p = ps_image_decoder_placement(w->decoders[f->leader]);
+
+		r = ps_mask_decode(
+		        w->masks[i], &p, in->data, (size_t)in->size, ps_batch_row(b, i, 0, row), err);
+	}
+	ps_image_ticket_give(&w->ticket);
+	return r;
 }
 
 void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_batch_worker *w)

@@ -9,10 +9,10 @@
 #include "batch/pictures.h"
 #include "batch/transform.h"
 
-int ps_batch_worker_init(
-        struct ps_batch_worker *w, const struct ps_plan *plan, uint64_t seed, struct ps_load_error *err)
+int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_plan *plan, uint64_t seed,
+        struct ps_image_gate *gate, struct ps_load_error *err)
 {
-	*w = (struct ps_batch_worker){.seed = seed};
+	*w = (struct ps_batch_worker){.seed = seed, .ticket = {.gate = gate}};
 	for (uint32_t i = 0; i < plan->nfields; i++) {
 		if (ps_picture_worker_init(w, plan, i, err) < 0) {
 			ps_batch_worker_fini(w);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "image/gate.h"
 
 /* What a pixel is in the rows handed out. */
 enum ps_pixels {
@@ -32,6 +33,7 @@ struct ps_image_limits {
 	uint32_t max_scans;  /* of a progressive JPEG */
 	uint64_t max_memory; /* bytes that one image may need beyond a few rows: a progressive JPEG's
 	                      * coefficients, an interlaced PNG, a WebP, an image that must be turned */
+	struct ps_image_ticket *ticket; /* that such memory is taken by, until the image is done; NULL: none */
 };
 
 /* As stored; never empty. */
@@ -86,7 +88,7 @@ extern const struct ps_format ps_format_pnm;
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
-/* -EBADMSG with a text if `nbytes` for the whole of `what` is over max_memory. */
+/* Takes nbytes for the whole of `what` by the ticket, which may wait. -EBADMSG with a text: over max_memory. */
 int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 

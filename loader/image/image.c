@@ -53,7 +53,8 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 	struct ps_image_limits limits = {
 	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = spec->max_scans ? spec->max_scans : PS_IMAGE_MAX_SCANS_DEFAULT,
-	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT};
+	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
+	        .ticket = spec->ticket};
 	struct ps_image_decoder *d = calloc(1, sizeof *d);
 	if (!d)
 		goto out_of_memory;

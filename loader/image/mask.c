@@ -44,7 +44,8 @@ struct ps_mask_decoder *ps_mask_decoder_new(const struct ps_mask_spec *spec)
 	const struct ps_image_limits limits = {
 	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
-	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT};
+	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
+	        .ticket = spec->ticket};
 	struct ps_mask_decoder *m = calloc(1, sizeof *m);
 	if (!m)
 		return NULL;

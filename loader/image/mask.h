@@ -21,6 +21,7 @@ struct ps_mask_spec {
 	uint32_t fill;       /* label of what an affine map takes from outside */
 	bool orient;
 	uint64_t max_pixels, max_memory; /* as of images; 0: the defaults */
+	struct ps_image_ticket *ticket;  /* as of images */
 };
 
 struct ps_mask_decoder;

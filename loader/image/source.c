@@ -232,8 +232,10 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err)
 {
-	if (nbytes <= limits->max_memory)
+	if (nbytes <= limits->max_memory) {
+		ps_image_ticket_take(limits->ticket, nbytes);
 		return 0;
+	}
 	return ps_load_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than max_memory=%llu", name,
 	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
 }

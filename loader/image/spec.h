@@ -49,6 +49,7 @@ struct ps_image_spec {
 	uint64_t max_pixels; /* larger images are refused by their header; 0: the default above */
 	uint32_t max_scans;  /* of a progressive file; 0: the default above */
 	uint64_t max_memory; /* see format.h; 0: the default above */
+	struct ps_image_ticket *ticket; /* see format.h; borrowed by decoders */
 };
 
 /* What training on ImageNet usually takes: size x size, RandomResizedCrop(0.08..1, 3/4..4/3), flip 0.5,

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "image/gate.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/tune.h"
 
@@ -26,6 +27,7 @@ enum {
 struct ps_pipeline {
 	struct ps_pipeline_options o;
 	struct ps_budget window;
+	struct ps_image_gate gate; /* of what images hold while they are decoded */
 	struct ps_slab_pool slabs;
 	struct ps_lane_source source;
 	atomic_bool stop; /* also read without the lock, by streams */

@@ -135,6 +135,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
 	pthread_cond_init(&p->unpark, NULL);
+	ps_image_gate_init(&p->gate, o->image_nbytes);
 	ps_cost_init(&p->cost);
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
@@ -219,6 +220,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->room);
 	pthread_cond_destroy(&p->unpark);
+	ps_image_gate_fini(&p->gate);
 	pthread_cond_destroy(&p->ready);
 	ps_slab_pool_fini(&p->slabs);
 	pthread_mutex_destroy(&p->lock);

@@ -42,6 +42,7 @@ struct ps_pipeline_options {
 	uint64_t end_epoch; /* runs epochs before this one */
 	enum penstock_end end;
 	size_t buf_nbytes;      /* of a read */
+	uint64_t image_nbytes;  /* what images may hold while they are decoded, one alone apart */
 	uint64_t window_nbytes; /* what samples may hold */
 	uint64_t max_sample_nbytes;
 	uint64_t max_ragged_nbytes;
