@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import weakref
 from collections.abc import Mapping as MappingABC
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -10,6 +11,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from . import _penstock
 from .fields import Field, Image, Int
 from .rank import rank_and_world
+
+Path = Union[str, "os.PathLike[str]"]
 
 _OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
@@ -94,7 +97,7 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
 }
 
 
-class Batch(dict):
+class Batch(Dict[str, Any]):
     """A batch: a dict of field names to tensors of the loader's format, or Ragged. What belongs to a field has
     its name and more: "tokens:y", "text:mask", "text:lengths".
 
@@ -265,7 +268,7 @@ class Loader:
 
     def __init__(
         self,
-        shards: Union[str, Sequence[str]],
+        shards: Union[Path, Sequence[Path]],
         batch: int = 64,
         fields: Union[None, Field, Sequence[Field], Mapping[str, Field]] = None,
         *,
@@ -294,7 +297,7 @@ class Loader:
             if name.split(":")[0] not in self._fields and not name.startswith("__"):
                 raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
         self._transform = transform
-        self._shards = [shards] if isinstance(shards, (str, bytes)) or hasattr(shards, "__fspath__") else list(shards)
+        self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
@@ -386,7 +389,8 @@ class Loader:
 
     def profile(self) -> Dict[str, Any]:
         """What the batches held (with profile=1): channels' means and deviations, sizes, labels."""
-        return json.loads(self._raw.profile())
+        profile: Dict[str, Any] = json.loads(self._raw.profile())
+        return profile
 
     def close(self) -> None:
         """Ends the threads and frees the memory as soon as no tensor of it is in use."""
@@ -408,5 +412,5 @@ class Loader:
         )
 
 
-def _rebuild(shards: Sequence[str], arguments: Dict[str, Any], state: Mapping[str, Any]) -> Loader:
+def _rebuild(shards: Sequence[Path], arguments: Dict[str, Any], state: Mapping[str, Any]) -> Loader:
     return Loader(shards, state=state, **arguments)
