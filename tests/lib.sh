@@ -307,6 +307,7 @@ free_port() {
 # PORT with the CA in $T/nginx/ca.pem). The log (method, path, status, body bytes, range; a line a request) is
 # $T/nginx/access.log. Locations, each showing the same files:
 #   /            HTML listing            /json/      JSON listing            /basic/   user "user", password "pass:word"
+#   /hub/        302 to /old/, once $T/nginx/moved is there to /new/, and /old/ refuses
 #   /flaky/      503 twice of three      /norange/   200 to ranges           /token/   needs the header X-Token: secret
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
 #   /busy/       503 while $T/nginx/busy is there    /stall/     no answer to GET while $T/nginx/stall is there
@@ -389,6 +390,12 @@ ps_nginx_conf() {
 		location /slow/ { alias $www/; autoindex on; limit_rate 200k; }
 		location /limit/ { alias $www/; autoindex on; limit_rate 20m; }
 		location /redir/ { rewrite ^/redir/(.*)\$ /\$1 redirect; }
+		location /hub/ {
+			if (-e $dir/moved) { rewrite ^/hub/(.*)\$ /new/\$1 redirect; }
+			rewrite ^/hub/(.*)\$ /old/\$1 redirect;
+		}
+		location /old/ { alias $www/; if (-e $dir/moved) { return 403; } }
+		location /new/ { alias $www/; }
 		location /busy/ { alias $www/; autoindex on; if (-e $dir/busy) { return 503; } }
 	CONF
 	[[ -z $lua ]] || cat <<-CONF

@@ -138,6 +138,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 
 	*c = (struct ps_http_client){.insecure = options->insecure};
 	pthread_rwlock_init(&c->signatures_lock, NULL);
+	ps_redirects_init(&c->redirects);
 	c->connect_timeout_ms =
 	        options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
 	uint64_t stall_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
@@ -161,6 +162,7 @@ void ps_http_client_fini(struct ps_http_client *c)
 	curl_slist_free_all(c->headers);
 	tdestroy(c->signatures, signature_free);
 	pthread_rwlock_destroy(&c->signatures_lock);
+	ps_redirects_fini(&c->redirects);
 	free(c->own);
 	free(c->signature);
 	free(c->user);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/size.h"
 #include "origin/url.h"
 
@@ -31,7 +32,10 @@ static int get_prepare(struct ps_http_request *rq)
 	rq->range_first = get->offset;
 	rq->range_last = get->offset + get->nbytes - 1;
 	rq->expect = &get->expect;
-	return take_url(rq, get->url);
+	rq->url = ps_redirects_find(&rq->client->redirects, get->url, ps_clock_mono_ns());
+	rq->remembered = rq->url;
+	rq->redirects = rq->remembered;
+	return rq->url ? 0 : take_url(rq, get->url);
 }
 
 static int get_accept(struct ps_http_request *rq)
@@ -101,8 +105,27 @@ static void get_finish(struct ps_http_request *rq)
 
 	if (rq->untold_nbytes)
 		get_tell(rq);
+	if (!rq->error.err && rq->redirects && !rq->remembered)
+		ps_redirects_note(&rq->client->redirects, get->url, rq->url, ps_clock_mono_ns());
 	get->wire_nbytes = rq->wire_nbytes;
 	get->first_byte_ns = rq->first_byte_ns;
+}
+
+/* What refuses at a remembered place may be gone from there alone. */
+static bool ask_anew(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+	int status = rq->response.status;
+
+	if (!rq->error.err || !rq->remembered)
+		return false;
+	ps_redirects_forget(&rq->client->redirects, get->url);
+	if (!rq->header_done || status < 400 || status >= 500 || status == 429)
+		return false; /* tried again by whoever asked */
+	free(ps_steal_ptr(&rq->url));
+	rq->remembered = false;
+	rq->redirects = 0;
+	return take_url(rq, get->url) == 0;
 }
 
 /* A body that ends too soon without Content-Length is no error to curl. */
@@ -110,6 +133,8 @@ static bool get_again(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
+	if (ask_anew(rq))
+		return true;
 	if (!rq->error.err && get->nbytes_done < get->nbytes) {
 		ps_error_set(&rq->error, EIO, "the connection ended after %zu of %zu bytes", get->nbytes_done,
 		        get->nbytes);

@@ -15,6 +15,7 @@
 
 #include "base/strbuf.h"
 #include "fetch/transfer.h"
+#include "origin/http_redirects.h"
 #include "origin/http_response.h"
 #include "origin/origin.h"
 
@@ -32,6 +33,7 @@ struct ps_http_client {
 	uint64_t connect_timeout_ms, stall_ns;
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
+	struct ps_redirects redirects;
 };
 
 struct ps_http_request;
@@ -60,6 +62,7 @@ struct ps_http_request {
 	const struct ps_http_kind *kind;
 	struct ps_origin_work *work;
 	char *url; /* of this attempt: a redirect changes it */
+	bool remembered; /* it is where an earlier request was redirected to */
 	bool head; /* a HEAD now; kinds may fall back to GET */
 	bool ranged;
 	uint64_t range_first, range_last;
