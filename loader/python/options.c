@@ -142,10 +142,10 @@ static const struct member option_members[] = {
         OPTION(write_index, U32, NULL),
         OPTION(token_stride, U64, NULL),
         OPTION(rename, TEXT, NULL),
-        OPTION(source, U32, words_source),
-        OPTION(token_stride, U64, NULL),
-        OPTION(write_index, U32, NULL),
-        OPTION(rename, TEXT, NULL),
+        OPTION(filter, TEXT, NULL),
+        OPTION(weights, TEXT, NULL),
+        OPTION(balance, TEXT, NULL),
+        OPTION(replacement, U32, NULL),
         {0},
 };
 

