@@ -6,6 +6,7 @@
 #include "fetch/fill_private.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
+#define WINDOW_MIDDLE (1 * PS_MIB) /* of one that began elsewhere: two reads in a row may be one record */
 #define WINDOW_MAX (512 * PS_MIB)
 /* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order. */
 #define BEHIND (2 * PS_MIB)
@@ -13,11 +14,13 @@
 #define NEAR_RANDOM (128 * PS_KIB) /* of a candidate, in a file that is read at random */
 #define STEP_MIN 2 /* blocks of one request: shorter ones cost the origin and us more than they bring */
 
-/* Strangers (reads near no stream) less reads that belong to one, within bounds: from RANDOM_FROM on the file
- * counts as read at random. */
+/* Strangers (reads near no stream) less reads of streams that have proved to be some, within bounds: from
+ * RANDOM_FROM on the file counts as read at random. A record of a mapped file is a few reads in a row, too:
+ * the kernel's. */
 #define STRANGERS_MAX 16
 #define RANDOM_FROM 4
-#define HITS_RANDOM 2 /* reads that must follow a candidate, then */
+#define RUN_RANDOM (512 * PS_KIB) /* that a candidate must have come, then */
+#define RUN_PROVES (1 * PS_MIB)
 
 struct stream {
 	struct ps_want want; /* first block not asked for yet .. */
@@ -25,7 +28,7 @@ struct stream {
 	uint64_t window;     /* bytes; 0: a candidate */
 	uint64_t wanted;     /* blocks below it have been asked for */
 	uint64_t used;       /* by the clock */
-	unsigned hits;
+	uint64_t start;      /* offset of its first read */
 };
 
 struct ps_readahead {
@@ -147,7 +150,7 @@ static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uin
 	s->window = offset == 0 && !is_random(ra) ? WINDOW_FIRST : 0;
 	s->next = offset + nbytes;
 	s->wanted = 0;
-	s->hits = 0;
+	s->start = offset;
 	if (offset)
 		ra->strangers = PS_MIN(ra->strangers + 1, STRANGERS_MAX);
 	return s;
@@ -155,12 +158,13 @@ static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uin
 
 static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t end)
 {
-	ra->strangers -= ra->strangers > 0;
 	if (end <= s->next)
 		return;
 	s->next = end;
-	if (!s->window && ++s->hits >= (is_random(ra) ? HITS_RANDOM : 1))
-		s->window = WINDOW_FIRST;
+	if (!s->window && (!is_random(ra) || end - s->start >= RUN_RANDOM))
+		s->window = WINDOW_MIDDLE;
+	if (end - s->start >= RUN_PROVES)
+		ra->strangers -= ra->strangers > 0;
 }
 
 /* The functions above need ra->lock held ----------------------------------------------------------- */

@@ -76,6 +76,38 @@ static void the_first_200_random_reads_of_a_gigabyte_cost_little_more(void **sta
 	fixture_free(f);
 }
 
+/* As a mapped file is read: the kernel reads 128 KiB at a time for the faults of a record of 200 KiB. */
+static void records_of_a_few_reads_in_a_row_make_no_stream(void **state)
+{
+	struct fixture_options options = {.file_nbytes = 1000000000};
+	struct fixture *f = fixture_new(&options);
+	unsigned seed = 3;
+	struct ps_readahead *ra;
+
+	(void)state;
+	assert_int_equal(ps_readahead_get(f->file, &ra), 0);
+	for (int i = 0; i < 100; i++) {
+		uint64_t at =
+		        ((uint64_t)rand_r(&seed) << 16 ^ (uint64_t)rand_r(&seed)) % (f->nbytes - 400000);
+
+		at -= at % 4096;
+		for (int k = 0; k < 3; k++, at += 131072) {
+			enum ps_access access;
+			struct waited w;
+
+			unsigned stream = ps_readahead_saw(ra, at, 131072, &access);
+			bool waited = begin_of(f, f->file, &w, access, at, 131072);
+			ps_readahead_go(ra, stream, waited);
+			assert_int_equal(end(&w), 0);
+			assert_true(w.right);
+		}
+	}
+	ps_readahead_put(ra);
+	/* Seven chunks of six; four records make streams before it is known. */
+	assert_true(atomic_load(&f->origin->nbytes) < 100 * 7 * CHUNK * 2);
+	fixture_free(f);
+}
+
 static void a_stream_fetches_only_what_random_readers_left(void **state)
 {
 	struct fixture *f = *state;
@@ -240,6 +272,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(a_random_read_fetches_its_chunks_and_no_more),
 	        cmocka_unit_test(the_first_200_random_reads_of_a_gigabyte_cost_little_more),
+	        cmocka_unit_test(records_of_a_few_reads_in_a_row_make_no_stream),
 	        TEST(a_stream_fetches_only_what_random_readers_left),
 	        TEST(a_gap_of_one_chunk_costs_no_request_of_its_own),
 	        TEST(two_readers_of_a_chunk_cost_one_request),
