@@ -1,0 +1,192 @@
+/* The INIT exchange with kernels that offer more and less, through a libfuse of our own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "handshake.h"
+
+#if PS_FUSE_KNOWS_PASSTHROUGH
+
+int main(void)
+{
+	puts("1..0 # SKIP libfuse does it itself");
+	return 0;
+}
+
+#else
+
+#define OP_LOOKUP 1
+#define OP_INIT 26
+#define INIT_EXT (UINT32_C(1) << 30)
+#define ALLOW_MMAP (UINT32_C(1) << 4)
+#define PASSTHROUGH (UINT32_C(1) << 5)
+
+static const struct fuse_custom_io *io;
+static int fds[2]; /* ours, the kernel's */
+
+int fuse_session_fd(struct fuse_session *session)
+{
+	(void)session;
+	return fds[0];
+}
+
+int fuse_session_custom_io(struct fuse_session *session, const struct fuse_custom_io *given, int fd)
+{
+	(void)session;
+	assert_int_equal(fd, fds[0]);
+	io = given;
+	return 0;
+}
+
+struct ps_handshake *ps_handshake_of(void *userdata)
+{
+	return userdata;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	close(fds[0]);
+	close(fds[1]);
+	return 0;
+}
+
+/* A request of `nwords` words after the header: major, minor, max_readahead, flags, flags2. */
+static void kernel_sends(uint32_t opcode, uint64_t unique, uint32_t flags, uint32_t flags2, size_t nwords)
+{
+	uint32_t request[10 + 16] = {0};
+
+	request[0] = (uint32_t)(10 + nwords) * 4;
+	request[1] = opcode;
+	memcpy(&request[2], &unique, sizeof unique);
+	request[10] = 7;
+	request[11] = 45;
+	request[13] = flags;
+	request[14] = flags2;
+	assert_int_equal(send(fds[1], request, (10 + nwords) * 4, 0), (10 + nwords) * 4);
+}
+
+/* libfuse reads the request and answers it as it would; what the kernel gets goes to ret[], in words. */
+static void exchange(struct ps_handshake *hs, uint64_t unique, int error, uint32_t ret[20])
+{
+	char buf[256];
+	uint32_t header[4] = {error ? 16 : 80, (uint32_t)error}, out[16] = {7, 38, 131072, INIT_EXT | 1};
+	struct iovec iov[2] = {{header, sizeof header}, {out, sizeof out}};
+
+	memcpy(&header[2], &unique, sizeof unique);
+	assert_true(io->read(fds[0], buf, sizeof buf, hs) > 0);
+	assert_true(io->writev(fds[0], iov, error ? 1 : 2, hs) > 0);
+	memset(ret, 0, 20 * sizeof *ret);
+	assert_true(recv(fds[1], ret, 20 * sizeof *ret, 0) > 0);
+	/* libfuse's own memory is not written to. */
+	assert_int_equal(out[3], INIT_EXT | 1);
+	assert_int_equal(out[8], 0);
+}
+
+/* Words of the answer: header 4, then major, minor, readahead, flags, background, max_write, time_gran, pages, flags2,
+ * max_stack_depth. */
+enum { OUT_FLAGS = 4 + 3, OUT_FLAGS2 = 4 + 8, OUT_STACK = 4 + 9 };
+
+static void agrees_to_what_is_offered_and_wanted(void **state)
+{
+	static const struct {
+		bool want;
+		unsigned stacked;
+		uint32_t flags, flags2;
+		bool passthrough, direct_mmap;
+	} rows[] = {
+	        {true, 0, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, true, true},
+	        {true, 1, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, true, true},
+	        {false, 0, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, false, true},
+	        {true, 0, INIT_EXT, ALLOW_MMAP, false, true},   /* Linux 6.6 */
+	        {true, 0, INIT_EXT, 0, false, false},           /* 6.1 */
+	        {true, 0, 0, ALLOW_MMAP | PASSTHROUGH, false, false}, /* flags2 is not there */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct ps_handshake hs = {.want_passthrough = rows[i].want, .stacked = rows[i].stacked};
+		uint32_t out[20];
+
+		assert_int_equal(ps_handshake_install(&hs, NULL), 0);
+		kernel_sends(OP_INIT, 2, rows[i].flags, rows[i].flags2, 16);
+		exchange(&hs, 2, 0, out);
+		assert_int_equal(atomic_load(&hs.passthrough), rows[i].passthrough);
+		assert_int_equal(atomic_load(&hs.direct_mmap), rows[i].direct_mmap);
+		assert_int_equal(!!(out[OUT_FLAGS2] & PASSTHROUGH), rows[i].passthrough);
+		assert_int_equal(!!(out[OUT_FLAGS2] & ALLOW_MMAP), rows[i].direct_mmap);
+		assert_int_equal(out[OUT_STACK], rows[i].passthrough ? rows[i].stacked + 1 : 0);
+		assert_true(out[OUT_FLAGS] & 1);
+	}
+}
+
+static void an_old_kernels_short_init_is_left_alone(void **state)
+{
+	struct ps_handshake hs = {.want_passthrough = true};
+	uint32_t out[20];
+
+	(void)state;
+	assert_int_equal(ps_handshake_install(&hs, NULL), 0);
+	kernel_sends(OP_INIT, 2, INIT_EXT, 0, 4);
+	exchange(&hs, 2, 0, out);
+	assert_false(atomic_load(&hs.passthrough) || atomic_load(&hs.direct_mmap));
+	assert_int_equal(out[OUT_FLAGS2], 0);
+}
+
+static void a_refused_init_agrees_to_nothing(void **state)
+{
+	struct ps_handshake hs = {.want_passthrough = true};
+	uint32_t out[20];
+
+	(void)state;
+	assert_int_equal(ps_handshake_install(&hs, NULL), 0);
+	kernel_sends(OP_INIT, 2, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, 16);
+	exchange(&hs, 2, -71, out);
+	assert_false(atomic_load(&hs.passthrough) || atomic_load(&hs.direct_mmap));
+}
+
+static void other_answers_pass_as_they_are(void **state)
+{
+	struct ps_handshake hs = {.want_passthrough = true};
+	uint32_t out[20];
+
+	(void)state;
+	assert_int_equal(ps_handshake_install(&hs, NULL), 0);
+	kernel_sends(OP_INIT, 2, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, 16);
+	exchange(&hs, 2, 0, out);
+	/* As long as an answer to INIT, even of the same number. */
+	kernel_sends(OP_LOOKUP, 2, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, 16);
+	exchange(&hs, 2, 0, out);
+	assert_int_equal(out[OUT_FLAGS2], 0);
+	assert_true(atomic_load(&hs.passthrough));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(agrees_to_what_is_offered_and_wanted),
+	        TEST(an_old_kernels_short_init_is_left_alone),
+	        TEST(a_refused_init_agrees_to_nothing),
+	        TEST(other_answers_pass_as_they_are),
+	};
+
+	return cmocka_run_group_tests_name("handshake", tests, NULL, NULL);
+}
+
+#endif
