@@ -56,6 +56,11 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 	struct ps_node_info info = {0};
 	char number[24];
 
+	/* ls -l asks for a security label and an ACL of each file, until it hears that there never are any. */
+	if (strncmp(name, "user.", 5) != 0) {
+		fuse_reply_err(req, EOPNOTSUPP);
+		return;
+	}
 	if (strncmp(name, prefix, sizeof prefix - 1) != 0 || ps_virtual_is(ino)) {
 		fuse_reply_err(req, ENODATA);
 		return;

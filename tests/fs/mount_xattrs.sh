@@ -19,3 +19,11 @@ equal "state, after a read" cached "$(attr state)"
 equal "they are listed" "cached etag state url" "$(getfattr -m '^user\.penstock\.' "$MNT/f.bin" 2>/dev/null |
 	sed -n 's/^user\.penstock\.//p' | grep -E '^(url|etag|cached|state)$' | sort | xargs)"
 check_not "another attribute is not there" attr nothing
+check "labels and ACLs are no part of it" "$python" -c 'import errno, os, sys
+for name in "security.selinux", "system.posix_acl_access":
+    try:
+        os.getxattr(sys.argv[1], name)
+    except OSError as e:
+        assert e.errno == errno.EOPNOTSUPP, (name, e)
+    else:
+        sys.exit(f"{name} is there")' "$MNT/f.bin"
