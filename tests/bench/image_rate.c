@@ -1,8 +1,9 @@
 /* Decodes JPEG files in one thread and prints CPU seconds: the C half of loader_vs_torchvision.
  *
- *   image_rate pipeline|turbojpeg SIZE SEED FILE...
+ *   image_rate pipeline|scaled|turbojpeg SIZE SEED FILE...
  *
  * pipeline: ps_image_decode (RandomResizedCrop(SIZE), flip, normalise, f32 NCHW) on the best vector unit.
+ * scaled: the same, JPEGs that are shrunk decoded at 1/2, 1/4 or 1/8 (dct_scale).
  * turbojpeg: tjDecompress2 of the whole image to RGB, pitch 0, one reused buffer; libturbojpeg is opened at
  * run time, exit code 77 if there is none. All files are read first, one untimed pass warms up, and the
  * second is timed. Prints one line of JSON. */
@@ -30,6 +31,7 @@ struct work {
 	int nfiles;
 	uint32_t size;
 	uint64_t seed;
+	bool dct_scale;
 };
 
 static double cpu_seconds(void)
@@ -64,6 +66,7 @@ static double time_pipeline(const struct work *w, int *ret_bad)
 {
 	struct ps_load_error err = {0};
 	struct ps_image_spec spec = ps_image_spec_imagenet(w->size);
+	spec.dct_scale = w->dct_scale;
 	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
 	size_t nbytes = ps_image_nbytes(&spec);
 	uint8_t *slot = d ? malloc(nbytes * BATCH) : NULL;
@@ -140,11 +143,12 @@ int main(int argc, char **argv)
 	struct turbojpeg tj = {0};
 	struct work w = {0};
 	int bad = 0;
-	if (argc < 5 || (strcmp(argv[1], "pipeline") && strcmp(argv[1], "turbojpeg"))) {
-		fprintf(stderr, "usage: image_rate pipeline|turbojpeg SIZE SEED FILE...\n");
+	bool pipeline = argc >= 5 && (!strcmp(argv[1], "pipeline") || !strcmp(argv[1], "scaled"));
+	if (argc < 5 || (!pipeline && strcmp(argv[1], "turbojpeg"))) {
+		fprintf(stderr, "usage: image_rate pipeline|scaled|turbojpeg SIZE SEED FILE...\n");
 		return 2;
 	}
-	bool pipeline = !strcmp(argv[1], "pipeline");
+	w.dct_scale = !strcmp(argv[1], "scaled");
 	if (!pipeline && open_turbojpeg(&tj) < 0)
 		return EXIT_SKIP;
 	w.size = (uint32_t)strtoul(argv[2], NULL, 10);
