@@ -114,6 +114,39 @@ static void image_is_whole_decode_then_portable_resize(void **state)
 	assert_true(fixture_each_jpeg("photos", compare_with_parts) >= 10);
 }
 
+static int scaled_files;
+
+/* Other pixels, but the same picture in the same place: whichever crop, the mean difference is small. */
+static void compare_scaled(const char *name, const uint8_t *data, size_t nbytes)
+{
+	for (uint64_t n = 0; n < 12; n++) {
+		struct ps_image_spec spec = small_spec(n);
+		struct ps_rng_key key = {.seed = 9, .sample = n};
+		size_t size, off = 0;
+		int rc;
+		spec.dtype = PS_U8;
+		spec.scale_min = 0.5; /* large enough to be shrunk */
+		size = ps_image_nbytes(&spec);
+		ps_autofree uint8_t *full = decode_fresh(&spec, data, nbytes, &key, &rc);
+		assert_int_equal(rc, 0);
+		spec.dct_scale = true;
+		ps_autofree uint8_t *scaled = decode_fresh(&spec, data, nbytes, &key, &rc);
+		assert_int_equal(rc, 0);
+		for (size_t i = 0; i < size; i++)
+			off += (size_t)abs(full[i] - scaled[i]);
+		if (off > 4 * size)
+			fail_msg("%s, form %u: %g levels", name, (unsigned)n, (double)off / (double)size);
+		scaled_files += off > 0;
+	}
+}
+
+static void dct_scaling_shows_the_same(void **state)
+{
+	(void)state;
+	fixture_each_jpeg("photos", compare_scaled);
+	assert_true(scaled_files > 20);
+}
+
 static struct ps_image_decoder *shared;
 static int decoded, refused;
 
@@ -344,6 +377,7 @@ int main(void)
 	        cmocka_unit_test(exif_orientation_is_not_applied),
 	        cmocka_unit_test(memory_of_a_decoder_settles),
 	        cmocka_unit_test(unsound_specs_are_refused_by_name),
+	        cmocka_unit_test(dct_scaling_shows_the_same),
 	        cmocka_unit_test(sound_specs_tell_their_size),
 	};
 	return cmocka_run_group_tests_name("image", tests, NULL, NULL);
