@@ -47,10 +47,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define PENSTOCK_VERSION_MAJOR 0
-#define PENSTOCK_VERSION_MINOR 1
+#define PENSTOCK_VERSION_MINOR 2
 #define PENSTOCK_VERSION_PATCH 0
 
-/* "0.1.0": of the library that runs, which may be newer than this header. */
+/* "0.2.0": of the library that runs, which may be newer than this header. */
 const char *penstock_version(void);
 
 #define PENSTOCK_ERROR_TEXT_LEN 1024

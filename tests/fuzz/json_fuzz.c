@@ -61,6 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			(void)ps_json_string(&value, NULL, SIZE_MAX);
 	}
 	free(path);
+	if (memchr(line, 0, size - (size_t)(line - data)))
+		return 0; /* jansson takes a zero byte for the end of the text */
 	theirs = json_loadb((const char *)line + 1, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 	if (theirs && r < 0 && !memchr(line, '[', size - (size_t)(line - data)) &&
 	        !memchr(line, '{', size - (size_t)(line - data)))
