@@ -18,12 +18,18 @@
 #define DIRECT_READ_MIN (32UL << 10)
 #define READ_BEHIND (8UL << 10)
 
+/* What nobody wants is passed over by seeking from this size on, and then so much is read at first: the next
+ * may be passed over, too. */
+#define SEEK_MIN (256UL << 10)
+#define READ_AFTER_SEEK PS_STREAM_BUF_MIN
+
 struct ps_stream {
 	struct ps_inflate *inflate; /* where the bytes come from instead of fd; NULL: nowhere else */
 	bool is_input;              /* of an inflater: what it makes of the bytes is counted, not they */
 	int fd;                     /* -1: memory */
 	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
+	bool sought;     /* or as much was passed over; nothing was read since */
 	uint64_t size;   /* seekable only, when it was opened */
 	uint64_t offset; /* of buf[beg] in the file */
 	uint8_t *buf;    /* with fd -1: the caller's memory */
@@ -194,13 +200,13 @@ int ps_stream_peek(
 		s->beg = 0;
 	}
 	while (s->end - s->beg < n && !s->eof) {
-		size_t got;
-		int r = read_some(
-		        s, s->buf + s->end, s->cap - s->end, s->offset + (s->end - s->beg), &got, err);
+		size_t room = s->sought ? PS_MIN(s->cap - s->end, READ_AFTER_SEEK) : s->cap - s->end, got;
+		int r = read_some(s, s->buf + s->end, room, s->offset + (s->end - s->beg), &got, err);
 
 		if (r < 0)
 			return r;
 		s->eof = got == 0;
+		s->sought = false;
 		s->end += got;
 	}
 	*ret_p = s->buf + s->beg;
@@ -278,6 +284,7 @@ int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_erro
 
 int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 {
+	s->sought = s->sought || n >= SEEK_MIN;
 	while (n > 0) {
 		size_t have = (size_t)PS_MIN(n, (uint64_t)(s->end - s->beg));
 		const uint8_t *p;
@@ -289,7 +296,7 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 			break;
 		if (s->eof)
 			return -ENODATA;
-		if (s->seekable && n >= s->cap) {
+		if (s->seekable && n >= PS_MIN(s->cap, SEEK_MIN)) {
 			if (s->offset > s->size || n > s->size - s->offset) {
 				s->offset = PS_MAX(s->offset, s->size);
 				s->eof = true;

@@ -372,6 +372,46 @@ static void a_field_may_have_another_name(void **state)
 	penstock_loader_close(l);
 }
 
+static bool wants_cls(void *ctx, const char *suffix, size_t len)
+{
+	(void)ctx;
+	return len == 3 && memcmp(suffix, "cls", 3) == 0;
+}
+
+/* Large members that nobody wants are not read. */
+static void what_nobody_wants_is_passed_over(void **state)
+{
+	enum { LARGE = 1 << 20 };
+	struct ps_stream_meter meter = {0};
+	struct ps_shard_options o = {.wants = wants_cls, .stream = {.buf_nbytes = 1 << 20, .meter = &meter}};
+	uint8_t *data = calloc(1, LARGE);
+	struct tar t = {0};
+	struct ps_shard *shard;
+	struct ps_sample *s;
+	char name[32];
+	int n = 0;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "%d.mp4", i);
+		tar_add(&t, name, data, LARGE);
+		snprintf(name, sizeof(name), "%d.cls", i);
+		tar_add_text(&t, name, "5");
+	}
+	tar_end(&t);
+	tar_save(&t, "large.tar");
+	free(data);
+	shard = shard_open("large.tar", &o);
+	for (; ps_shard_next(shard, &s, NULL) == 1; n++) {
+		assert_int_equal(s->bad, 0);
+		assert_memory_equal(s->fields[0].data, "5", 1);
+		ps_sample_free(s);
+	}
+	ps_shard_free(shard);
+	assert_int_equal(n, 20);
+	assert_true(meter.nbytes < 20 * LARGE / 5);
+}
+
 /* A member compressed by itself is what its name says without .zst, unless a field asks for it as it is. */
 static void a_packed_member_is_unpacked(void **state)
 {
@@ -431,6 +471,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(half_a_token_is_damage, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_loader_gives_lines_and_tokens, enter, leave),
 	        cmocka_unit_test_setup_teardown(reading_leaves_an_index_behind, enter, leave),
+	        cmocka_unit_test_setup_teardown(what_nobody_wants_is_passed_over, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
 	};
