@@ -2,6 +2,7 @@
 
 #include "budget.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 struct penstock_budget *penstock_budget_new(uint64_t nbytes)
@@ -25,12 +26,17 @@ void penstock_budget_free(struct penstock_budget *b)
 	ps_public_budget_unref(b);
 }
 
-bool ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes)
+int ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes, struct ps_load_error *err)
 {
 	if (!ps_budget_take(&b->reserved, nbytes))
-		return false;
+		return ps_load_error_set(err, E2BIG,
+		        "budget of %ju MiB, shared with other loaders: their batches hold %ju MiB, and this "
+		        "loader's "
+		        "batches and read buffers need %ju MiB; raise it, or lower batch, depth or lanes",
+		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(atomic_load(&b->reserved.used) >> 20),
+		        (uintmax_t)((nbytes >> 20) + 1));
 	ps_budget_force(&b->count, nbytes);
-	return true;
+	return 0;
 }
 
 void ps_public_budget_release(struct penstock_budget *b, uint64_t nbytes)

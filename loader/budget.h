@@ -5,6 +5,7 @@
 #ifndef PS_BUDGET_H
 #define PS_BUDGET_H
 
+#include "base/error.h"
 #include "penstock.h"
 #include "shard/budget.h"
 
@@ -14,9 +15,10 @@ struct penstock_budget {
 	_Atomic uint32_t refs;
 };
 
-/* Takes what a loader holds as long as it is open. Windows of others may have filled the rest: they give way as
- * their samples are delivered. False: what is reserved alone would be beyond the limit. */
-bool ps_public_budget_reserve(struct penstock_budget *budget, uint64_t nbytes);
+/* Takes what a loader holds as long as it is open. Windows of others may have filled the rest: they give way
+ * as their samples are delivered. -E2BIG with a text: what is reserved alone would be beyond the limit. */
+int ps_public_budget_reserve(
+        struct penstock_budget *budget, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 
 struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */

@@ -86,16 +86,13 @@ static int state_read(struct penstock_loader *l, const void *bytes, size_t size,
 static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_load_error *err)
 {
 	struct penstock_budget *b = l->options.o.budget;
+	int r;
 
 	if (!b)
 		return 0;
-	if (!ps_public_budget_reserve(b, nbytes))
-		return ps_load_error_set(err, E2BIG,
-		        "budget of %ju MiB, shared with other loaders: their batches hold %ju MiB, and this loader's "
-		        "batches and "
-		        "read buffers need %ju MiB; raise it, or lower batch, depth or lanes",
-		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(atomic_load(&b->reserved.used) >> 20),
-		        (uintmax_t)((nbytes >> 20) + 1));
+	r = ps_public_budget_reserve(b, nbytes, err);
+	if (r < 0)
+		return r;
 	l->budget = ps_public_budget_ref(b);
 	l->budget_nbytes = nbytes;
 	return 0;

@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <getopt.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <string.h>
 
 #include "tools/tools.h"
@@ -364,6 +367,11 @@ int ps_cmd_bench(int argc, char **argv)
 	struct ps_bench_options o = {0};
 	int r;
 
+#ifdef __GLIBC__
+	/* Otherwise each thread keeps the largest coefficients that it ever had. A program that uses the library
+	 * may do the same (libpenstock(3)). */
+	mallopt(M_MMAP_THRESHOLD, 4 << 20);
+#endif
 	penstock_options_init(&o.loader, sizeof(o.loader));
 	fields_init(&o);
 	o.loader.epochs = 2;
