@@ -23,6 +23,7 @@ struct alias {
 	uint64_t number;           /* of the alias: the high bits */
 	unsigned n[PS_MODE_COUNT]; /* handles */
 	int backing_id;
+	bool mapped; /* a direct one, some time */
 };
 
 struct ps_openmode_node {
@@ -210,6 +211,8 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
 			tidy(table, node, NULL);
 		return -ENOMEM;
 	}
+	if (mode == PS_MODE_DIRECT && alias->mapped)
+		mode = PS_MODE_CACHED;
 	if (alias->n[PS_MODE_PASSED]) {
 		mode = PS_MODE_PASSED;
 	} else if (pass && !alias->n[PS_MODE_CACHED] && !alias->n[PS_MODE_DIRECT]) {
@@ -243,6 +246,16 @@ void ps_openmode_leave(struct ps_openmode_table *table, struct ps_passthrough *p
 	if (--alias->n[mode] == 0 && mode == PS_MODE_PASSED)
 		ps_passthrough_backing_close(pt, alias->backing_id);
 	tidy(table, node, alias);
+}
+
+void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino)
+{
+	PS_LOCK_SCOPE(&table->lock);
+	struct ps_openmode_node *node = find(table, ps_node_number(ino));
+	struct alias *alias = node ? find_alias(node, ino >> PS_ALIAS_SHIFT) : NULL;
+
+	if (alias)
+		alias->mapped = true;
 }
 
 void ps_openmode_stale(struct ps_openmode_table *table, pid_t tid)

@@ -15,8 +15,9 @@
  *   direct or cached    ESTALE: to an alias (**)   cached                  direct, or cached (*)
  *   passed              passed, same backing id    passed, same id (***)   passed, same id (***)
  *
- *   (*) Cached where the kernel does not allow a shared mapping of a direct handle, and for those who read in
- * small pieces or map (appetite.h).
+ *   (*) Cached where the kernel does not allow a shared mapping of a direct handle, for those who read in small
+ * pieces or map (appetite.h), and beside a direct handle that is mapped: each new mapping of a direct handle
+ * empties the inode's page cache, and waits for all READs into it, deaf to signals.
  *   (**) OPEN answers ESTALE; the kernel looks the name up again, is given the alias, and opens that: an alias
  * that is passed already, or one without handles. The old handles and mappings stay as they are. Not for an
  * OPEN that may be the second of one open(2), after an ESTALE: a third is not tried, and the program would see
@@ -83,6 +84,9 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
         const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id);
 void ps_openmode_leave(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino,
         enum ps_open_mode mode);
+
+/* A direct handle of this node id is mapped: the kernel wants pages of it. */
+void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino);
 
 /* An OPEN of this thread is answered ESTALE for a reason of the cache's. */
 void ps_openmode_stale(struct ps_openmode_table *table, pid_t tid);

@@ -224,6 +224,21 @@ static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_
 	fuse_reply_buf(req, copy, n);
 }
 
+/* What the READ tells of how the file is read. The kernel names a lock owner for read(2), and none for pages that
+ * it wants for a mapping or sendfile(2). */
+static void note_read(struct ps_fs *fs, struct ps_open *open, size_t size, uint64_t off,
+        const struct fuse_file_info *fi)
+{
+	if (open->mode == PS_MODE_DIRECT) {
+		if (fi->lock_owner == 0 && atomic_load(&open->meal.nmapped) == 0)
+			ps_openmode_mapped(&fs->openmodes, open->ino);
+		ps_appetite_direct_read(&fs->appetite, &open->meal, size, fi->lock_owner == 0);
+	} else if (open->mode == PS_MODE_CACHED && off + size < ps_handle_size(open->handle)) {
+		ps_appetite_cached_read(
+		        &fs->appetite, &open->meal, size, atomic_load(&fs->read_ahead_nbytes));
+	}
+}
+
 void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct ps_fs *fs = ps_op_fs(req);
@@ -243,10 +258,7 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	if (open->mode == PS_MODE_DIRECT)
-		ps_appetite_direct_read(&fs->appetite, &open->meal, size, fi->lock_owner == 0);
-	else if (open->mode == PS_MODE_CACHED && (uint64_t)off + size < ps_handle_size(open->handle))
-		ps_appetite_cached_read(&fs->appetite, &open->meal, size, atomic_load(&fs->read_ahead_nbytes));
+	note_read(fs, open, size, (uint64_t)off, fi);
 	op->read = (struct ps_read){.handle = open->handle,
 	        .offset = (uint64_t)off,
 	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),

@@ -43,6 +43,17 @@ for cold in direct cached; do
 		wait_until 20 "$BASH" -c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'" || true
 		touch "$T/nginx/stall"
 	done
+
+	# Another's mapping of the same file must not wait for the first one's pages.
+	"$python" "$T/reader.py" "$MNT/20.bin" mmap 2>"$T/reader.log" &
+	reader=$!
+	check "$cold: a mapping waits" wait_until 10 "$BASH" -c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
+	"$python" "$T/reader.py" "$MNT/20.bin" mmap 2>"$T/reader.log" &
+	other=$!
+	sleep 0.5
+	kill -KILL "$other" "$reader"
+	at_most "$cold: a second one is gone (ms)" 2000 "$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $other")"
+	wait "$other" "$reader" 2>/dev/null || true
 	rm "$T/nginx/stall"
 	umount_penstock
 	rm -rf "$CACHE"

@@ -22,6 +22,10 @@ for field in .cache.used_bytes .cache.objects .origin.requests .origin.errors .o
 	equal "$field is a number" number "$(jq -r "$field | type" "$T/status.json")"
 done
 equal "passthrough is told" boolean "$(jq -r '.passthrough.active | type' "$T/status.json")"
+modes='.mounts[0].modes | .direct.opens + .cached.opens + .passed.opens'
+equal "each open has a mode" "$(jq .mounts[0].opens "$T/status.json")" "$(jq "$modes" "$T/status.json")"
+check "modes for people" grep -Eq 'opens +[0-9]+ passed through, [0-9]+ direct, [0-9]+ through the page cache' \
+	<(penstock status "$MNT")
 check "for people, too" grep -q passthrough <(penstock status "$MNT")
 umount_penstock
 check_not "status of what is not mounted" penstock status "$MNT"

@@ -297,6 +297,20 @@ static void a_refused_backing_file_is_read_through_the_cache(void **state)
 	release(f, ino, PS_MODE_CACHED);
 }
 
+static void beside_a_mapped_direct_handle_others_are_cached(void **state)
+{
+	struct fixture *f = *state;
+	fuse_ino_t mapped = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);
+
+	ps_openmode_mapped(&f->table, mapped);
+	ps_openmode_mapped(&f->table, 2); /* of a file that nobody has open */
+	fuse_ino_t other = open_name(f, COLD_DIRECT(8), PS_MODE_CACHED);
+	release(f, mapped, PS_MODE_DIRECT);
+	release(f, other, PS_MODE_CACHED);
+	other = open_name(f, COLD_DIRECT(8), PS_MODE_DIRECT);
+	release(f, other, PS_MODE_DIRECT);
+}
+
 /* Names, aliases and old inodes at random: whatever comes, the kernel refuses nothing, no name is stale twice. */
 static void anything_in_any_order(void **state)
 {
@@ -354,6 +368,7 @@ int main(void)
 	        TEST(who_cannot_be_told_is_sent_on_once_in_a_while),
 	        TEST(threads_past_the_table_stay_as_they_are),
 	        TEST(a_refused_backing_file_is_read_through_the_cache),
+	        TEST(beside_a_mapped_direct_handle_others_are_cached),
 	        TEST(anything_in_any_order),
 	};
 
