@@ -158,7 +158,8 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 	        ps_recovery_find(&s->recovery, s->file->path, s->options.index_dir, s->ordinal, b->offset)) {
 		if (ps_recovery_because(&s->recovery, -r, why->text) < 0)
 			return -ENOMEM;
-		if (ps_recovery_is_whole(&s->recovery, s->ordinal, b)) {
+		if (ps_recovery_has(&s->recovery, s->ordinal + 1) &&
+		        ps_recovery_is_whole(&s->recovery, s->ordinal, b)) {
 			s->holes = 1; /* what was damaged is the one behind it */
 			return 0;
 		}

@@ -278,6 +278,7 @@ static void an_index_tells_what_stands_behind_damage(void **state)
 		const char *with, *without;
 	} cases[] = {
 	        {7 * SAMPLE_NBYTES + 3, 0, ".......x............", "......x"},
+	        {0, 20 * SAMPLE_NBYTES, "...................x", "...................x"}, /* no end mark */
 	        {7 * SAMPLE_NBYTES + 1024 + 3, 0, ".......x............", ".......x"},
 	        {3, 0, "x...................", "x"},
 	        {19 * SAMPLE_NBYTES + 3, 0, "...................x", "..................x"},
