@@ -149,7 +149,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
 	p->o.readers = PS_MIN(o->readers, p->nlanes);
 	p->tunes[PS_STAGE_READ] = (struct ps_tune){
-	        .fixed = !o->tune_readers, .least = PS_MIN(2u, p->o.readers), .most = p->o.readers};
+	        .fixed = !o->tune_readers, .least = PS_MIN(4u, p->o.readers), .most = p->o.readers};
 	p->tunes[PS_STAGE_DECODE] =
 	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
