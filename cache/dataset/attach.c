@@ -332,8 +332,12 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	int rc = ps_sequence_new(ds, &ds->sequence);
 	if (rc < 0)
 		ps_error_set(err, -rc, "out of memory");
+	struct ps_origin_options origin = options->origin;
+	/* The engine keeps to it by itself; HEADs and listings are to do so, too. */
+	if (!origin.max_connections)
+		origin.max_connections = ps_fill_max_connections(cache->fill);
 	if (rc == 0)
-		rc = ps_origin_open(source, &options->origin, &ds->origin, err);
+		rc = ps_origin_open(source, &origin, &ds->origin, err);
 	if (rc < 0) {
 		ps_sequence_free(ds->sequence);
 		dataset_free(ds);

@@ -211,6 +211,11 @@ unsigned ps_fill_connections(const struct ps_fill *fill)
 	return atomic_load(&fill->connections);
 }
 
+unsigned ps_fill_max_connections(const struct ps_fill *fill)
+{
+	return fill->concurrency.max;
+}
+
 struct ps_budget *ps_fill_budget(struct ps_fill *fill)
 {
 	return fill->budget;

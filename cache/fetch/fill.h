@@ -38,6 +38,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret) PS_
 void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
 unsigned ps_fill_connections(const struct ps_fill *fill); /* transfers at once that are worth it now */
+unsigned ps_fill_max_connections(const struct ps_fill *fill);
 struct ps_budget *ps_fill_budget(struct ps_fill *fill);
 
 /* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "fetch/transfer_loop.h"
 
+#define THREAD_MIN 8        /* transfers at once that make another thread worth having */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
 #define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
 #define KEPT_CONNECTIONS 64 /* a thread: more than anyone asks of one origin */
@@ -46,6 +47,7 @@ struct ps_transfers {
 	bool aborted; /* every transfer is cancelled */
 	bool stop;    /* and the threads leave, once they have nothing left */
 	unsigned nthreads, max_threads;
+	unsigned nactive, max_active; /* begun and not ended, over all threads; 0: no limit */
 	struct ps_transfer_thread threads[PS_TRANSFER_MAX_THREADS];
 };
 
@@ -78,6 +80,16 @@ static void easy_give(struct ps_transfer_thread *th, CURL *easy)
 	th->easies[th->neasies++] = easy;
 }
 
+/* One transfer less is under way: those that wait for its place are woken. all->lock is held. */
+static void place_free(struct ps_transfers *all)
+{
+	if (all->nactive-- != all->max_active)
+		return;
+	for (unsigned i = 0; i < all->nthreads; i++)
+		if (!ps_list_empty(&all->threads[i].queued))
+			ps_loop_wake(&all->threads[i].loop);
+}
+
 static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 {
 	struct ps_transfers *all = th->all;
@@ -93,6 +105,7 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 	t->curl = NULL;
 	{
 		PS_LOCK_SCOPE(&all->lock);
+		place_free(all);
 		if (again) {
 			ps_list_append(&th->queued, &t->link);
 		} else {
@@ -127,6 +140,21 @@ static void start(struct ps_transfer_thread *th, struct ps_transfer *t, bool can
 		finish(th, t, rc);
 }
 
+/* The first that may start: one that is cancelled always may. all->lock is held. */
+static struct ps_transfer *next_queued(const struct ps_transfer_thread *th, bool aborted)
+{
+	const struct ps_transfers *all = th->all;
+	bool full = all->max_active && all->nactive >= all->max_active && !aborted;
+
+	for (struct ps_list *l = th->queued.next; l != &th->queued; l = l->next) {
+		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
+
+		if (!full || t->cancelled)
+			return t;
+	}
+	return NULL;
+}
+
 /* Starts what was queued, ends what was cancelled. False: stopped, and nothing is left. */
 static bool take_orders(struct ps_transfer_thread *th)
 {
@@ -148,11 +176,11 @@ static bool take_orders(struct ps_transfer_thread *th)
 		}
 		th->any_cancelled = false;
 	}
-	while (!ps_list_empty(&th->queued)) {
-		t = PS_CONTAINER_OF(th->queued.next, struct ps_transfer, link);
+	while ((t = next_queued(th, aborted))) {
 		bool dead = t->cancelled || aborted;
 
 		ps_list_remove(&t->link);
+		all->nactive++;
 		pthread_mutex_unlock(&all->lock);
 		start(th, t, dead);
 		pthread_mutex_lock(&all->lock);
@@ -254,7 +282,8 @@ static int thread_start(struct ps_transfers *all)
 	int rc = ps_loop_init(&th->loop);
 	if (rc)
 		return rc;
-	curl_multi_setopt(th->loop.multi, CURLMOPT_MAXCONNECTS, (long)KEPT_CONNECTIONS);
+	curl_multi_setopt(th->loop.multi, CURLMOPT_MAXCONNECTS,
+	        (long)(all->max_active ? PS_MAX(all->max_active / all->max_threads, 1u) : KEPT_CONNECTIONS));
 	curl_multi_setopt(th->loop.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
 	ps_list_init(&th->queued);
 	ps_list_init(&th->active);
@@ -350,7 +379,7 @@ static void global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-int ps_transfers_new(const char *name, struct ps_transfers **ret, struct ps_error *err)
+int ps_transfers_new(const char *name, unsigned max, struct ps_transfers **ret, struct ps_error *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct ps_transfers *all = calloc(1, sizeof *all);
@@ -361,7 +390,10 @@ int ps_transfers_new(const char *name, struct ps_transfers **ret, struct ps_erro
 	pthread_once(&once, global_init);
 	pthread_mutex_init(&all->lock, NULL);
 	snprintf(all->name, sizeof all->name, "%s", name);
+	all->max_active = max;
 	all->max_threads = cores < 1 ? 1 : (unsigned)PS_MIN(cores, PS_TRANSFER_MAX_THREADS);
+	if (max)
+		all->max_threads = PS_MIN(all->max_threads, PS_MAX(max / THREAD_MIN, 1u));
 
 	pthread_mutex_lock(&all->lock);
 	int rc = thread_start(all);

@@ -47,8 +47,10 @@ struct ps_transfer {
 	bool busy, cancelled;
 };
 
-/* Starts the first thread. name is at most 11 characters, shown by ps and top. */
-int ps_transfers_new(const char *name, struct ps_transfers **ret, struct ps_error *err) PS_MUST_USE;
+/* Starts the first thread. name is at most 11 characters, shown by ps and top. max: so many transfers at once, the
+ * others wait in the order of their submission; 0: no limit. */
+int ps_transfers_new(
+        const char *name, unsigned max, struct ps_transfers **ret, struct ps_error *err) PS_MUST_USE;
 void ps_transfers_free(struct ps_transfers *all);
 
 void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t);

@@ -146,7 +146,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	c->stall_ns = PS_MIN(stall_ms, UINT64_MAX / 2 / PS_NS_PER_MS) * PS_NS_PER_MS;
 	int rc = init_parts(c, source_url, options, err);
 	if (!rc)
-		rc = ps_transfers_new("ps-http", &c->transfers, err);
+		rc = ps_transfers_new("ps-http", options->max_connections, &c->transfers, err);
 	if (rc) {
 		ps_http_client_fini(c);
 		return rc;

@@ -135,6 +135,7 @@ struct ps_origin_options {
 	                              URL */
 	const char *ca_file;       /* PEM bundle instead of the system's */
 	bool insecure;             /* do not verify TLS; logged once as a warning */
+	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
 	uint64_t connect_timeout_ms; /* 10 s */
 	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
 };

@@ -251,6 +251,90 @@ static void connections_are_kept(void **state)
 	(void)before;
 }
 
+/* Distinct connections of the lines of the access log that contain `mark`. */
+static unsigned connections_of(const char *mark)
+{
+	char path[128], line[4096], seen[32][32];
+	unsigned n = 0;
+
+	snprintf(path, sizeof path, "%s/access.log", server.dir);
+	FILE *f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof line, f)) {
+		const char *connection = strstr(line, "connection=");
+		unsigned i = 0;
+
+		if (!strstr(line, mark) || !connection)
+			continue;
+		size_t len = PS_MIN(strcspn(connection, " \n"), sizeof seen[0] - 1);
+		while (i < n && (strncmp(seen[i], connection, len) != 0 || seen[i][len]))
+			i++;
+		if (i == n) {
+			assert_true(n < PS_ARRAY_LEN(seen));
+			memcpy(seen[n], connection, len);
+			seen[n++][len] = '\0';
+		}
+	}
+	fclose(f);
+	return n;
+}
+
+static void no_more_connections_than_allowed(void **state)
+{
+	const struct ps_origin_options options = {.max_connections = 2};
+	struct ps_origin *limited;
+	struct ps_error err = {0};
+	struct call gets[6], heads[6];
+	char url[256];
+
+	(void)state;
+	snprintf(url, sizeof url, "%s/", server.http);
+	assert_int_equal(ps_origin_open(url, &options, &limited, &err), 0);
+	for (int i = 0; i < 6; i++) {
+		snprintf(url, sizeof url, "%s/late/object.bin", server.http);
+		call_start(limited, &gets[i], url, 0, 100);
+		memset(&heads[i], 0, sizeof heads[i]);
+		sem_init(&heads[i].done, 0, 0);
+		snprintf(heads[i].url, sizeof heads[i].url, "%s", url);
+		heads[i].head = (struct ps_head){.url = heads[i].url, .done = on_head};
+		limited->ops->head(limited, &heads[i].head);
+	}
+	for (int i = 0; i < 6; i++) {
+		sem_wait(&gets[i].done);
+		assert_int_equal(gets[i].err.err, 0);
+		call_end(&gets[i]);
+		sem_wait(&heads[i].done);
+		assert_int_equal(heads[i].err.err, 0);
+		sem_destroy(&heads[i].done);
+	}
+	limited->ops->close(limited);
+	usleep(50000);
+	assert_in_range(connections_of("/late/object.bin"), 1, 2);
+}
+
+static void a_transfer_that_waits_for_its_place_is_cancelled_at_once(void **state)
+{
+	const struct ps_origin_options options = {.max_connections = 1};
+	struct ps_origin *limited;
+	struct ps_error err = {0};
+	struct call first, second;
+	char url[256];
+
+	(void)state;
+	snprintf(url, sizeof url, "%s/", server.http);
+	assert_int_equal(ps_origin_open(url, &options, &limited, &err), 0);
+	snprintf(url, sizeof url, "%s/later/object.bin", server.http);
+	call_start(limited, &first, url, 0, 100);
+	call_start(limited, &second, url, 0, 100);
+	limited->ops->cancel(limited, &second.get);
+	sem_wait(&second.done);
+	assert_int_equal(second.err.err, ECANCELED);
+	call_end(&second);
+	limited->ops->close(limited); /* does not wait either */
+	assert_int_equal(first.err.err, ECANCELED);
+	call_end(&first);
+}
+
 /* Faults ------------------------------------------------------------------------------------------ */
 
 static const struct fault {
@@ -884,6 +968,8 @@ int main(void)
 	        cmocka_unit_test(whole_object_may_come_as_a_200),
 	        cmocka_unit_test(parallel_gets_all_succeed),
 	        cmocka_unit_test(connections_are_kept),
+	        cmocka_unit_test(no_more_connections_than_allowed),
+	        cmocka_unit_test(a_transfer_that_waits_for_its_place_is_cancelled_at_once),
 	        cmocka_unit_test(every_fault_has_its_errno_and_no_wrong_byte),
 	        cmocka_unit_test(faults_in_parallel_do_not_mix),
 	        cmocka_unit_test(another_version_is_stale),
