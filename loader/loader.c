@@ -11,6 +11,8 @@
 #include "batch/profile.h"
 #include "budget.h"
 #include "options.h"
+#include "get.h"
+#include "order/plan.h"
 #include "pipeline/pipeline.h"
 #include "public.h"
 #include "resume.h"
@@ -33,6 +35,8 @@ struct penstock_loader {
 	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
 
 	struct ps_indexes *indexes;
+	struct ps_getter *getter;    /* NULL: not asked for yet */
+	struct ps_planner *planner;  /* NULL: nobody to tell */
 	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
@@ -173,6 +177,22 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	return r;
 }
 
+/* NULL where there is nobody to tell, or no memory for it: a run does not need it. */
+static struct ps_planner *planner_make(struct penstock_loader *l)
+{
+	const struct penstock_options *o = &l->options.o;
+
+	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
+	        .shards = l->options.shards.names,
+	        .nshards = l->schedule.nshards,
+	        .job = o->job ? o->job : "loader",
+	        .rank = o->rank,
+	        .world = o->world,
+	        .epoch = o->epoch,
+	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
+	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS});
+}
+
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
         const char *const *shards, size_t nshards, struct ps_load_error *err)
 {
@@ -192,7 +212,11 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		return r;
 	ps_indexes_source(l->indexes, (enum ps_source)o->source, &windows);
 	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
-	return r < 0 ? r : pipeline_begin(l, err);
+	if (r == 0)
+		r = pipeline_begin(l, err);
+	if (r == 0 && o->plan_epochs != UINT32_MAX)
+		l->planner = planner_make(l);
+	return r;
 }
 
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
@@ -224,6 +248,8 @@ void penstock_loader_close(struct penstock_loader *l)
 		        l->pipeline); /* its threads may have held any lock when the process forked */
 		return;
 	}
+	ps_planner_free(l->planner);
+	ps_getter_free(l->getter);
 	ps_pipeline_free(l->pipeline);
 	ps_schedule_fini(&l->schedule);
 	ps_profile_free(l->profile);
@@ -283,6 +309,8 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 
 		if (e == 0) {
 			ps_pipeline_delivered(l->pipeline, b);
+			if (l->planner)
+				ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
 			*ret_batch = b;
 			atomic_fetch_add_explicit(&l->samples, b->nrows, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
@@ -306,6 +334,59 @@ int penstock_loader_next(
 	int r = next(l, ret_batch, &err);
 
 	return r < 0 ? ps_give_error(error, r, &err) : r;
+}
+
+static int getter_make(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+
+	return ps_getter_new(&(struct ps_get_options){.shards = l->options.shards.names,
+	                             .nshards = l->schedule.nshards,
+	                             .indexes = l->indexes,
+	                             .plan = l->plan,
+	                             .device = ps_device_find(o->device, err),
+	                             .reading = *ps_pipeline_reading(l->pipeline),
+	                             .seed = o->seed,
+	                             .epoch = o->epoch,
+	                             .max_ragged_nbytes = o->memory_budget / 4},
+	        &l->getter, err);
+}
+
+static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
+        struct penstock_batch **ret_batch, struct ps_load_error *err)
+{
+	struct penstock_batch *b;
+	int r = pid_check(l, err);
+
+	if (r == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
+		r = ps_load_error_set(
+		        err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
+	if (r == 0 && !l->getter)
+		r = getter_make(l, err);
+	if (r == 0)
+		r = ps_get(l->getter, numbers, n, &b, err);
+	if (r < 0)
+		return r;
+	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG))
+		r = bad_sample(b, b->bad_rows[0], err);
+	else if (b->failed) {
+		*err = b->why;
+		r = b->failed;
+	}
+	if (r < 0)
+		ps_get_free(b);
+	else
+		*ret_batch = b;
+	return r;
+}
+
+int penstock_loader_get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
+        struct penstock_batch **ret_batch, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = get(l, numbers, n, ret_batch, &err);
+
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
 int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)

@@ -233,7 +233,7 @@ static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *
 
 static int selection_copy(struct ps_options *p, struct ps_load_error *err)
 {
-	const char **const options[] = {&p->o.filter, &p->o.weights, &p->o.balance};
+	const char **const options[] = {&p->o.filter, &p->o.weights, &p->o.balance, &p->o.job};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(options); i++) {
 		if (!*options[i])

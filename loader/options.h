@@ -27,7 +27,7 @@ struct ps_options {
 	struct ps_list shards;
 	char *index_dir; /* the caller's, copied */
 	char *rename;    /* the same */
-	char *texts[3];  /* filter, weights, balance, copied */
+	char *texts[4];  /* filter, weights, balance, job, copied */
 	double *mix;     /* copied; o.nmix of them */
 	size_t *ends;    /* of the shards of each string: their places in `shards`; o.nmix of them */
 	bool tune_threads, tune_readers; /* the caller left their number to us */

@@ -458,6 +458,13 @@ struct penstock_options {
 	 * Without replacement `balance` thins all classes to the smallest. NULL (default): each once. */
 	const char *weights, *balance;
 	uint32_t replacement;
+
+	/* Where shards lie on a penstock mount, it is told (through .penstock/plan there) which of them come
+	 * in this epoch and in the next ones, plan_epochs in all (0 (default): 8; UINT32_MAX: nothing is
+	 * told), and how far the run is; `job` names it, the same on all ranks (NULL (default): "loader"). */
+	const char *job;
+	uint32_t plan_epochs;
+	uint32_t reserved1;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
@@ -508,18 +515,36 @@ int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, st
 int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct penstock_error *error);
 
+/* Samples by number: number i is the i-th of the list, shard by shard, whatever the order and the filter are.
+ * Reads and decodes them on the calling thread into a batch of n rows, row k being numbers[k]; n is 1 to
+ * 65536. Random numbers are those of the epoch that the loader was opened with. The batch is not one of
+ * `depth`; it must be given back before the loader is closed. Runs beside the loader's own threads, one call
+ * at a time, not beside other calls that one thread may make. -ENODATA: a shard has no index, the text names
+ * it; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL), or no good one. Blocks: on
+ * disk and decoding. Since 0.2. */
+int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
+        struct penstock_batch **ret_batch, struct penstock_error *error);
+
 /* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
- * read ahead do not count), as bytes for any machine: 152, and 40 a lane of this rank. Returns how many; with
- * `buf` NULL that is all it does. -ENOBUFS: `size` is less. Blocks: never. */
+ * read ahead do not count), as bytes for any machine: 208, and, where not all shards have an index, 56 a lane
+ * of this rank. Returns how many; with `buf` NULL that is all it does. -ENOBUFS: `size` is less. Blocks:
+ * never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
 
 /* Goes to where a state was saved: the batches from there on are the same to the byte as without the
  * interruption, whatever threads, depth and memory_budget are. Reads no shard that was used up, and of the
  * others only from the block of samples under way (from its beginning where a shard is a pipe, or has global
- * pax headers). Batches that are held stay valid. -EINVAL: no state, or damaged; -ESTALE: the state is of
- * other shards, options or a library that makes other batches, the text says what differs. The loader is then
- * where it was. Blocks: as penstock_loader_set_epoch(). */
+ * pax headers). Batches that are held stay valid.
+ *
+ * The state of any rank will do, and of another world, if global_batch (and lanes) are the same: every rank
+ * goes on with its part of the next global batch. Where the shards have no index, other ranks' lanes are
+ * found by walking over the headers of what they have given; and with end UNEVEN that is refused once lanes
+ * have begun to end, when only a rank's own state can tell.
+ *
+ * -EINVAL: no state, or damaged; -ESTALE: the state is of other shards, options or a library that makes other
+ * batches, or cannot be gone on from exactly; the text says what it is. The loader is then where it was.
+ * Blocks: as penstock_loader_set_epoch(). */
 int penstock_loader_state_load(
         struct penstock_loader *loader, const void *state, size_t size, struct penstock_error *error);
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 
 /* -- Counts ------------------------------------------------------------------------------------------- */
 
@@ -132,6 +134,47 @@ static int sets_make(
 	return 0;
 }
 
+/* -- Permutation -------------------------------------------------------------------------------------- */
+
+#define REMOTE_BLOCK (1u << 20) /* what a mount fetches at least */
+
+/* Refuses to read at random what has to be fetched for it. */
+static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_load_error *err)
+{
+	uint64_t nbytes = 0, samples = 0, mean;
+	uint32_t remote = 0;
+
+	for (uint32_t i = 0; i < s->nshards; i++) {
+		char state[16] = "cached";
+		struct stat st;
+		uint64_t n = 0;
+		ssize_t len;
+
+		if (stat(s->shards[i], &st) < 0)
+			return ps_load_error_set(
+			        err, errno, "%s: cannot stat: %s", s->shards[i], strerror(errno));
+		if (!S_ISREG(st.st_mode))
+			return ps_load_error_set(err, EINVAL,
+			        "order permutation: %s is no ordinary file, and cannot be read from anywhere",
+			        s->shards[i]);
+		len = getxattr(s->shards[i], "user.penstock.state", state, sizeof(state) - 1);
+		remote += len > 0 && strncmp(state, "cached", (size_t)len) != 0;
+		nbytes += (uint64_t)st.st_size;
+		samples += ps_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
+	}
+	mean = samples > 0 && nbytes > samples ? nbytes / samples : 1;
+	if (remote == 0 || o->permute_remote)
+		return 0;
+	return ps_load_error_set(err, EINVAL,
+	        "order permutation: %u of %u shards are not in the cache of their mount, and each sample, of "
+	        "%ju bytes, "
+	        "would fetch a block of %u: up to %ju times the data; warm the mount (penstock warm), take "
+	        "order "
+	        "window, or insist (permute_remote)",
+	        remote, s->nshards, (uintmax_t)mean, REMOTE_BLOCK,
+	        (uintmax_t)PS_MAX(REMOTE_BLOCK / mean, UINT64_C(1)));
+}
+
 /* -- The whole ---------------------------------------------------------------------------------------- */
 
 int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, struct ps_indexes *indexes,
@@ -158,6 +201,8 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 		        &s->select, err);
 	if (r == 0)
 		r = known_decide(s, o, endless, &known, err);
+	if (r == 0 && o->order == PENSTOCK_ORDER_PERMUTATION)
+		r = resident_check(s, o, err);
 	if (r < 0)
 		return r;
 	s->counted = known && (!endless || o->order == PENSTOCK_ORDER_PERMUTATION);

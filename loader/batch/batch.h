@@ -46,7 +46,7 @@ struct ps_late {
 };
 
 struct penstock_batch {
-	struct ps_pipeline *pipeline; /* whom to give it back to ... */
+	struct ps_pipeline *pipeline; /* whom to give it back to, NULL: it is the caller's own (get.h); ... */
 	pid_t pid;                    /* ... and in which process */
 	const struct ps_plan *plan;
 	const struct ps_device_ops *device;

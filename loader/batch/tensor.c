@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "batch/batch.h"
+#include "get.h"
 #include "pipeline/pipeline.h"
 #include "public.h"
 
@@ -157,6 +158,10 @@ int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct pensto
 
 void penstock_batch_release(struct penstock_batch *b)
 {
-	if (b && b->pid == getpid())
+	if (!b || b->pid != getpid())
+		return;
+	if (b->pipeline)
 		ps_pipeline_release(b);
+	else
+		ps_get_free(b);
 }

@@ -161,6 +161,11 @@ uint32_t ps_order_nactive(const struct ps_order *order)
 	                                                                   : order->nlanes;
 }
 
+bool ps_order_owns(const struct ps_order *order, uint32_t lane)
+{
+	return ps_order_nactive(order) == order->nlanes || lane % order->o.world == order->o.rank;
+}
+
 uint32_t ps_order_lane(const struct ps_order *order, uint32_t lane)
 {
 	return order->o.shared ? lane : order->o.rank + lane * order->o.world;

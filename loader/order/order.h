@@ -84,6 +84,9 @@ uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
 /* Of those, the ones that are read side by side for this rank, while none has ended. */
 uint32_t ps_order_nactive(const struct ps_order *order);
 
+/* True for those. */
+bool ps_order_owns(const struct ps_order *order, uint32_t lane);
+
 /* A lane's number among those of all ranks. */
 uint32_t ps_order_lane(const struct ps_order *order, uint32_t lane);
 

@@ -351,6 +351,11 @@ void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b
 	p->position.batches++;
 }
 
+const struct ps_shard_options *ps_pipeline_reading(const struct ps_pipeline *p)
+{
+	return &p->source.options;
+}
+
 const struct ps_position *ps_pipeline_position(const struct ps_pipeline *p)
 {
 	return &p->position;

@@ -88,6 +88,9 @@ struct ps_pipeline_stats {
 
 void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);
 
+/* How its shards are read. */
+const struct ps_shard_options *ps_pipeline_reading(const struct ps_pipeline *pipeline);
+
 /* NULL is allowed. */
 void ps_pipeline_free(struct ps_pipeline *pipeline);
 

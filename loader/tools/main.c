@@ -17,6 +17,7 @@ static const struct {
         {"index", ps_cmd_index, "write down how many samples shards hold, and where they begin"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
         {"pack", ps_cmd_pack, "write files into shards"},
+        {"shuffle-quality", ps_cmd_shuffle_quality, "say how well an order is shuffled"},
         {"split", ps_cmd_split, "write shards into shards of other sizes, or into several sets"},
 };
 
@@ -27,7 +28,7 @@ static void help(FILE *out)
 	             "@LIST files.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].text);
+		fprintf(out, "  %-15s %s\n", commands[i].name, commands[i].text);
 	fprintf(out, "\nOptions:\n"
 	             "  --help     print this text; with a command, its options\n"
 	             "  --version  print the version\n\n"

@@ -24,6 +24,7 @@ int ps_cmd_doctor(int argc, char **argv);
 int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
+int ps_cmd_shuffle_quality(int argc, char **argv);
 int ps_cmd_split(int argc, char **argv);
 
 /* One line on stderr: "penstock-loader: TEXT", control characters as '?': names in shards are not trusted. */

@@ -1,0 +1,171 @@
+#include "config.h"
+
+#include "get.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+struct ps_getter {
+	struct ps_get_options o;
+	struct ps_batch_worker worker;
+	bool ready;     /* the worker is */
+	uint64_t *ends; /* sums of the shards' counts */
+};
+
+int ps_getter_new(
+        const struct ps_get_options *options, struct ps_getter **ret_getter, struct ps_load_error *err)
+{
+	struct ps_getter *g = calloc(1, sizeof(*g));
+	uint64_t sum = 0;
+	int r = 0;
+
+	if (!g)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	g->o = *options;
+	g->o.reading.budget = NULL;
+	g->o.reading.slabs = NULL;
+	g->o.reading.stream.stop = NULL;
+	g->o.reading.stream.wake_fd = -1;
+	g->o.reading.stream.buf_nbytes = PS_STREAM_BUF_MIN;
+	g->ends = malloc(PS_MAX(g->o.nshards, 1u) * sizeof(uint64_t));
+	if (!g->ends)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < g->o.nshards && r == 0; i++) {
+		uint64_t n = 0;
+
+		r = ps_indexes_count(g->o.indexes, i, &n, err);
+		if (r < 0 && r != -ENOMEM)
+			r = ps_load_error_set(err, ENODATA,
+			        "samples by number need an index of every shard (penstock-loader index): %s",
+			        err ? err->text : "");
+		sum += n;
+		g->ends[i] = sum;
+	}
+	if (r == 0)
+		r = ps_batch_worker_init(&g->worker, g->o.plan, g->o.seed, err);
+	g->ready = r == 0;
+	if (r < 0) {
+		ps_getter_free(g);
+		return r;
+	}
+	*ret_getter = g;
+	return 0;
+}
+
+void ps_getter_free(struct ps_getter *g)
+{
+	if (!g)
+		return;
+	if (g->ready)
+		ps_batch_worker_fini(&g->worker);
+	free(g->ends);
+	free(g);
+}
+
+uint64_t ps_getter_total(const struct ps_getter *g)
+{
+	return g->o.nshards > 0 ? g->ends[g->o.nshards - 1] : 0;
+}
+
+static uint32_t shard_of(const struct ps_getter *g, uint64_t number)
+{
+	uint32_t low = 0, high = g->o.nshards - 1;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (g->ends[mid] <= number)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* Where sample `ordinal` of a shard begins; 0: it is found by walking. */
+static int place_find(struct ps_getter *g, uint32_t shard, uint64_t ordinal, uint64_t *ret_offset,
+        struct ps_load_error *err)
+{
+	struct ps_index_place place = {0};
+	struct ps_index *index;
+	int r = ps_indexes_get(g->o.indexes, shard, &index, err);
+
+	if (r < 0)
+		return r;
+	r = ps_index_place(index, ordinal, &place, err);
+	ps_indexes_put(g->o.indexes, index);
+	*ret_offset = place.resume_offset;
+	return r;
+}
+
+static int sample_read(
+        struct ps_getter *g, uint64_t number, struct ps_sample **ret_sample, struct ps_load_error *err)
+{
+	uint32_t shard = shard_of(g, number);
+	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0), offset = 0;
+	struct ps_shard *reader;
+	int r = place_find(g, shard, ordinal, &offset, err);
+
+	if (r < 0)
+		return r;
+	reader = ps_shard_new(g->o.shards[shard], shard, &g->o.reading, err);
+	if (!reader)
+		return -ENOMEM;
+	ps_shard_start_at(reader, ordinal, offset);
+	r = ps_shard_next(reader, ret_sample, err);
+	ps_shard_free(reader);
+	if (r < 0)
+		return r;
+	if (r == 1 && (*ret_sample)->ordinal == ordinal)
+		return 0;
+	if (r == 1)
+		ps_sample_free(ps_steal_ptr(ret_sample));
+	return ps_load_error_set(err, ESTALE,
+	        "%s: it has no sample %ju, but its index says so; index it again (penstock-loader index)",
+	        g->o.shards[shard], (uintmax_t)ordinal);
+}
+
+int ps_get(struct ps_getter *g, const uint64_t *numbers, uint32_t n, struct penstock_batch **ret_batch,
+        struct ps_load_error *err)
+{
+	struct penstock_batch *b;
+	int r = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (numbers[i] >= ps_getter_total(g))
+			return ps_load_error_set(err, ERANGE, "sample %ju: there are %ju, counted from 0",
+			        (uintmax_t)numbers[i], (uintmax_t)ps_getter_total(g));
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = ps_batch_init(b, g->o.plan, g->o.device, n, err);
+	if (r < 0) {
+		free(b);
+		return r;
+	}
+	b->pid = getpid();
+	b->max_ragged_nbytes = g->o.max_ragged_nbytes;
+	b->epoch = g->o.epoch;
+	b->want = n;
+	b->closed = true;
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		r = sample_read(g, numbers[i], &b->rows[i].sample, err);
+		if (r == 0) {
+			b->nrows++;
+			ps_batch_decode(b, i, &g->worker);
+		}
+	}
+	if (r < 0) {
+		ps_get_free(b);
+		return r;
+	}
+	ps_batch_finish(b);
+	*ret_batch = b;
+	return 0;
+}
+
+void ps_get_free(struct penstock_batch *b)
+{
+	ps_batch_fini(b);
+	free(b);
+}

@@ -1,0 +1,40 @@
+/* Samples by number: read where they lie, and decoded on the calling thread into a batch of their own.
+ *
+ * Ownership: a getter belongs to its creator and borrows what it is made of; its batches belong to the
+ * caller, and must be given back (ps_get_free()) before the plan is freed. Threads: one at a time.   Locks:
+ * none.   Blocks: on the disk, and the processor. Errors: -ENODATA: a shard without index, the text names it;
+ * -ERANGE: there is no such sample; -ESTALE: the shard is not as its index says; -ENOMEM. What is wrong with
+ * a sample marks its row. */
+#ifndef PS_GET_H
+#define PS_GET_H
+
+#include "batch/batch.h"
+#include "shard/index.h"
+#include "shard/shard.h"
+
+struct ps_get_options {
+	char *const *shards;
+	uint32_t nshards;
+	struct ps_indexes *indexes;
+	const struct ps_plan *plan;
+	const struct ps_device_ops *device;
+	struct ps_shard_options reading; /* budget, stop flag and slabs are not used */
+	uint64_t seed, epoch;            /* of random numbers */
+	uint64_t max_ragged_nbytes;
+};
+
+struct ps_getter;
+
+int ps_getter_new(const struct ps_get_options *options, struct ps_getter **ret_getter,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_getter_free(struct ps_getter *getter); /* NULL is allowed */
+
+/* Samples of all shards. */
+uint64_t ps_getter_total(const struct ps_getter *getter);
+
+/* A finished batch of the samples of these numbers, row by row; it may have failed. */
+int ps_get(struct ps_getter *getter, const uint64_t *numbers, uint32_t n, struct penstock_batch **ret_batch,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_get_free(struct penstock_batch *batch);
+
+#endif

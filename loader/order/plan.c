@@ -1,0 +1,256 @@
+#include "config.h"
+
+#include "order/plan.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+struct ps_planner {
+	struct ps_planner_options o;
+	char *job;
+	char *root; /* of the mount, with a slash at its end */
+	int fd;
+	pthread_t thread;
+	pthread_mutex_t lock; /* all below */
+	pthread_cond_t wake;
+	bool stop;
+	uint64_t epoch, files_done;
+};
+
+/* -- Texts -------------------------------------------------------------------------------------------- */
+
+static void string_print(FILE *out, const char *text)
+{
+	putc('"', out);
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		if (*p == '"' || *p == '\\')
+			fprintf(out, "\\%c", *p);
+		else if (*p < 0x20)
+			fprintf(out, "\\u%04x", *p);
+		else
+			putc(*p, out);
+	}
+	putc('"', out);
+}
+
+static FILE *text_begin(const struct ps_planner_options *o, const char *kind, char **text, size_t *len)
+{
+	FILE *out = open_memstream(text, len);
+
+	if (!out)
+		return NULL;
+	fprintf(out, "{\"%s\": 1, \"job\": ", kind);
+	string_print(out, o->job);
+	fprintf(out, ", \"rank\": %u", o->rank);
+	return out;
+}
+
+static char *text_end(FILE *out, char **text)
+{
+	bool failed = ferror(out) != 0;
+
+	if (fclose(out) == 0 && !failed)
+		return *text;
+	free(*text);
+	return NULL;
+}
+
+/* Prints the files of one pass, in the order in which lanes come to them. */
+static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
+{
+	uint32_t n = 0, shard;
+	uint64_t pass;
+	bool more = true;
+
+	for (uint64_t k = 0; more && n < PS_PLANNER_MAX_FILES; k++) {
+		more = false;
+		for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_MAX_FILES;
+		        lane++) {
+			const char *name;
+
+			if (k >= ps_order_pass_len(o->order, lane) || !ps_order_owns(o->order, lane) ||
+			        ps_order_shard(o->order, epoch, lane, k, &shard, &pass) != 1)
+				continue;
+			more = true;
+			name = o->shards[shard];
+			if (strncmp(name, root, strlen(root)) != 0)
+				continue;
+			fputs(n++ > 0 ? ", " : "", out);
+			string_print(out, name + strlen(root));
+		}
+	}
+}
+
+char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = text_begin(o, "penstock_plan", &text, &len);
+
+	if (!out)
+		return NULL;
+	fprintf(out, ", \"world\": %u, \"epoch\": %ju, \"files\": [", o->world, (uintmax_t)epoch);
+	files_print(out, o, root, epoch);
+	fputs("]}\n", out);
+	return text_end(out, &text);
+}
+
+char *ps_plan_position_text(const struct ps_planner_options *o, uint64_t epoch, uint64_t files_done)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = text_begin(o, "penstock_position", &text, &len);
+
+	if (!out)
+		return NULL;
+	fprintf(out, ", \"epoch\": %ju, \"files_done\": %ju}\n", (uintmax_t)epoch, (uintmax_t)files_done);
+	return text_end(out, &text);
+}
+
+/* -- The thread --------------------------------------------------------------------------------------- */
+
+/* Writes a text in one piece, and frees it. False: nobody takes it any more. */
+static bool tell(struct ps_planner *p, char *text)
+{
+	bool ok = text && write(p->fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	free(text);
+	return ok;
+}
+
+static bool epochs_tell(struct ps_planner *p, uint64_t epoch, uint64_t *told)
+{
+	bool ok = true;
+
+	for (; ok && *told < p->o.end_epoch && *told - epoch < p->o.epochs; ++*told)
+		ok = tell(p, ps_plan_text(&p->o, p->root, *told));
+	return ok;
+}
+
+static void *planner_main(void *arg)
+{
+	struct ps_planner *p = arg;
+	uint64_t told = p->o.epoch, epoch = p->o.epoch, done = 0;
+	bool ok = true;
+
+	pthread_mutex_lock(&p->lock);
+	while (ok && !p->stop) {
+		struct timespec until;
+		bool moved = p->epoch != epoch || p->files_done != done;
+
+		epoch = p->epoch;
+		done = p->files_done;
+		pthread_mutex_unlock(&p->lock);
+		told = told < epoch || told - epoch > p->o.epochs ? epoch : told; /* it went elsewhere */
+		ok = epochs_tell(p, epoch, &told);
+		if (ok && moved)
+			ok = tell(p, ps_plan_position_text(&p->o, epoch, done));
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec++;
+		pthread_mutex_lock(&p->lock);
+		while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
+			;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+/* The root of the file system that a shard lies on, as the shard's name spells it, if it is a mount that
+ * takes plans: the descriptor of its plan. */
+static int plan_open(const char *shard, char **ret_root)
+{
+	ps_autofree char *root = strdup(shard), *plan = NULL;
+	struct stat st, above;
+	size_t len = 0;
+	char *slash;
+
+	if (!root || getxattr(shard, "user.penstock.state", NULL, 0) < 0 || stat(shard, &st) < 0)
+		return -1;
+	while ((slash = strrchr(root, '/')) && slash > root) {
+		*slash = 0;
+		if (stat(root, &above) < 0 || above.st_dev != st.st_dev)
+			break;
+		len = strlen(root);
+	}
+	if (len == 0 || asprintf(&plan, "%.*s/.penstock/plan", (int)len, shard) < 0)
+		return -1;
+	*ret_root = strndup(shard, len + 1);
+	return *ret_root ? open(plan, O_WRONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+}
+
+static void planner_free(struct ps_planner *p)
+{
+	if (p->fd >= 0)
+		close(p->fd);
+	pthread_cond_destroy(&p->wake);
+	pthread_mutex_destroy(&p->lock);
+	free(p->job);
+	free(p->root);
+	free(p);
+}
+
+static int thread_start(struct ps_planner *p)
+{
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(&p->thread, NULL, planner_main, p);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r == 0)
+		pthread_setname_np(p->thread, "ps-plan");
+	return -r;
+}
+
+struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
+{
+	struct ps_planner *p = calloc(1, sizeof(*p));
+	pthread_condattr_t monotonic;
+
+	if (!p)
+		return NULL;
+	p->o = *o;
+	p->epoch = o->epoch;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	p->job = strdup(o->job);
+	p->o.job = p->job;
+	p->fd = o->nshards > 0 && p->job ? plan_open(o->shards[0], &p->root) : -1;
+	if (p->fd < 0 || thread_start(p) < 0) {
+		planner_free(p);
+		return NULL;
+	}
+	return p;
+}
+
+void ps_planner_free(struct ps_planner *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_signal(&p->wake);
+	pthread_mutex_unlock(&p->lock);
+	pthread_join(p->thread, NULL);
+	planner_free(p);
+}
+
+void ps_planner_at(struct ps_planner *p, const struct ps_position *at)
+{
+	uint64_t done = 0;
+
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		done += at->lanes[i].k == PS_PLACE_UNKNOWN ? 0 : at->lanes[i].k;
+	PS_LOCK_SCOPE(&p->lock);
+	p->epoch = at->epoch;
+	p->files_done = done;
+}

@@ -1,0 +1,55 @@
+/* The plan: which shards a run will read, told to the penstock mount that they lie on, so that it can fetch
+ * what comes and keep what comes again.
+ *
+ * Written to MOUNT/.penstock/plan, one write() for each text, JSON lines:
+ *
+ *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
+ *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
+ *
+ * A plan line replaces what was told before for the same job, rank and epoch: the files below the mount that
+ * the rank reads, in about the order in which it needs them. A position line says how many of the epoch's
+ * files it is through with. A reader ignores lines and members that it does not know. Epochs before that of a
+ * rank's position are over.
+ *
+ * Written by a thread of its own: at the start the epochs that can be named (8 unless told otherwise), one
+ * more at the beginning of each epoch, and the position, where it has changed, at most once a second. Where
+ * the shards lie on no such mount, or it takes no plans, nothing is written, and there is no thread.
+ *
+ * Ownership: a planner belongs to its creator and borrows order and names.
+ * Threads: ps_planner_at() one at a time, beside the planner's own.   Locks: its own, a leaf.
+ * Errors: none: a run does not need it.   Blocks: new on the file systems of the first shard; at never; free
+ * until a write under way is over. */
+#ifndef PS_ORDER_PLAN_H
+#define PS_ORDER_PLAN_H
+
+#include "order/order.h"
+#include "pipeline/position.h"
+
+#define PS_PLANNER_EPOCHS 8
+#define PS_PLANNER_MAX_FILES 100000 /* of an epoch; more are left out */
+
+struct ps_planner_options {
+	struct ps_order *order;
+	char *const *shards;
+	uint32_t nshards;
+	const char *job; /* copied */
+	uint32_t rank, world;
+	uint64_t epoch, end_epoch;
+	uint32_t epochs; /* that are told at once */
+};
+
+struct ps_planner;
+
+/* NULL: there is nobody to tell, or no memory. */
+struct ps_planner *ps_planner_new(const struct ps_planner_options *options);
+void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
+
+/* The run is there now. Cheap: for each batch. */
+void ps_planner_at(struct ps_planner *planner, const struct ps_position *position);
+
+/* For tests: the texts above, to be freed; NULL: out of memory. `root`: of the mount, with a slash at its
+ * end. */
+char *ps_plan_text(const struct ps_planner_options *options, const char *root, uint64_t epoch);
+char *ps_plan_position_text(const struct ps_planner_options *options, uint64_t epoch, uint64_t files_done);
+
+#endif

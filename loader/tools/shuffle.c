@@ -1,0 +1,252 @@
+/* penstock-loader shuffle-quality: how far an order is from the list's, beside a full permutation. */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <string.h>
+
+#include "order/permutation.h"
+#include "penstock.h"
+#include "tools/tools.h"
+
+struct quality {
+	double neighbours;  /* share of samples whose next one is a neighbour in the list, too */
+	double distance;    /* mean way from the place in the list, as a share of a permutation's (N / 3) */
+	double correlation; /* of places in the list and in the order (Spearman) */
+	double shards;      /* different shards in a batch, on average */
+};
+
+/* The order: for each place the sample's place in the list. */
+struct places {
+	uint64_t *v, n, cap;
+	uint32_t *shards; /* of the samples, by their place in the list */
+};
+
+static const struct ps_option_help options_help[] = {
+        {"--order ORDER", "none, shards, window or permutation (window)"},
+        {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
+        {"--lanes N", "sequences of shards read side by side (64)"},
+        {"--batch N", "samples of a batch (64)"},
+        {"--seed S", "of all that is random (0)"},
+        {"--json", "print the result as JSON"},
+};
+
+static int compare(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool measure(const struct places *p, uint32_t batch, struct quality *q)
+{
+	uint32_t *shards = malloc(batch * sizeof(*shards));
+	double n = (double)p->n, squares = 0, way = 0, different = 0, next = 0;
+
+	if (!shards)
+		return false;
+	for (uint64_t i = 0; i < p->n; i++) {
+		double d = (double)p->v[i] - (double)i;
+
+		way += fabs(d);
+		squares += d * d;
+		next += i > 0 && (p->v[i] == p->v[i - 1] + 1 || p->v[i] + 1 == p->v[i - 1]);
+	}
+	for (uint64_t at = 0; at < p->n; at += batch) {
+		uint32_t m = (uint32_t)PS_MIN(batch, p->n - at);
+
+		for (uint32_t i = 0; i < m; i++)
+			shards[i] = p->shards[p->v[at + i]];
+		qsort(shards, m, sizeof(*shards), compare);
+		for (uint32_t i = 0; i < m; i++)
+			different += i == 0 || shards[i] != shards[i - 1];
+	}
+	free(shards);
+	*q = (struct quality){.neighbours = n > 1 ? next / (n - 1) : 0,
+	        .distance = n > 1 ? way / n / (n / 3) : 0,
+	        .correlation = n > 1 ? 1 - 6 * squares / (n * (n * n - 1)) : 1,
+	        .shards = n > 0 ? different / ceil(n / batch) : 0};
+	return true;
+}
+
+/* Runs an epoch in the given order, and notes what comes: pairs of shard and sample as one number. */
+static int collect(const struct penstock_options *options, char **names, size_t nnames, struct places *p,
+        struct penstock_error *error)
+{
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	int r = penstock_loader_open(options, (const char *const *)names, nnames, &l, error);
+
+	if (r < 0)
+		return r;
+	while ((r = penstock_loader_next(l, &b, error)) == 1) {
+		struct penstock_tensor shards, samples;
+
+		penstock_batch_field(b, "__shard__", &shards, NULL);
+		penstock_batch_field(b, "__sample__", &samples, NULL);
+		if (p->n + shards.shape[0] > p->cap) {
+			uint64_t cap = (p->n + shards.shape[0]) * 2;
+			uint64_t *v = realloc(p->v, cap * sizeof(*v));
+
+			if (!v) {
+				penstock_loader_close(l);
+				return -ENOMEM;
+			}
+			p->v = v;
+			p->cap = cap;
+		}
+		for (uint64_t i = 0; i < shards.shape[0]; i++)
+			p->v[p->n++] = (uint64_t)((const int64_t *)shards.data)[i] << 40 |
+			               (uint64_t)((const int64_t *)samples.data)[i];
+		penstock_batch_release(b);
+	}
+	penstock_loader_close(l);
+	return r;
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Makes places in the list of the pairs. */
+static bool places_find(struct places *p)
+{
+	uint64_t *sorted = malloc(PS_MAX(p->n, 1u) * sizeof(*sorted));
+
+	p->shards = malloc(PS_MAX(p->n, 1u) * sizeof(*p->shards));
+	if (!sorted || !p->shards) {
+		free(sorted);
+		return false;
+	}
+	if (p->n > 0)
+		memcpy(sorted, p->v, p->n * sizeof(*sorted));
+	qsort(sorted, p->n, sizeof(*sorted), compare_u64);
+	for (uint64_t i = 0; i < p->n; i++) {
+		uint64_t *at = bsearch(&p->v[i], sorted, p->n, sizeof(*sorted), compare_u64);
+
+		p->v[i] = (uint64_t)(at - sorted);
+		p->shards[p->v[i]] = (uint32_t)(*at >> 40);
+	}
+	free(sorted);
+	return true;
+}
+
+static void quality_print(const char *name, const struct quality *q, bool json)
+{
+	printf(json ? "\"%s\": {\"neighbours_kept\": %.6f, \"distance\": %.4f, \"rank_correlation\": %.4f, "
+	              "\"shards_in_batch\": %.2f}"
+	            : "%-12s %10.4f %% %10.3f %12.4f %10.1f\n",
+	        name, json ? q->neighbours : 100 * q->neighbours, q->distance, q->correlation, q->shards);
+}
+
+static int run(const struct penstock_options *o, char **names, size_t n, bool json)
+{
+	struct penstock_error error = {0};
+	struct quality mine, full;
+	struct places p = {0};
+	struct ps_permutation permutation;
+	int r = collect(o, names, n, &p, &error);
+	bool ok = r == 0 && places_find(&p) && measure(&p, o->batch, &mine);
+
+	if (ok) {
+		ps_permutation_init(&permutation, p.n, o->seed, 0, 0);
+		for (uint64_t i = 0; i < p.n; i++)
+			p.v[i] = ps_permutation_at(&permutation, i);
+		ok = measure(&p, o->batch, &full);
+	}
+	if (ok && json) {
+		printf("{\"samples\": %ju, ", (uintmax_t)p.n);
+		quality_print("order", &mine, true);
+		fputs(", ", stdout);
+		quality_print("permutation", &full, true);
+		puts("}");
+	} else if (ok) {
+		printf("%ju samples   neighbours   distance  correlation     shards\n"
+		       "                  kept  (1: full)   with list   in a batch\n",
+		        (uintmax_t)p.n);
+		quality_print("this order", &mine, false);
+		quality_print("permutation", &full, false);
+	} else {
+		ps_complain("%s", r < 0 && error.text[0] ? error.text : "out of memory");
+	}
+	free(p.v);
+	free(p.shards);
+	return ok ? PS_EXIT_OK : PS_EXIT_FAILED;
+}
+
+static void help(void)
+{
+	ps_help_print("Usage: penstock-loader shuffle-quality [OPTION...] SHARDS...\n\n"
+	              "Runs one epoch without decoding anything, and says how well its order is shuffled, "
+	              "beside a full\n"
+	              "permutation of the same samples.\n",
+	        options_help, PS_ARRAY_LEN(options_help),
+	        "Examples:\n"
+	        "  penstock-loader shuffle-quality 'train-{000..127}.tar'\n"
+	        "  penstock-loader shuffle-quality --shuffle-window 65536 train-*.tar\n");
+}
+
+int ps_cmd_shuffle_quality(int argc, char **argv)
+{
+	static const struct option longs[] = {{"order", required_argument, NULL, 'o'},
+	        {"shuffle-window", required_argument, NULL, 'w'}, {"lanes", required_argument, NULL, 'l'},
+	        {"batch", required_argument, NULL, 'b'}, {"seed", required_argument, NULL, 's'},
+	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const char *const orders[] = {"none", "shards", "window", "permutation"};
+	struct penstock_options o;
+	struct penstock_field field;
+	uint64_t v = 0;
+	bool json = false, ok = true;
+	int c;
+
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&field, sizeof(field), "__nothing__", PENSTOCK_BYTES);
+	field.optional = 1;
+	o.fields = &field;
+	o.nfields = 1;
+	o.epochs = 1;
+	o.on_error = PENSTOCK_SKIP;
+	opterr = 0;
+	while (ok && (c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'o':
+			ok = ps_arg_choice("--order", optarg, orders, 4, &o.order);
+			break;
+		case 'w':
+			ok = ps_arg_u64("--shuffle-window", optarg, 1, 1 << 24, &v);
+			o.shuffle_window = (uint32_t)v;
+			break;
+		case 'l':
+			ok = ps_arg_u64("--lanes", optarg, 1, 4096, &v);
+			o.lanes = (uint32_t)v;
+			break;
+		case 'b':
+			ok = ps_arg_u64("--batch", optarg, 1, 65536, &v);
+			o.batch = (uint32_t)v;
+			break;
+		case 's':
+			ok = ps_arg_u64("--seed", optarg, 0, UINT64_MAX, &o.seed);
+			break;
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			help();
+			return PS_EXIT_OK;
+		default:
+			ps_option_complain("shuffle-quality", argv);
+			return PS_EXIT_USAGE;
+		}
+	}
+	if (!ok)
+		return PS_EXIT_USAGE;
+	if (optind == argc) {
+		ps_complain("shuffle-quality: no shards; see penstock-loader shuffle-quality --help");
+		return PS_EXIT_USAGE;
+	}
+	return run(&o, argv + optind, (size_t)(argc - optind), json);
+}

@@ -1,0 +1,211 @@
+/* Samples by number, permuted epochs, plans. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/xattr.h>
+
+#include "make_tar.h"
+#include "order/permutation.h"
+#include "order/plan.h"
+#include "shard/index.h"
+
+#define SHARDS 3
+#define EACH 7
+
+static char folder[64];
+
+static int setup(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	for (int s = 0; s < SHARDS; s++) {
+		struct ps_index_result result;
+		struct ps_load_error err;
+		struct tar t = {0};
+		char name[64], text[64];
+
+		for (int i = 0; i < EACH; i++) {
+			snprintf(name, sizeof(name), "%d.cls", i);
+			snprintf(text, sizeof(text), s == 1 && i == 3 ? "bad" : "%d", s * EACH + i);
+			tar_add_text(&t, name, text);
+		}
+		tar_end(&t);
+		snprintf(name, sizeof(name), "s-%d.tar", s);
+		tar_save(&t, name);
+		assert_int_equal(ps_index_make(name, NULL, NULL, 0, &result, &err), 0);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+static struct penstock_loader *open_with(struct penstock_options *o, struct penstock_error *e)
+{
+	static const char *const shards[] = {"s-{0..2}.tar"};
+	static struct penstock_field field;
+	struct penstock_loader *l;
+
+	penstock_field_init(&field, sizeof(field), "cls", PENSTOCK_INT64);
+	o->fields = &field;
+	o->nfields = 1;
+	return penstock_loader_open(o, shards, 1, &l, e) < 0 ? NULL : l;
+}
+
+static const int64_t *labels(const struct penstock_batch *b)
+{
+	struct penstock_tensor t;
+
+	assert_int_equal(penstock_batch_field(b, "cls", &t, NULL), 0);
+	return t.data;
+}
+
+static void samples_come_by_number(void **state)
+{
+	static const uint64_t numbers[] = {20, 0, 7, 6, 7}, bad[] = {10, 2}, none[] = {3, 21};
+	struct penstock_options o;
+	struct penstock_batch *b, *next;
+	struct penstock_batch_info info;
+	struct penstock_error e;
+
+	(void)state;
+	penstock_options_init(&o, sizeof(o));
+	o.on_error = PENSTOCK_SKIP;
+	struct penstock_loader *l = open_with(&o, &e);
+	assert_non_null(l);
+	assert_int_equal(penstock_loader_next(l, &next, &e), 1); /* beside the others */
+	assert_int_equal(penstock_loader_get(l, numbers, 5, &b, &e), 0);
+	penstock_batch_info(b, &info);
+	assert_int_equal(info.rows, 5);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(labels(b)[i], numbers[i]);
+	penstock_batch_release(b);
+	assert_int_equal(penstock_loader_get(l, bad, 2, &b, &e), 0);
+	penstock_batch_info(b, &info);
+	assert_int_equal(info.bad, 1);
+	assert_int_equal(labels(b)[0], 2);
+	penstock_batch_release(b);
+	assert_int_equal(penstock_loader_get(l, bad, 1, &b, &e), -EBADMSG);
+	assert_int_equal(penstock_loader_get(l, none, 2, &b, &e), -ERANGE);
+	assert_non_null(strstr(e.text, "sample 21: there are 21"));
+	assert_int_equal(penstock_loader_get(l, none, 0, &b, &e), -EINVAL);
+	penstock_batch_release(next);
+	penstock_loader_close(l);
+}
+
+static void numbers_need_indexes(void **state)
+{
+	struct penstock_options o;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	uint64_t zero = 0;
+
+	(void)state;
+	penstock_options_init(&o, sizeof(o));
+	o.index_dir = "nowhere";
+	struct penstock_loader *l = open_with(&o, &e);
+	assert_non_null(l);
+	assert_int_equal(penstock_loader_get(l, &zero, 1, &b, &e), -ENODATA);
+	assert_non_null(strstr(e.text, "s-0.tar"));
+	penstock_loader_close(l);
+	o.order = PENSTOCK_ORDER_PERMUTATION;
+	assert_null(open_with(&o, &e));
+	assert_int_equal(e.code, EINVAL);
+	assert_non_null(strstr(e.text, "order permutation needs"));
+	o.order = PENSTOCK_ORDER_WINDOW;
+	o.world = 2;
+	o.end = PENSTOCK_END_SPLIT;
+	assert_null(open_with(&o, &e));
+	assert_non_null(strstr(e.text, "index"));
+	assert_non_null(strstr(e.text, "steps="));
+	assert_non_null(strstr(e.text, "uneven"));
+}
+
+static void what_is_not_resident_is_not_permuted(void **state)
+{
+	struct penstock_options o;
+	struct penstock_error e;
+	struct penstock_loader *l;
+
+	(void)state;
+	if (setxattr("s-1.tar", "user.penstock.state", "partial", 7, 0) < 0)
+		return; /* the file system has no attributes */
+	penstock_options_init(&o, sizeof(o));
+	o.order = PENSTOCK_ORDER_PERMUTATION;
+	assert_null(open_with(&o, &e));
+	assert_int_equal(e.code, EINVAL);
+	assert_non_null(strstr(e.text, "1 of 3 shards are not in the cache"));
+	o.permute_remote = 1;
+	l = open_with(&o, &e);
+	assert_non_null(l);
+	penstock_loader_close(l);
+	assert_int_equal(removexattr("s-1.tar", "user.penstock.state"), 0);
+}
+
+static void a_permutation_gives_each_number_once(void **state)
+{
+	static uint8_t seen[3000];
+
+	(void)state;
+	for (uint64_t n = 1; n < 3000; n = n * 5 / 4 + 1) {
+		struct ps_permutation p;
+
+		ps_permutation_init(&p, n, 7, n, 0);
+		memset(seen, 0, sizeof(seen));
+		for (uint64_t i = 0; i < n; i++) {
+			uint64_t x = ps_permutation_at(&p, i);
+
+			assert_true(x < n && !seen[x]);
+			seen[x] = 1;
+		}
+	}
+}
+
+static void plans_name_each_ranks_files_once(void **state)
+{
+	char a[] = "/m/a.tar", b[] = "/m/b \"q\".tar", c[] = "/elsewhere/c.tar", d[] = "/m/sub/d.tar";
+	char *const shards[] = {a, b, c, d};
+	struct ps_load_error err;
+	char *text;
+
+	(void)state;
+	struct ps_order *order = ps_order_new(
+	        &(struct ps_order_options){
+	                .mode = PS_ORDER_NONE, .nshards = 4, .lanes = 2, .world = 1, .repeat = PS_ENDLESS},
+	        &err);
+	struct ps_planner_options o = {
+	        .order = order, .shards = shards, .nshards = 4, .job = "j", .world = 1, .epochs = 1};
+
+	text = ps_plan_text(&o, "/m/", 5);
+	assert_string_equal(text,
+	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
+	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
+	free(text);
+	text = ps_plan_position_text(&o, 5, 3);
+	assert_string_equal(text,
+	        "{\"penstock_position\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 5, \"files_done\": 3}\n");
+	free(text);
+	ps_order_free(order);
+	assert_null(ps_planner_new(&(struct ps_planner_options){.shards = shards, .nshards = 4, .job = "j"}));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(samples_come_by_number),
+	        cmocka_unit_test(numbers_need_indexes),
+	        cmocka_unit_test(what_is_not_resident_is_not_permuted),
+	        cmocka_unit_test(a_permutation_gives_each_number_once),
+	        cmocka_unit_test(plans_name_each_ranks_files_once),
+	};
+
+	alarm(120); /* a hang is a failure */
+	return cmocka_run_group_tests_name("get", tests, setup, teardown);
+}
