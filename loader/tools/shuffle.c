@@ -128,8 +128,10 @@ static bool places_find(struct places *p)
 	for (uint64_t i = 0; i < p->n; i++) {
 		uint64_t *at = bsearch(&p->v[i], sorted, p->n, sizeof(*sorted), compare_u64);
 
-		p->v[i] = (uint64_t)(at - sorted);
-		p->shards[p->v[i]] = (uint32_t)(*at >> 40);
+		uint32_t shard = (uint32_t)(p->v[i] >> 40);
+
+		p->v[i] = at ? (uint64_t)(at - sorted) : 0; /* it is there */
+		p->shards[p->v[i]] = shard;
 	}
 	free(sorted);
 	return true;
