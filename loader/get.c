@@ -42,7 +42,7 @@ int ps_getter_new(
 		g->ends[i] = sum;
 	}
 	if (r == 0)
-		r = ps_batch_worker_init(&g->worker, g->o.plan, g->o.seed, err);
+		r = ps_batch_worker_init(&g->worker, g->o.plan, g->o.seed, NULL, err);
 	g->ready = r == 0;
 	if (r < 0) {
 		ps_getter_free(g);
