@@ -26,7 +26,7 @@ static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard,
 		return r;
 	}
 	r = ps_indexes_count(s->indexes, shard, ret_count, err);
-	return r < 0 && r != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err->text) : r;
+	return r < 0 && r != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err ? err->text : "") : r;
 }
 
 /* Whether all shards' counts are known; if not, err says which is not, and why. */
