@@ -206,7 +206,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	int c;
 
 	penstock_options_init(&o, sizeof(o));
-	penstock_field_init(&field, sizeof(field), "__nothing__", PENSTOCK_BYTES);
+	penstock_field_init(&field, sizeof(field), "no.such.field", PENSTOCK_BYTES);
 	field.optional = 1;
 	o.fields = &field;
 	o.nfields = 1;

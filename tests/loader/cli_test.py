@@ -200,6 +200,22 @@ def the_example_runs():
 
 
 @tap.test
+def shuffle_quality_tells_a_shuffled_order_from_the_list():
+    for s in range(8):
+        tap.make_tar("quality-%d.tar" % s, [("%d-%03d.cls" % (s, i), b"1") for i in range(50)])
+
+    def quality(*args):
+        r = tap.run("shuffle-quality", "--json", *args, "quality-{0..7}.tar")
+        tap.equal((r.returncode, r.stderr), (0, b""))
+        return json.loads(r.stdout)["order"]
+
+    plain, mixed = quality("--order", "none"), quality()
+    tap.equal((plain["neighbours_kept"], plain["distance"], plain["rank_correlation"]), (1.0, 0.0, 1.0))
+    assert mixed["neighbours_kept"] < 0.1 and 0.7 < mixed["distance"] < 1.3, mixed
+    assert abs(mixed["rank_correlation"]) < 0.3, mixed
+
+
+@tap.test
 def the_library_exports_its_public_names_only():
     lib = os.path.join(tap.BUILD, "loader/.libs/libpenstock.so")
     out = subprocess.run(["nm", "-D", "--defined-only", lib], capture_output=True, check=True).stdout.decode()
