@@ -73,6 +73,8 @@ static void get_tell(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
+	if (!rq->untold_nbytes)
+		return; /* told of since it was put off */
 	rq->untold_nbytes = 0;
 	if (get->progress)
 		get->progress(get, get->nbytes_done);
