@@ -1,77 +1,25 @@
 #include "config.h"
 
-#include "shard/index.h"
+#include "shard/index_core.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include "shard/index_file.h"
-#include "shard/index_format.h"
 #include "shard/tokens.h"
 
 #define MAX_FILE (UINT64_C(1) << 32)
 
-struct section {
-	uint32_t kind, detail;
-	const uint8_t *p;
-	size_t n;
-	uint64_t sum;
-	_Atomic int state; /* 0: not looked at; 1: sound; -1: damaged. Relaxed: looking twice does no harm */
-};
-
-struct shape {
-	uint32_t first, n; /* in members */
-};
-
-struct shape_member {
-	uint64_t lead; /* units */
-	const char *suffix;
-};
-
-struct column {
-	const struct section *section;
-	const char *name;
-	size_t name_len;
-	enum ps_column_type type;
-	unsigned width;
-	const uint8_t *present;
-	const uint8_t *values;
-};
-
-struct ps_index {
-	uint8_t *data;
-	size_t nbytes;
-	bool mapped;
-	char *path;
-	uint64_t count, bad;
-	uint32_t flags;
-	struct section sections[PS_INDEX_MAX_SECTIONS];
-	uint32_t nsections;
-	struct section *samples, *keys;
-	struct shape *shapes;
-	uint32_t nshapes;
-	struct shape_member *members;
-	struct ps_windows windows; /* nbytes > 0: a token stream; there is no file then */
-	struct column columns[PS_INDEX_MAX_COLUMNS];
-	uint32_t ncolumns;
-};
-
-#define HINT "make it anew by penstock-loader index"
-
-static int damaged(const struct ps_index *x, struct ps_load_error *err)
+int ps_index_damaged(const struct ps_index *x, struct ps_load_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "%s: damaged, or no index; " HINT, x->path);
+	return ps_load_error_set(err, EBADMSG, "%s: damaged, or no index; " PS_INDEX_HINT, x->path);
 }
 
-/* -- Opening ------------------------------------------------------------------------------------------- */
-
-static bool section_sound(struct section *s)
+bool ps_index_section_sound(struct ps_index_section *s)
 {
 	int state = atomic_load_explicit(&s->state, memory_order_relaxed);
 
@@ -129,7 +77,7 @@ static int data_load(struct ps_index *x, struct ps_load_error *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_INDEX_HEAD || (uint64_t)st.st_size > MAX_FILE)
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
 	x->mapped = !is_remote(fd);
 	if (x->mapped) {
@@ -143,7 +91,7 @@ static int data_load(struct ps_index *x, struct ps_load_error *err)
 		r = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
 	}
 	if (r == -EBADMSG)
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	if (r < 0)
 		return ps_load_error_set(err, -r, "%s: cannot read: %s", x->path, strerror(-r));
 	return 0;
@@ -157,7 +105,7 @@ static bool sections_parse(struct ps_index *x, size_t at)
 	for (uint32_t i = 0; i < x->nsections; i++) {
 		const uint8_t *entry = x->data + at + (size_t)i * PS_INDEX_SECTION;
 		uint64_t begin = ps_get_u64(entry + 8), n = ps_get_u64(entry + 16);
-		struct section *s = &x->sections[i];
+		struct ps_index_section *s = &x->sections[i];
 
 		if (begin != end || n > x->nbytes - end)
 			return false;
@@ -173,15 +121,16 @@ static bool sections_parse(struct ps_index *x, size_t at)
 	return end == x->nbytes;
 }
 
-static bool shape_parse(struct ps_index *x, struct ps_index_bytes *b, struct shape *shape, uint32_t *n)
+static bool shape_parse(
+        struct ps_index *x, struct ps_index_bytes *b, struct ps_index_shape *shape, uint32_t *n)
 {
 	uint64_t members, len;
 
 	if (!ps_get_varint(b, &members) || members == 0 || members > PS_INDEX_MAX_MEMBERS)
 		return false;
-	*shape = (struct shape){.first = *n, .n = (uint32_t)members};
+	*shape = (struct ps_index_shape){.first = *n, .n = (uint32_t)members};
 	for (uint64_t i = 0; i < members; i++) {
-		struct shape_member *m = &x->members[(*n)++];
+		struct ps_index_shape_member *m = &x->members[(*n)++];
 		const uint8_t *suffix;
 
 		if (!ps_get_varint(b, &m->lead) || m->lead >> 40 || !ps_get_varint(b, &len) ||
@@ -193,32 +142,32 @@ static bool shape_parse(struct ps_index *x, struct ps_index_bytes *b, struct sha
 	return true;
 }
 
-static int shapes_parse(struct ps_index *x, struct section *s, struct ps_load_error *err)
+static int shapes_parse(struct ps_index *x, struct ps_index_section *s, struct ps_load_error *err)
 {
 	struct ps_index_bytes b = {s->p, s->p + s->n};
 	uint32_t nmembers = 0;
 	uint64_t n;
 
 	/* a member takes three bytes at least */
-	if (x->shapes || !section_sound(s) || !ps_get_varint(&b, &n) || n > PS_INDEX_MAX_SHAPES)
-		return damaged(x, err);
+	if (x->shapes || !ps_index_section_sound(s) || !ps_get_varint(&b, &n) || n > PS_INDEX_MAX_SHAPES)
+		return ps_index_damaged(x, err);
 	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
 	x->members = calloc(s->n / 3 + 1 + PS_INDEX_MAX_MEMBERS, sizeof(*x->members));
 	if (!x->shapes || !x->members)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint64_t i = 0; i < n; i++)
 		if (!shape_parse(x, &b, &x->shapes[i], &nmembers))
-			return damaged(x, err);
+			return ps_index_damaged(x, err);
 	x->nshapes = (uint32_t)n;
-	return b.p == b.end ? 0 : damaged(x, err);
+	return b.p == b.end ? 0 : ps_index_damaged(x, err);
 }
 
 /* What the head of a column says; its bytes are looked at when they are first used. */
-static bool column_parse(struct ps_index *x, struct section *s)
+static bool column_parse(struct ps_index *x, struct ps_index_section *s)
 {
 	struct ps_index_bytes b = {s->p, s->p + s->n};
 	uint64_t bits = ps_index_pad8((size_t)(x->count / 8 + (x->count % 8 > 0)));
-	struct column *c;
+	struct ps_index_column *c;
 	const uint8_t *name;
 
 	if (x->ncolumns == PS_INDEX_MAX_COLUMNS)
@@ -261,27 +210,28 @@ static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, 
 	uint64_t sum;
 
 	if (x->nbytes >= 8 && memcmp(h, "PSINDEX", 7) == 0 && h[7] != PS_INDEX_MAGIC[7])
-		return ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, x->path);
+		return ps_load_error_set(
+		        err, ESTALE, "%s: of another version of penstock; " PS_INDEX_HINT, x->path);
 	if (x->nbytes < PS_INDEX_HEAD || memcmp(h, PS_INDEX_MAGIC, 8) != 0)
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	x->nsections = ps_get_u16(h + PS_INDEX_AT_NSECTIONS);
 	etag_len = ps_get_u16(h + PS_INDEX_AT_ETAG_LEN);
 	if (x->nsections > PS_INDEX_MAX_SECTIONS || etag_len > PS_INDEX_MAX_ETAG)
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	table = PS_INDEX_HEAD + ps_index_pad8(etag_len);
 	if (x->nbytes < table + (size_t)x->nsections * PS_INDEX_SECTION)
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	sum = ps_index_sum(0, h, PS_INDEX_AT_SUM);
 	sum = ps_index_sum(
 	        sum, h + PS_INDEX_HEAD, ps_index_pad8(etag_len) + (size_t)x->nsections * PS_INDEX_SECTION);
 	if (sum != ps_get_u64(h + PS_INDEX_AT_SUM) || !sections_parse(x, table))
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
 	x->bad = ps_get_u64(h + PS_INDEX_AT_BAD);
 	x->flags = ps_get_u32(h + PS_INDEX_AT_FLAGS);
 	/* a sample takes two bytes of the file at least, so counts are within what fits in memory */
 	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_INDEX_FLAGS)
-		return damaged(x, err);
+		return ps_index_damaged(x, err);
 	ret_version->nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
 	ret_version->mtime_ns = (int64_t)ps_get_u64(h + PS_INDEX_AT_MTIME);
 	ret_version->etag_len = etag_len;
@@ -290,7 +240,7 @@ static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, 
 }
 
 /* Marks of `width` words each stand in front of a stream. */
-static bool has_marks(const struct ps_index *x, const struct section *s, size_t width)
+static bool has_marks(const struct ps_index *x, const struct ps_index_section *s, size_t width)
 {
 	return ps_index_nmarks(x->count) <= s->n / (width * 8);
 }
@@ -300,7 +250,7 @@ static int parse(struct ps_index *x, struct ps_index_version *ret_version, struc
 	int r = head_parse(x, ret_version, err);
 
 	for (uint32_t i = 0; i < x->nsections && r == 0; i++) {
-		struct section *s = &x->sections[i];
+		struct ps_index_section *s = &x->sections[i];
 
 		switch (s->kind) {
 		case PS_INDEX_SHAPES:
@@ -308,21 +258,21 @@ static int parse(struct ps_index *x, struct ps_index_version *ret_version, struc
 			break;
 		case PS_INDEX_SAMPLES:
 			x->samples = s;
-			r = has_marks(x, s, 2) ? 0 : damaged(x, err);
+			r = has_marks(x, s, 2) ? 0 : ps_index_damaged(x, err);
 			break;
 		case PS_INDEX_KEYS:
 			x->keys = s;
-			r = has_marks(x, s, 1) ? 0 : damaged(x, err);
+			r = has_marks(x, s, 1) ? 0 : ps_index_damaged(x, err);
 			break;
 		case PS_INDEX_COLUMN:
-			r = column_parse(x, s) ? 0 : damaged(x, err);
+			r = column_parse(x, s) ? 0 : ps_index_damaged(x, err);
 			break;
 		default: /* of a later version */
 			break;
 		}
 	}
 	if (r == 0 && (!x->samples || !x->keys || !x->shapes))
-		r = damaged(x, err);
+		r = ps_index_damaged(x, err);
 	return r;
 }
 
@@ -358,7 +308,8 @@ int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_inde
 	if (r < 0)
 		return r;
 	if (!ps_index_version_same(&now, &then)) {
-		r = ps_load_error_set(err, ESTALE, "%s: the shard was changed since; " HINT, x->path);
+		r = ps_load_error_set(
+		        err, ESTALE, "%s: the shard was changed since; " PS_INDEX_HINT, x->path);
 		ps_index_close(x);
 		return r;
 	}
@@ -434,11 +385,6 @@ int ps_index_open_windows(const char *shard, const struct ps_windows *windows, s
 	return 0;
 }
 
-bool ps_index_is_of_lines(const struct ps_index *x)
-{
-	return x->flags & PS_INDEX_FLAG_LINES;
-}
-
 void ps_index_close(struct ps_index *x)
 {
 	if (!x)
@@ -451,249 +397,4 @@ void ps_index_close(struct ps_index *x)
 	free(x->shapes);
 	free(x->members);
 	free(x);
-}
-
-/* -- Samples ------------------------------------------------------------------------------------------- */
-
-uint64_t ps_index_samples(const struct ps_index *x)
-{
-	return x->count;
-}
-
-uint64_t ps_index_bad(const struct ps_index *x)
-{
-	return x->bad;
-}
-
-static int range_check(const struct ps_index *x, uint64_t sample, struct ps_load_error *err)
-{
-	if (sample < x->count)
-		return 0;
-	return ps_load_error_set(err, ERANGE, "%s: has no sample %ju, only %ju", x->path, (uintmax_t)sample,
-	        (uintmax_t)x->count);
-}
-
-/* The samples of a mark, front to back. Offsets beyond 2^62 are damage, so sums cannot overflow. */
-struct walk {
-	struct ps_index_bytes b;
-	uint64_t end;  /* of the last sample */
-	uint64_t unit; /* bytes */
-};
-
-#define OFFSET_MAX (UINT64_C(1) << 62)
-
-static bool advance(uint64_t *at, uint64_t units, uint64_t unit)
-{
-	if (units > OFFSET_MAX / unit || units * unit > OFFSET_MAX - *at)
-		return false;
-	*at += units * unit;
-	return true;
-}
-
-/* One sample; its members go to `ret` if that is not NULL. */
-static bool walk_sample(
-        const struct ps_index *x, struct walk *w, struct ps_index_place *place, struct ps_index_member *ret)
-{
-	uint64_t what, units, at;
-
-	if (!ps_get_varint(&w->b, &what))
-		return false;
-	if ((what & 1) && (!ps_get_varint(&w->b, &units) || !advance(&w->end, units, w->unit)))
-		return false;
-	*place = (struct ps_index_place){.offset = w->end, .bad = what & 2};
-	what >>= 2;
-	if (what > x->nshapes)
-		return false;
-	if (what == 0)
-		return ps_get_varint(&w->b, &units) && advance(&w->end, units, w->unit);
-	at = w->end;
-	place->nmembers = x->shapes[what - 1].n;
-	for (uint32_t i = 0; i < place->nmembers; i++) {
-		const struct shape_member *m = &x->members[x->shapes[what - 1].first + i];
-		uint64_t size;
-
-		if (!advance(&at, m->lead, w->unit) || !ps_get_varint(&w->b, &size) || size > OFFSET_MAX)
-			return false;
-		if (ret)
-			ret[i] = (struct ps_index_member){.suffix = m->suffix, .offset = at, .size = size};
-		if (!advance(&at, size / w->unit + (size % w->unit > 0), w->unit))
-			return false;
-	}
-	w->end = at + (w->unit == 1); /* a line's end */
-	return true;
-}
-
-static struct ps_index_place window_place(
-        const struct ps_index *x, uint64_t sample, struct ps_index_member *ret_members)
-{
-	struct ps_index_place place = {.offset = sample * x->windows.stride};
-
-	if (x->bad && sample == x->count - 1) {
-		place.bad = true;
-		return place;
-	}
-	place.resume_offset = place.offset;
-	place.nmembers = 1;
-	if (ret_members)
-		*ret_members = (struct ps_index_member){
-		        .suffix = x->windows.suffix, .offset = place.offset, .size = x->windows.nbytes};
-	return place;
-}
-
-static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
-        struct ps_index_member *ret_members, struct ps_load_error *err)
-{
-	const uint8_t *mark;
-	struct ps_index_place place = {0};
-	struct walk w = {.unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
-	uint64_t at;
-	int r = range_check(x, sample, err);
-
-	if (r < 0)
-		return r;
-	if (x->windows.nbytes > 0) {
-		*ret_place = window_place(x, sample, ret_members);
-		return 0;
-	}
-	if (!section_sound(x->samples))
-		return damaged(x, err);
-	mark = x->samples->p + sample / PS_INDEX_MARK * 16;
-	w.end = ps_get_u64(mark);
-	at = ps_get_u64(mark + 8);
-	w.b.p = x->samples->p + ps_index_nmarks(x->count) * 16;
-	w.b.end = x->samples->p + x->samples->n;
-	if (w.end > OFFSET_MAX || at > (uint64_t)(w.b.end - w.b.p))
-		return damaged(x, err);
-	w.b.p += at;
-	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
-		if (!walk_sample(x, &w, &place, i == sample % PS_INDEX_MARK ? ret_members : NULL))
-			return damaged(x, err);
-	if (!place.bad && !(x->flags & (PS_INDEX_FLAG_GLOBAL | PS_INDEX_FLAG_COMPRESSED)))
-		place.resume_offset = place.offset;
-	*ret_place = place;
-	return 0;
-}
-
-int ps_index_place(
-        struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place, struct ps_load_error *err)
-{
-	return sample_find(x, sample, ret_place, NULL, err);
-}
-
-int ps_index_members(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
-        struct ps_index_member ret_members[static PS_INDEX_MAX_MEMBERS], struct ps_load_error *err)
-{
-	return sample_find(x, sample, ret_place, ret_members, err);
-}
-
-/* Text number `sample` of marks and a stream of texts. */
-static bool text_find(const struct ps_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
-        const char **ret_text, size_t *ret_len)
-{
-	uint64_t at = ps_get_u64(p + sample / PS_INDEX_MARK * 8), len = 0;
-	struct ps_index_bytes b = {p + ps_index_nmarks(x->count) * 8, end};
-	const uint8_t *text = NULL;
-
-	if (at > (uint64_t)(b.end - b.p))
-		return false;
-	b.p += at;
-	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
-		if (!ps_get_varint(&b, &len) || !ps_get_bytes(&b, len, &text))
-			return false;
-	*ret_text = (const char *)text;
-	*ret_len = (size_t)len;
-	return true;
-}
-
-int ps_index_key(
-        struct ps_index *x, uint64_t sample, const char **ret_key, size_t *ret_len, struct ps_load_error *err)
-{
-	int r = range_check(x, sample, err);
-
-	if (r < 0)
-		return r;
-	if (x->windows.nbytes > 0)
-		return ps_load_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
-	if (!section_sound(x->keys) ||
-	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
-		return damaged(x, err);
-	return 0;
-}
-
-/* -- Columns ------------------------------------------------------------------------------------------- */
-
-int ps_index_ncolumns(const struct ps_index *x)
-{
-	return (int)x->ncolumns;
-}
-
-int ps_index_column(const struct ps_index *x, const char *name)
-{
-	for (uint32_t i = 0; i < x->ncolumns; i++)
-		if (x->columns[i].name_len == strlen(name) &&
-		        memcmp(x->columns[i].name, name, x->columns[i].name_len) == 0)
-			return (int)i;
-	return -1;
-}
-
-enum ps_column_type ps_index_column_type(const struct ps_index *x, int column)
-{
-	return x->columns[column].type;
-}
-
-static int64_t integer_get(const uint8_t *p, unsigned width)
-{
-	switch (width) {
-	case 1:
-		return (int8_t)p[0];
-	case 2:
-		return (int16_t)ps_get_u16(p);
-	case 4:
-		return (int32_t)ps_get_u32(p);
-	default:
-		return (int64_t)ps_get_u64(p);
-	}
-}
-
-static double float_get(const uint8_t *p, unsigned width)
-{
-	uint32_t u32 = width == 4 ? ps_get_u32(p) : 0;
-	uint64_t u64 = width == 8 ? ps_get_u64(p) : 0;
-	float f;
-	double d;
-
-	memcpy(&f, &u32, sizeof(f));
-	memcpy(&d, &u64, sizeof(d));
-	return width == 4 ? (double)f : d;
-}
-
-int ps_index_value(
-        struct ps_index *x, int column, uint64_t sample, struct ps_column_value *v, struct ps_load_error *err)
-{
-	const struct column *c = &x->columns[column];
-	struct section *s = &x->sections[c->section - x->sections];
-	int r = range_check(x, sample, err);
-
-	if (r < 0)
-		return r;
-	if (!section_sound(s))
-		return damaged(x, err);
-	*v = (struct ps_column_value){
-	        .type = c->type, .missing = !(c->present[sample / 8] >> (sample % 8) & 1)};
-	if (v->missing)
-		return 0;
-	switch (c->type) {
-	case PS_COLUMN_INT:
-		v->integer = integer_get(c->values + sample * c->width, c->width);
-		v->number = (double)v->integer;
-		break;
-	case PS_COLUMN_FLOAT:
-		v->number = float_get(c->values + sample * c->width, c->width);
-		break;
-	case PS_COLUMN_TEXT:
-		if (!text_find(x, c->values, s->p + s->n, sample, &v->text, &v->text_len))
-			return damaged(x, err);
-		break;
-	}
-	return 0;
 }
