@@ -37,8 +37,8 @@
 #define PS_DISK_THREADS 2
 
 #define PS_RUN_MAX_CHUNKS (PS_RUN_MAX_BLOCKS * PS_BLOCK_CHUNKS)
-/* Chunks between two wanted ones that are fetched with them, though nobody wants them or they are there: they
- * cost less than another request. */
+/* Chunks between two that wait, which nobody wants yet: fetched with them they cost less than another
+ * request. */
 #define PS_RUN_BRIDGE_CHUNKS 1
 
 enum ps_slot_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_KEPT, PS_PLACE_HELD, PS_PLACE_VERIFY };

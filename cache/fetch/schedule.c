@@ -14,43 +14,22 @@ struct turn {
 };
 #define TURN_MAX_RUNS (PS_RUN_MAX_CHUNKS / 2)
 
-/* What of the turn's chunks may be claimed, and what a run may fetch again in passing, block by block. */
+/* What of the turn's chunks may be claimed, block by block. */
 struct claimable {
 	uint64_t block;
-	uint16_t missing[PS_RUN_MAX_BLOCKS], bridge[PS_RUN_MAX_BLOCKS];
+	uint16_t missing[PS_RUN_MAX_BLOCKS];
 };
 
 static void find_claimable(const struct turn *t, uint64_t now_ns, struct claimable *ret)
 {
 	ret->block = t->from / PS_BLOCK_CHUNKS;
-	for (uint64_t b = ret->block; b * PS_BLOCK_CHUNKS < t->end; b++) {
-		uint16_t missing = ps_slot_missing(t->file, b, now_ns);
-		const struct ps_slot *slot = t->file->slots[b];
-		/* Not what somebody may be reading from memory, or has in flight. */
-		uint16_t busy = slot ? slot->flight | slot->whole | slot->failed : 0;
-
-		ret->missing[b - ret->block] = missing;
-		ret->bridge[b - ret->block] = missing ? ps_chunks_of_block(t->file, b) & (uint16_t)~busy : 0;
-	}
+	for (uint64_t b = ret->block; b * PS_BLOCK_CHUNKS < t->end; b++)
+		ret->missing[b - ret->block] = ps_slot_missing(t->file, b, now_ns);
 }
 
-static bool has_chunk(const struct claimable *c, const uint16_t *set, uint64_t chunk)
+static bool is_missing(const struct claimable *c, uint64_t chunk)
 {
-	return set[chunk / PS_BLOCK_CHUNKS - c->block] >> (chunk % PS_BLOCK_CHUNKS) & 1;
-}
-
-/* The end of the run that begins at a missing chunk. */
-static uint64_t run_end(const struct claimable *c, uint64_t first, uint64_t end)
-{
-	uint64_t stop = first + 1;
-
-	for (uint64_t at = stop; at < end && at - stop <= PS_RUN_BRIDGE_CHUNKS; at++) {
-		if (has_chunk(c, c->missing, at))
-			stop = at + 1;
-		else if (!has_chunk(c, c->bridge, at))
-			break;
-	}
-	return stop;
+	return c->missing[chunk / PS_BLOCK_CHUNKS - c->block] >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
 /* How many transfers at once work of this class may come to. The engine's lock is held. */
@@ -73,9 +52,11 @@ static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs
 		return 0; /* it gave up meanwhile, or has all */
 	find_claimable(t, now_ns, &claimable);
 	for (uint64_t c = t->from; c < t->end; c++) {
-		if (!has_chunk(&claimable, claimable.missing, c))
+		if (!is_missing(&claimable, c))
 			continue;
-		uint64_t stop = run_end(&claimable, c, t->end);
+		uint64_t stop = c + 1;
+		while (stop < t->end && is_missing(&claimable, stop))
+			stop++;
 		struct ps_run *run =
 		        ps_run_claim(t->file, c, stop, t->bufs + t->nused, t->nbufs - t->nused, &more);
 
