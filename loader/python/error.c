@@ -54,6 +54,8 @@ static PyObject *exception_type(const struct module_state *s, int errnum)
 		return PyExc_ValueError;
 	case ENOMEM:
 		return PyExc_MemoryError;
+	case ERANGE:
+		return PyExc_IndexError;
 	case ENOENT:
 	case EACCES:
 	case EIO:
@@ -73,7 +75,8 @@ PyObject *raise_error(struct module_state *s, int r, const struct penstock_error
 
 	if (!e)
 		return NULL;
-	if (type != PyExc_OSError && type != PyExc_MemoryError && type != PyExc_ValueError) {
+	if (type != PyExc_OSError && type != PyExc_MemoryError && type != PyExc_ValueError &&
+	        type != PyExc_IndexError) {
 		PyObject *n = PyLong_FromLong(-r);
 
 		if (!n || PyObject_SetAttrString(e, "errno", n) < 0)

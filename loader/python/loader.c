@@ -160,6 +160,64 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
 }
 
+/* An array of `sequence`'s numbers for PyMem_Free(), or NULL with an exception. */
+static uint64_t *numbers_of(PyObject *sequence, uint32_t *ret_n)
+{
+	Py_ssize_t n = PySequence_Size(sequence);
+
+	if (n < 0)
+		return NULL;
+	if (n > UINT32_MAX) {
+		PyErr_SetString(PyExc_ValueError, "get: too many numbers");
+		return NULL;
+	}
+	uint64_t *numbers = PyMem_Calloc((size_t)n + 1, sizeof(*numbers));
+	if (!numbers)
+		PyErr_NoMemory();
+	for (Py_ssize_t i = 0; numbers && i < n; i++) {
+		PyObject *item = PySequence_GetItem(sequence, i);
+		PyObject *index = item ? PyNumber_Index(item) : NULL;
+
+		numbers[i] = index ? PyLong_AsUnsignedLongLong(index) : 0;
+		Py_XDECREF(item);
+		Py_XDECREF(index);
+		if (PyErr_Occurred()) {
+			PyMem_Free(numbers);
+			numbers = NULL;
+		}
+	}
+	*ret_n = (uint32_t)n;
+	return numbers;
+}
+
+static PyObject *loader_get(PyObject *self, PyObject *sequence)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	struct penstock_batch *batch = NULL;
+	uint32_t n = 0;
+	uint64_t *numbers = numbers_of(sequence, &n);
+	int r;
+
+	if (!numbers || !enter(l)) {
+		PyMem_Free(numbers);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_loader_get(l->loader, numbers, n, &batch, &error);
+	Py_END_ALLOW_THREADS
+	PyMem_Free(numbers);
+	PyObject *result = NULL;
+	if (r == -ENODATA)
+		PyErr_SetString(l->state->unknown_length, error.text);
+	else if (r < 0)
+		raise_error(l->state, r, &error);
+	else
+		result = batch_new(l, batch);
+	leave(l);
+	return result;
+}
+
 static PyObject *loader_state_save(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
@@ -282,6 +340,7 @@ static PyObject *loader_close(PyObject *self, PyObject *unused)
 static PyMethodDef loader_methods[] = {
         {"next", loader_next, METH_NOARGS, "The next Batch, or None at the end of an epoch."},
         {"set_epoch", loader_set_epoch, METH_O, "Goes to the beginning of an epoch."},
+        {"get", loader_get, METH_O, "get(numbers): a Batch of these samples."},
         {"length", loader_length, METH_O, "length(epoch): (samples, batches) of this rank."},
         {"state_save", loader_state_save, METH_NOARGS, "Where the loader stands, as bytes."},
         {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},

@@ -146,6 +146,8 @@ static const struct member option_members[] = {
         OPTION(weights, TEXT, NULL),
         OPTION(balance, TEXT, NULL),
         OPTION(replacement, U32, NULL),
+        OPTION(job, TEXT, NULL),
+        OPTION(plan_epochs, U32, NULL),
         {0},
 };
 

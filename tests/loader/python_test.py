@@ -181,6 +181,27 @@ def filters_and_classes_choose_by_columns_of_the_index():
 
 
 @tap.test
+def samples_come_by_number():
+    load = loader(format="numpy")
+    try:
+        load.get([0])
+        raise AssertionError("a sample by number without an index")
+    except penstock.UnknownLengthError as e:
+        assert "index" in str(e), e
+    assert tap.run("index", "t-0.tar", "t-1.tar", "t-2.tar").returncode == 0
+    load = loader("t-{0..2}.tar", format="numpy")
+    batch = load.get([29, 0, numpy.int64(10), 0])
+    tap.equal(batch["label"].tolist(), [209, 0, 100, 0])
+    tap.equal(labels(load), labels(loader("t-{0..2}.tar", format="numpy")), "the epoch goes on beside it")
+    for wrong, kind in (([30], IndexError), ([-1], (OverflowError, ValueError)), (["x"], TypeError), (7, TypeError)):
+        try:
+            load.get(wrong)
+            raise AssertionError(wrong)
+        except kind:
+            pass
+
+
+@tap.test
 def lines_are_samples_too():
     with open("t.jsonl", "w") as f:
         f.writelines(json.dumps({"t": "line %d" % i, "n": i}) + "\n" for i in range(10))

@@ -339,8 +339,9 @@ class Loader:
 
     def _next(self) -> Any:
         raw = self._raw.next()
-        if raw is None:
-            return None
+        return None if raw is None else self._hand_out(raw)
+
+    def _hand_out(self, raw: "_penstock.Batch") -> Any:
         batch: Any = Batch._of(self, raw)
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
@@ -361,6 +362,11 @@ class Loader:
     def samples(self) -> int:
         """Samples of that epoch on this rank; as len()."""
         return self._raw.length(self._next_epoch if self._fresh else self._current)[0]
+
+    def get(self, numbers: Sequence[int]) -> Any:
+        """A batch of the samples with these numbers, counted from 0 through the list of shards, whatever the order
+        is. Needs an index of each shard. Samples are decoded here and now, beside the epoch under way."""
+        return self._hand_out(self._raw.get(numbers))
 
     # -- State --------------------------------------------------------------------------------------------
 
