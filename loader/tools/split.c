@@ -192,6 +192,12 @@ static bool share_take(struct split *s, char *text)
 	struct sink *sink = &s->sinks[s->nsinks++];
 	sink->share_end = before + share;
 	sink->pattern = pattern_of(s->out, text);
+	for (size_t i = 0; sink->pattern && i + 1 < s->nsinks; i++) {
+		if (strcmp(s->sinks[i].pattern, sink->pattern) == 0) {
+			ps_complain("split: --shares: %s comes twice", text);
+			return false;
+		}
+	}
 	return sink->pattern && ps_out_pattern_check("split", sink->pattern);
 }
 
