@@ -1,6 +1,7 @@
 #include "module.h"
 
 #include <errno.h>
+#include <string.h>
 
 static PyObject *exception_new(
         PyObject *module, const char *name, const char *doc, PyObject *base, PyObject *also)
@@ -66,13 +67,23 @@ static PyObject *exception_type(const struct module_state *s, int errnum)
 	return s->error;
 }
 
-PyObject *raise_error(struct module_state *s, int r, const struct penstock_error *error)
+/* A text may hold a path that is no UTF-8, or end in the middle of a character. */
+static PyObject *error_text(const struct penstock_error *error)
 {
 	const char *text = error->text[0] ? error->text : "libpenstock failed without a text";
-	PyObject *type = exception_type(s, -r);
-	PyObject *e = type == PyExc_OSError ? PyObject_CallFunction(type, "is", -r, text)
-	                                    : PyObject_CallFunction(type, "s", text);
 
+	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
+PyObject *raise_error(struct module_state *s, int r, const struct penstock_error *error)
+{
+	PyObject *type = exception_type(s, -r);
+	PyObject *text = error_text(error), *e = NULL;
+
+	if (text)
+		e = type == PyExc_OSError ? PyObject_CallFunction(type, "iO", -r, text)
+		                          : PyObject_CallFunctionObjArgs(type, text, NULL);
+	Py_XDECREF(text);
 	if (!e)
 		return NULL;
 	if (type != PyExc_OSError && type != PyExc_MemoryError && type != PyExc_ValueError &&
@@ -85,5 +96,15 @@ PyObject *raise_error(struct module_state *s, int r, const struct penstock_error
 	}
 	PyErr_SetObject(type, e);
 	Py_DECREF(e);
+	return NULL;
+}
+
+PyObject *raise_text(PyObject *type, const struct penstock_error *error)
+{
+	PyObject *text = error_text(error);
+
+	if (text)
+		PyErr_SetObject(type, text);
+	Py_XDECREF(text);
 	return NULL;
 }

@@ -151,10 +151,8 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 	r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
 	Py_END_ALLOW_THREADS
 	leave(l);
-	if (r == -ENODATA) {
-		PyErr_SetString(l->state->unknown_length, error.text);
-		return NULL;
-	}
+	if (r == -ENODATA)
+		return raise_text(l->state->unknown_length, &error);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
@@ -252,10 +250,8 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 	r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
 	Py_END_ALLOW_THREADS
 	leave(l);
-	if (r == -EINVAL) {
-		PyErr_SetString(l->state->stale, error.text);
-		return NULL;
-	}
+	if (r == -EINVAL)
+		return raise_text(l->state->stale, &error);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	Py_RETURN_NONE;

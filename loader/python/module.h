@@ -23,6 +23,9 @@ struct module_state {
 int errors_init(PyObject *module, struct module_state *state);
 PyObject *raise_error(struct module_state *state, int r, const struct penstock_error *error);
 
+/* Raises `type` with the error's text; gives NULL. */
+PyObject *raise_text(PyObject *type, const struct penstock_error *error);
+
 /* options.c: a dict of options, as penstock.h names them, and a list of dicts for the fields. */
 struct parsed_options {
 	struct penstock_options options;

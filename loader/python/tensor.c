@@ -325,7 +325,10 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 		        PyExc_ValueError, "tobytes() of a permuted tensor: take it through NumPy");
 	if (from < 0 || to < from || to > n)
 		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld) of %lld", from, to, (long long)n);
-	int64_t one = (t->ndim ? t->strides[0] : 1) * (dtypes[t->dtype].dl.bits / 8);
+	/* Not strides[0]: a dense view's may be any where there is but one. */
+	int64_t one = dtypes[t->dtype].dl.bits / 8;
+	for (int i = 1; i < t->ndim; i++)
+		one *= t->shape[i];
 	return PyBytes_FromStringAndSize((const char *)t->data + from * one, (Py_ssize_t)((to - from) * one));
 }
 

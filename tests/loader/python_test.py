@@ -530,6 +530,29 @@ def threads_of_one_loader_are_told_apart():
 
 
 @tap.test
+def an_error_about_a_name_that_is_no_utf8_keeps_its_kind():
+    try:
+        next(iter(penstock.Loader([b"no-\xff.tar"], batch=1)))
+        raise AssertionError("opened")
+    except penstock.BadSampleError as e:
+        assert "no-\\xff.tar" in str(e), e
+
+
+@tap.test
+def bytes_of_a_permuted_tensor_are_all_there():
+    files = []
+    for i in range(2):
+        buf = io.BytesIO()
+        numpy.save(buf, numpy.arange(i, i + 3, dtype="i4").reshape(1, 3))
+        files.append(("%d.npy" % i, buf.getvalue()))
+    tap.make_tar("wide.tar", files)
+    field = penstock.Array("npy", shape=(1, 3), dtype="i32")
+    raw = next(iter(penstock.Loader("wide.tar", batch=2, fields={"x": field}, order="none")))["x"]
+    want = numpy.asarray(raw).transpose(1, 0, 2)
+    tap.equal(raw.permute(1, 0, 2).tobytes(), want.tobytes())
+
+
+@tap.test
 def closing_waits_for_the_last_tensor():
     with loader(format="torch") as load:
         batch = next(iter(load))
