@@ -1,0 +1,116 @@
+/* The pixels that transform.h defines, as sums: a change of what is drawn or of how it is computed, on
+ * whatever processor and with whatever compiler, is a change of these. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "image/transform.h"
+
+#define WIDTH 61u
+#define HEIGHT 47u
+#define NBYTES (3u * WIDTH * HEIGHT)
+#define SAMPLES 8u
+
+static const struct {
+	const char *name;
+	struct ps_transform_spec spec;
+	uint64_t sum; /* FNV-1a over the planes of all samples */
+} cases[] = {
+        {"nothing", {0}, 0xf4d0d32b38327705},
+        {"rotation", {.affine = 1, .degrees = 30, .fill = 9}, 0x1a215aaaced8378d},
+        {"affine",
+                {.affine = 0.8,
+                        .degrees = 180,
+                        .translate_x = 0.2,
+                        .translate_y = 0.1,
+                        .zoom_min = 0.5,
+                        .zoom_max = 2,
+                        .shear_x = 10,
+                        .shear_y = 5},
+                0xd3d4caa2f6ddc991},
+        {"brightness", {.jitter = 1, .brightness = 0.4}, 0x11970faff98ec5b3},
+        {"contrast", {.jitter = 1, .contrast = 0.4}, 0x03809add639df7e2},
+        {"saturation", {.jitter = 1, .saturation = 0.4}, 0x63d172f2bff5820b},
+        {"hue", {.jitter = 1, .hue = 0.5}, 0xb05af95f810f31de},
+        {"jitter", {.jitter = 0.8, .brightness = 0.4, .contrast = 0.4, .saturation = 0.2, .hue = 0.1},
+                0x114ed4c5606c6816},
+        {"gray", {.gray = 0.5}, 0x65608c2712c1a3f7},
+        {"blur", {.blur = 1}, 0xe760881be828c161},
+        {"wide blur", {.blur = 0.5, .blur_size = 23, .blur_sigma_min = 1, .blur_sigma_max = 9},
+                0x24c05802ad534465},
+        {"noise", {.noise = 1, .noise_sigma = 12.5}, 0x8297c5945f708819},
+        {"all",
+                {.affine = 0.7,
+                        .degrees = 15,
+                        .zoom_min = 0.9,
+                        .zoom_max = 1.1,
+                        .jitter = 0.8,
+                        .brightness = 0.4,
+                        .contrast = 0.4,
+                        .saturation = 0.4,
+                        .hue = 0.1,
+                        .gray = 0.2,
+                        .blur = 0.5,
+                        .noise = 0.5,
+                        .noise_sigma = 4},
+                0xc387d04599b9ee9e},
+};
+
+/* Slopes, edges and all levels, other ones in each channel. */
+static void picture_make(uint8_t *p)
+{
+	for (uint32_t i = 0; i < NBYTES; i++) {
+		uint32_t c = i / (WIDTH * HEIGHT), y = i / WIDTH % HEIGHT, x = i % WIDTH;
+		p[i] = (uint8_t)((x * (3 + c) + y * (5 - c) + (x / 9 + y / 7) % 2 * 90) * 255 / 400);
+	}
+}
+
+static uint64_t sum_of(const struct ps_transform_spec *spec)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	for (uint64_t n = 0; n < SAMPLES; n++) {
+		/* Two bytes more, as image.c has: what is read there does not count. */
+		static uint8_t a[NBYTES + 2], b[NBYTES + 2];
+		const struct ps_rng_key key = {.seed = 42, .epoch = 1, .shard = 3, .sample = n};
+		struct ps_planes planes = {a, WIDTH, HEIGHT};
+		struct ps_transform t;
+		uint8_t *spare = b;
+		memset(b, (int)n, sizeof b);
+		picture_make(a);
+		ps_transform_draw(spec, WIDTH, HEIGHT, &key, &t);
+		ps_transform_apply(&t, spec, &planes, &spare);
+		for (uint32_t i = 0; i < NBYTES; i++)
+			h = (h ^ planes.p[i]) * UINT64_C(0x100000001b3);
+	}
+	return h;
+}
+
+static void pixels_are_those_of_the_definition(void **state)
+{
+	(void)state;
+	uint32_t wrong = 0;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ps_load_error err;
+		assert_int_equal(ps_transform_check(&cases[i].spec, WIDTH, HEIGHT, &err), 0);
+		uint64_t sum = sum_of(&cases[i].spec);
+		if (sum == cases[i].sum)
+			continue;
+		fprintf(stderr, "%s: 0x%016jx, not 0x%016jx\n", cases[i].name, (uintmax_t)sum,
+		        (uintmax_t)cases[i].sum);
+		wrong++;
+	}
+	assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(pixels_are_those_of_the_definition),
+	};
+	return cmocka_run_group_tests_name("transform", tests, NULL, NULL);
+}
