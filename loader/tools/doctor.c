@@ -122,8 +122,13 @@ static int tar_open(const char *shard, const char *dir, struct ps_load_error *er
 		while (fd >= 0 && (r = ps_stream_peek_some(stream, &p, &n, err)) == 0 && n > 0) {
 			ssize_t w = write(fd, p, n);
 
-			if (w <= 0)
+			if (w < 0 && errno == EINTR)
+				continue;
+			if (w < 0) {
+				r = ps_load_error_set(err, errno, "%s: cannot write a decompressed copy: %s",
+				        dir, strerror(errno));
 				break;
+			}
 			ps_stream_take(stream, (size_t)w);
 			n = 0;
 		}

@@ -128,12 +128,13 @@ static int by_order(const void *pa, const void *pb)
 	return (a->order > b->order) - (a->order < b->order);
 }
 
-/* In a run of one key, in the order of the tar: what comes twice. */
+/* In a run of one key, in the order of the tar: what comes twice. A loader takes PS_SAMPLE_MAX_FIELDS members
+ * at most, so nobody misses what lies far beyond. */
 static void duplicates_find(struct ps_chart *c, const struct run *run)
 {
 	struct ps_chart_member *m = &c->members[run->first];
 
-	for (size_t i = 1; i < run->n; i++) {
+	for (size_t i = 1; i < PS_MIN(run->n, 2 * (size_t)PS_SAMPLE_MAX_FIELDS); i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (m[j].drop || strcmp(m[i].name, m[j].name) != 0)
 				continue;

@@ -187,7 +187,7 @@ def _bytes_of_size(value: Any) -> Any:
     factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(text[-1:], 1)
     try:
         return int(float(text if factor == 1 else text[:-1]) * factor)
-    except ValueError:
+    except (OverflowError, ValueError):
         raise ValueError("%r is no size: 512M, 2GiB and 1000000 are" % value) from None
 
 
