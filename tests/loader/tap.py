@@ -110,11 +110,17 @@ def clean_environment():
 
 def sanitizer_runtime(library):
     """The path of libasan or libtsan, if the library was built with it."""
-    needed = subprocess.run(["ldd", library], capture_output=True, text=True).stdout
+    # Without what is preloaded here: ldd says nothing under libtsan.
+    needed = subprocess.run(["ldd", library], capture_output=True, text=True, env=clean_environment()).stdout
     for line in needed.splitlines():
         if "libasan" in line or "libtsan" in line:
-            return next(word for word in line.split() if word.startswith("/"))  # one that is preloaded has no "=>"
+            return next(word for word in line.split() if word.startswith("/"))
     return None
+
+
+def forked_may_start_threads():
+    """Whether a child that a process with threads forked may start some: ThreadSanitizer ends it."""
+    return "libtsan" not in os.environ.get("LD_PRELOAD", "")
 
 
 def rss_bytes():
