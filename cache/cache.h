@@ -59,7 +59,7 @@ struct ps_dataset_options {
  * most PS_ATTACH_WAIT_MS for a fresh one, then goes on with the stored one while the listing continues in the
  * background (also when the origin is gone). Errors: a listing that fails and none is stored; an empty one
  * (ENOENT); a first object that is not there or refused. Blocks on network and disk. */
-#define PS_ATTACH_WAIT_MS 800
+#define PS_ATTACH_WAIT_MS 600
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_detach(struct ps_dataset *dataset);

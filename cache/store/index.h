@@ -162,6 +162,13 @@ void ps_index_children_seek(struct ps_index_children *it, const char *name);
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
 void ps_index_children_close(struct ps_index_children *it);
 
+/* Node rows over a snapshot taken at open, for one who asks for many: in rising order each costs a step, else
+ * what ps_index_get_node() does. One thread at a time. */
+struct ps_index_nodes;
+int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret) PS_MUST_USE;
+int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
+void ps_index_nodes_close(struct ps_index_nodes *it);
+
 /* Every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero return ends the
  * walk. bad, if not NULL, hears of rows that do not parse. */
 int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row),

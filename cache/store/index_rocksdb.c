@@ -350,6 +350,7 @@ int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct
 void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
 {
 	rocksdb_iter_seek(it->it, key, nkey);
+	it->started = false;
 }
 
 bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,

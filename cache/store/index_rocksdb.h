@@ -43,7 +43,7 @@ int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
 #define PS_KV_PREFIX_MAX_LEN 32
 int ps_kv_iter_open(
         struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret) PS_MUST_USE;
-/* Before the first next: begins with this key (it has the prefix), or the first after it. */
+/* The next one is this key (it has the prefix), or the first after it. */
 void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey);
 /* The next one; key (whole) and value are borrowed until the next call. False: the end, or an error (status).
  */

@@ -13,6 +13,18 @@ struct ps_index_batch {
 	bool failed;
 };
 
+/* A search costs about as much as so many steps. */
+#define NODES_MAX_STEPS 8
+
+struct ps_index_nodes {
+	struct ps_index *index;
+	struct ps_kv_iter *it;
+	uint64_t asked; /* last; 0: none yet */
+	uint64_t at;    /* the iterator's, if value is not NULL */
+	const void *value;
+	size_t nvalue;
+};
+
 struct ps_index_children {
 	struct ps_kv_iter *it;
 	uint64_t parent;
@@ -304,6 +316,61 @@ void ps_index_children_close(struct ps_index_children *it)
 		return;
 	ps_kv_iter_close(it->it);
 	free(it->name);
+	free(it);
+}
+
+int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret)
+{
+	struct ps_index_nodes *it = calloc(1, sizeof *it);
+
+	if (!it)
+		return -ENOMEM;
+	it->index = index;
+	int e = ps_kv_iter_open(index->kv, "N", 1, &it->it);
+	if (e < 0)
+		free(it);
+	else
+		*ret = it;
+	return e;
+}
+
+static void nodes_step(struct ps_index_nodes *it)
+{
+	const void *key;
+	size_t nkey;
+
+	if (!ps_kv_iter_next(it->it, &key, &nkey, &it->value, &it->nvalue))
+		it->value = NULL;
+	else
+		it->at = nkey == 9 ? ps_key_number((const uint8_t *)key + 1, 8) : 0;
+}
+
+int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret)
+{
+	bool follows = it->asked && node - it->asked - 1 < NODES_MAX_STEPS;
+	struct ps_key key;
+
+	it->asked = node;
+	/* Searches by iterator pass the block cache by: only a run of numbers is worth one. */
+	if (!follows)
+		return ps_index_get_node(it->index, node, ret);
+	ps_key_node(&key, 'N', node);
+	for (int i = 0; i < NODES_MAX_STEPS && it->value && it->at < node; i++)
+		nodes_step(it);
+	if (!it->value || it->at != node) {
+		ps_kv_iter_seek(it->it, key.bytes, key.n);
+		nodes_step(it);
+	}
+	if (!it->value || it->at != node)
+		return ps_index_get_node(it->index, node, ret);
+	return ps_index_bad_row(&key, ps_node_row_decode(it->value, it->nvalue, node, ret));
+}
+
+void ps_index_nodes_close(struct ps_index_nodes *it)
+{
+	if (!it)
+		return;
+	ps_kv_iter_close(it->it);
 	free(it);
 }
 

@@ -182,6 +182,43 @@ static void children_come_in_name_order_of_one_parent_only(void **state)
 	ps_index_close(index);
 }
 
+/* The rows that are there, and what is asked of them: runs, jumps both ways, the same twice, holes, the ends.
+ */
+static void nodes_in_any_order_are_those_asked_for(void **state)
+{
+	static const uint64_t there[] = {1024, 1025, 1026, 1029, 1040, 1041, 5000, 5001, UINT64_C(1) << 40};
+	static const uint64_t asked[] = {1024, 1025, 1026, 1027, 1029, 1030, 1031, 1040, 1041, 1041, 1025,
+	        1026, 5001, 5002, 5000, 5001, 1023, 1024, 1025, UINT64_C(1) << 40, (UINT64_C(1) << 40) + 1,
+	        (UINT64_C(1) << 40) + 2, 1040, 1041, 0, 1, UINT64_MAX, 1025, 1026};
+	struct ps_index *index = open_index(*state);
+	struct ps_index_batch *b = ps_index_batch_new();
+	struct ps_index_nodes *nodes = NULL;
+	struct ps_node_row row = {.kind = PS_NODE_DIR, .parent = 1024, .name = (char *)"x"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(there); i++) {
+		row.node = row.ino = there[i];
+		row.generation = there[i] * 7;
+		ps_index_batch_put_node(b, &row);
+	}
+	commit(index, b);
+	assert_int_equal(ps_index_nodes_open(index, &nodes), 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(asked); i++) {
+		bool is_there = false;
+
+		for (size_t k = 0; k < PS_ARRAY_LEN(there); k++)
+			is_there = is_there || there[k] == asked[i];
+		assert_int_equal(ps_index_nodes_get(nodes, asked[i], &row), is_there ? 0 : -ENOENT);
+		if (!is_there)
+			continue;
+		assert_int_equal(row.node, asked[i]);
+		assert_int_equal(row.generation, asked[i] * 7);
+		ps_node_row_fini(&row);
+	}
+	assert_int_equal(ps_index_reopen(index, NULL), -EBUSY);
+	ps_index_nodes_close(nodes);
+	ps_index_close(index);
+}
+
 static int count_extent(void *arg, uint32_t extent, const struct ps_extent_row *row)
 {
 	uint32_t *next = arg;
@@ -398,6 +435,7 @@ int main(int argc, char **argv)
 	        TEST(rows_come_back_as_written_also_after_reopen),
 	        TEST(a_directory_has_no_url_and_a_deleted_row_is_gone),
 	        TEST(children_come_in_name_order_of_one_parent_only),
+	        TEST(nodes_in_any_order_are_those_asked_for),
 	        TEST(walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents),
 	        TEST(numbers_are_never_given_twice_though_killed),
 	        TEST(blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again),
