@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "batch/number.h"
+
 enum node_kind {
 	NODE_OR,
 	NODE_AND,
@@ -149,35 +151,9 @@ static size_t number_len(const char *p)
 	return n;
 }
 
-/* Mantissa and exponent apart, so that no locale's decimal point matters. */
-static double number_read(const char *p, size_t n)
-{
-	bool negative = *p == '-', point = false;
-	long long exponent = 0, given = 0;
-	double v = 0;
-	size_t i = *p == '-' || *p == '+';
-
-	for (; i < n && p[i] != 'e' && p[i] != 'E'; i++) {
-		if (p[i] == '.') {
-			point = true;
-			continue;
-		}
-		v = v * 10 + (p[i] - '0');
-		exponent -= point;
-	}
-	if (i < n) {
-		bool down = p[++i] == '-';
-
-		for (i += p[i] == '-' || p[i] == '+'; i < n; i++)
-			given = given < 100000 ? given * 10 + (p[i] - '0') : given;
-		exponent += down ? -given : given;
-	}
-	v = exponent < 0 ? v / pow(10, (double)-exponent) : v * pow(10, (double)exponent);
-	return negative ? -v : v;
-}
-
 static int literal_parse(struct parser *p, struct node *node)
 {
+	struct ps_number number;
 	const char *text;
 	size_t n;
 
@@ -186,14 +162,9 @@ static int literal_parse(struct parser *p, struct node *node)
 	if (*text == '\'' || *text == '"')
 		return text_parse(p, node);
 	n = number_len(text);
-	for (size_t i = 0, points = 0; i < n; i++) {
-		points += text[i] == '.';
-		if (points > 1)
-			return complain(p, "a number with two points");
-	}
-	if (n == 0 || in_word(text[n], true))
+	if (n == 0 || in_word(text[n], true) || ps_number_float((const uint8_t *)text, n, &number))
 		return complain(p, "a number or a 'text' should stand here");
-	node->number = number_read(text, n);
+	node->number = number.value;
 	node->is_integer = memchr(text, '.', n) == NULL && memchr(text, 'e', n) == NULL &&
 	                   memchr(text, 'E', n) == NULL && n < 19;
 	if (node->is_integer)

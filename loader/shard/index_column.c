@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "batch/number.h"
 #include "shard/index_format.h"
 
 /* A sample's value until the type of the column is known. */
@@ -270,10 +271,13 @@ static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, str
 		return 0;
 	}
 	if (strspn(text, "+-.0123456789eE") == n) { /* not nan, inf, hexadecimal: these are words here */
-		v->number = strtod(text, &end);
-		v->type = PS_COLUMN_FLOAT;
-		if (*end == 0)
+		struct ps_number number;
+
+		if (!ps_number_float((const uint8_t *)text, n, &number)) {
+			v->number = number.value;
+			v->type = PS_COLUMN_FLOAT;
 			return 0;
+		}
 	}
 	v->type = PS_COLUMN_TEXT;
 	v->text = text;

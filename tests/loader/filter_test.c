@@ -1,0 +1,135 @@
+/* Filters: which values an expression holds for, and what is no filter. */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "order/filter.h"
+
+static struct ps_column_value integer(int64_t v)
+{
+	return (struct ps_column_value){.type = PS_COLUMN_INT, .integer = v, .number = (double)v};
+}
+
+static struct ps_column_value real(double v)
+{
+	return (struct ps_column_value){.type = PS_COLUMN_FLOAT, .number = v};
+}
+
+static struct ps_column_value word(const char *v)
+{
+	return (struct ps_column_value){.type = PS_COLUMN_TEXT, .text = v, .text_len = strlen(v)};
+}
+
+/* What an expression says of its one column's value; -EINVAL as well when it is no expression. */
+static int says(const char *text, struct ps_column_value value)
+{
+	struct ps_column_value values[PS_FILTER_MAX_COLUMNS] = {value};
+	struct ps_load_error err = {0};
+	struct ps_filter *f;
+	int r = ps_filter_new(text, &f, &err);
+
+	if (r == 0) {
+		r = ps_filter_test(f, values, &err);
+		ps_filter_free(f);
+	}
+	if (r < 0)
+		assert_true(err.text[0]);
+	return r;
+}
+
+static void numbers_are_the_doubles_that_their_texts_mean(void **state)
+{
+	static const struct {
+		const char *text;
+		double v;
+	} equal[] = {{"0.1", 0.1}, {"+.5", 0.5}, {"5.", 5}, {"-2.5e-3", -2.5e-3}, {"1e23", 1e23},
+	        {"4.9e-324", 4.9e-324}, {"1.7976931348623157e308", 1.7976931348623157e308},
+	        {"0e999", 0}, /* not zero times infinity */
+	        {"1e999", (double)INFINITY}, {"1e-99999999999999999999", 0}};
+	char filter[64];
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(equal); i++) {
+		snprintf(filter, sizeof(filter), "a == %s", equal[i].text);
+		assert_int_equal(says(filter, real(equal[i].v)), 1);
+		assert_int_equal(says(filter, real(equal[i].v - 1e300)), isinf(equal[i].v));
+	}
+}
+
+static void large_integers_are_compared_exactly(void **state)
+{
+	(void)state;
+	assert_int_equal(says("a == 9007199254740993", integer(9007199254740993)), 1);
+	assert_int_equal(says("a == 9007199254740993", integer(9007199254740992)), 0);
+	assert_int_equal(says("a > -9007199254740993", integer(-9007199254740992)), 1);
+}
+
+static void texts_are_compared_byte_by_byte(void **state)
+{
+	(void)state;
+	assert_int_equal(says("a == 'cat'", word("cat")), 1);
+	assert_int_equal(says("a == 'cat'", word("cats")), 0);
+	assert_int_equal(says("a < \"it's\"", word("it")), 1);
+	assert_int_equal(says("a >= ''", word("")), 1);
+}
+
+static void what_is_not_there_compares_as_false(void **state)
+{
+	const struct ps_column_value missing = {.missing = true};
+
+	(void)state;
+	assert_int_equal(says("a == 1", missing), 0);
+	assert_int_equal(says("a != 1", missing), 0);
+	assert_int_equal(says("!(a == 1)", missing), 1);
+	assert_int_equal(says("a == 1 || a != 'x'", missing), 0);
+	assert_int_equal(says("a != 1", real((double)NAN)), 1);
+	assert_int_equal(says("a <= 1 || a >= 1", real((double)NAN)), 0);
+}
+
+static void and_binds_before_or(void **state)
+{
+	(void)state;
+	assert_int_equal(says("a == 1 || a == 2 && a == 3", integer(1)), 1);
+	assert_int_equal(says("(a == 1 || a == 2) && a == 3", integer(1)), 0);
+	assert_int_equal(says("!a == 1 && a == 2", integer(2)), 1);
+}
+
+static void a_number_against_a_text_is_an_error(void **state)
+{
+	(void)state;
+	assert_int_equal(says("a == 3", word("3")), -EINVAL);
+	assert_int_equal(says("a == '3'", integer(3)), -EINVAL);
+}
+
+static void what_is_no_filter_is_refused(void **state)
+{
+	static const char *const texts[] = {"", " ", "a", "a ==", "a == 1.2.3", "a == -", "a == .",
+	        "a == nan", "a == 0x10", "a == 'x", "a = 1", "(a == 1", "a == 1)", "a == 1 b",
+	        "a == 1 & b == 2", "a == 1 ||", "1 == a", "a == 12b"};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
+		assert_int_equal(says(texts[i], integer(1)), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(numbers_are_the_doubles_that_their_texts_mean),
+	        cmocka_unit_test(large_integers_are_compared_exactly),
+	        cmocka_unit_test(texts_are_compared_byte_by_byte),
+	        cmocka_unit_test(what_is_not_there_compares_as_false),
+	        cmocka_unit_test(and_binds_before_or),
+	        cmocka_unit_test(a_number_against_a_text_is_an_error),
+	        cmocka_unit_test(what_is_no_filter_is_refused),
+	};
+
+	return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
+}
