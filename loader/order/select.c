@@ -66,7 +66,7 @@ int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t
 	r = ps_indexes_get(s->o.indexes, shard, &v->index, err);
 	if (r < 0 && r != -ENOMEM)
 		r = ps_load_error_set(err, ENODATA,
-		        "filter, weights and balance need an index of every shard: %s", err->text);
+		        "filter, weights and balance need an index of every shard: %s", err ? err->text : "");
 	if (r == 0 && s->weights)
 		r = column_find(v->index, "weights", s->weights, shard, &v->weights, err);
 	if (r == 0 && s->balance)
