@@ -12,15 +12,15 @@ random_file "$T/www/half.bin" $((80 << 20)) 2
 start_nginx
 used() { du -s --block-size=1 "$CACHE/data" | cut -f 1; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
-# What the data files occupy at most while something else runs.
+# What the data files occupy at most, until there is no $T/watching: the peak stands in $T/peak when this has ended.
 watch_quota() {
 	local now peak=0
 	while [[ -e $T/watching ]]; do
 		now=$(used 2>/dev/null || echo 0)
 		((now <= peak)) || peak=$now
-		echo "$peak" >"$T/peak"
 		sleep 0.05
 	done
+	echo "$peak" >"$T/peak"
 }
 at_random() {
 	"$python" - "$MNT/large.bin" "$T/www/large.bin" "$1" <<'PY'
@@ -36,14 +36,18 @@ for _ in range(600):
 PY
 }
 
-touch "$T/watching"
 for policy in scan lru; do
 	mount_penstock "$ORIGIN/" --cache-size "$quota" --policy "$policy"
+	touch "$T/watching"
 	watch_quota &
+	watcher=$!
 	check "$policy: in order" same large.bin
 	check "$policy: at random" at_random 1
 	at_most "$policy: within the quota" "$quota" "$(stats .cache.used_bytes)"
+	rm "$T/watching"
+	wait "$watcher"
 	at_most "$policy: on disk, too, all the time" "$quota" "$(cat "$T/peak")"
+	at_least "$policy: on disk, too, when it was watched" $((quota / 3)) "$(cat "$T/peak")"
 	at_least "$policy: a good part of it used" $((quota / 3)) "$(stats .cache.used_bytes)"
 	origin_forget
 	if [[ $policy == scan ]]; then
@@ -97,4 +101,3 @@ check "what a cache at rest holds is pinned" penstock pin --cache-dir "$CACHE" '
 check "and unpinned" penstock unpin --cache-dir "$CACHE" 'half*'
 check_not "not twice" penstock unpin --cache-dir "$CACHE" 'half*'
 check "verify finds nothing wrong" penstock verify --cache-dir "$CACHE"
-rm "$T/watching"
