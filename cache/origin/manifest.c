@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/checksum.h"
 #include "base/strbuf.h"
 #include "origin/braces.h"
 #include "origin/origin.h"
@@ -21,30 +21,15 @@ struct parser {
 	uint64_t nentries;
 };
 
-static const struct algorithm {
-	const char *name;
-	size_t nhex;
-} algorithms[] = {{"md5", 32}, {"sha1", 40}, {"sha256", 64}, {"sha512", 128}, {"crc32c", 8}};
-
 /* "sha256:HEX" made lower-case in place. */
 static bool is_checksum(char *word)
 {
-	size_t n = strcspn(word, ":");
+	char sum[PS_CHECKSUM_LEN];
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(algorithms); i++) {
-		const char *hex = word + n + 1;
-
-		if (n != strlen(algorithms[i].name) || strncasecmp(word, algorithms[i].name, n) != 0 ||
-		        !word[n])
-			continue;
-		if (strlen(hex) != algorithms[i].nhex ||
-		        strspn(hex, "0123456789abcdefABCDEF") != algorithms[i].nhex)
-			return false;
-		for (char *c = word; *c; c++)
-			*c = (char)tolower((unsigned char)*c);
-		return true;
-	}
-	return false;
+	if (!ps_checksum_parse(word, sum))
+		return false;
+	memcpy(word, sum, strlen(sum));
+	return true;
 }
 
 static bool is_size(const char *word, uint64_t *ret)

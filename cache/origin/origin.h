@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "fetch/transfer.h"
 
@@ -34,6 +35,9 @@ struct ps_remote {
 	uint64_t size;
 	int64_t mtime_s; /* Last-Modified, seconds since the epoch */
 	char etag[PS_ETAG_LEN];
+	/* Of the whole object's bytes, "sha256:HEX" (the forms of base/checksum.h; others are ignored). Compared when the
+	 * object is complete. No part of the version. */
+	char checksum[PS_CHECKSUM_LEN];
 };
 #define PS_REMOTE_UNKNOWN ((struct ps_remote){.size = PS_SIZE_UNKNOWN, .mtime_s = -1})
 
@@ -92,7 +96,8 @@ struct ps_listed {
 	const char
 	        *url; /* without credentials or signatures (the origin remembers those); for get and head */
 	struct ps_remote remote; /* what the listing told; size unknown: a head is needed */
-	const char *checksum;    /* "sha256:HEX" and the like, as a manifest gives it; NULL if none */
+	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
+	const char *checksum;
 };
 
 /* Return 0 to go on, -errno to stop the listing with that error. */

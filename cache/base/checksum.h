@@ -1,0 +1,41 @@
+/* Checksums of whole objects, as origins and manifests tell them: "ALGORITHM:HEX" in lower case.
+ *
+ *   md5 sha1 sha256 sha512      of the bytes
+ *   crc32 crc32c crc64nvme      the value, most significant digit first
+ *   gitblob                     sha1 of "blob SIZE\0" and the bytes, as git names a file
+ *
+ * A checksum of parts (S3's "-N", composite ones) says nothing of the whole: whoever meets one does not pass it on.
+ *
+ * Ownership: a struct ps_checksum is the caller's memory; every init that succeeded is ended by a fini. Threads: one a
+ * struct. Blocks: never. */
+#ifndef PS_BASE_CHECKSUM_H
+#define PS_BASE_CHECKSUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define PS_CHECKSUM_LEN 136 /* "sha512:" and 128 digits, with NUL */
+
+/* A word from outside in the form above, made lower-case: false if it is none. */
+bool ps_checksum_parse(const char *word, char ret[static PS_CHECKSUM_LEN]);
+/* "ALGORITHM:" and the digits of raw bytes, as base64 headers decode to; false: another length than it has. */
+bool ps_checksum_from_raw(
+        const char *algorithm, const uint8_t *raw, size_t n, char ret[static PS_CHECKSUM_LEN]);
+
+struct ps_checksum {
+	const void *kind;
+	void *evp;
+	uint64_t crc;
+	char expected[PS_CHECKSUM_LEN];
+};
+/* To compare size bytes with `expected`. -EINVAL: no known form; -ENOMEM. */
+int ps_checksum_init(struct ps_checksum *sum, const char *expected, uint64_t size) PS_MUST_USE;
+void ps_checksum_update(struct ps_checksum *sum, const void *bytes, size_t n);
+/* All bytes were given: what they come to, in the same form. True: it is what was expected. */
+bool ps_checksum_final(struct ps_checksum *sum, char ret_seen[static PS_CHECKSUM_LEN]);
+void ps_checksum_fini(struct ps_checksum *sum);
+
+#endif
