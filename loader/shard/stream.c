@@ -14,12 +14,14 @@
 #include "shard/inflate.h"
 
 /* Ends of large fields are read straight into their place from this size on, and with them what stands
- * behind, for the next headers: a call a field is cheaper than a copy of its bytes. */
+ * behind, for the next headers: a call a field is cheaper than a copy of its bytes. As much as was taken of
+ * it the last time: the head of the next large field would have to be copied. */
 #define DIRECT_READ_MIN (32UL << 10)
-#define READ_BEHIND (8UL << 10)
+#define BEHIND_MIN 1024UL
+#define BEHIND_MAX (8UL << 10)
 
-/* What nobody wants is passed over by seeking from this size on, and then so much is read at first: the next
- * may be passed over, too. */
+/* What nobody wants is passed over by seeking from this size on, and then so much is read at first, as at the
+ * start: the next may be passed over, or be a large field, too. */
 #define SEEK_MIN (256UL << 10)
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
 
@@ -29,7 +31,8 @@ struct ps_stream {
 	int fd;                     /* -1: memory */
 	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
-	bool sought;     /* or as much was passed over; nothing was read since */
+	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
+	size_t behind;   /* bytes to read behind a large field */
 	uint64_t size;   /* seekable only, when it was opened */
 	uint64_t offset; /* of buf[beg] in the file */
 	uint8_t *buf;    /* with fd -1: the caller's memory */
@@ -159,6 +162,8 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	}
 	if (s->seekable)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	s->sought = s->seekable;
+	s->behind = BEHIND_MAX;
 	s->fd = ps_steal_fd(&fd);
 	*ret_stream = s;
 	return 0;
@@ -234,7 +239,7 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 {
 	bool file = s->seekable && !s->inflate;
 	size_t got;
-	int r = file ? file_read_metered(s, dst, n, s->buf, READ_BEHIND, s->offset, &got, err)
+	int r = file ? file_read_metered(s, dst, n, s->buf, s->behind, s->offset, &got, err)
 	             : read_some(s, dst, n, s->offset, &got, err);
 
 	if (r < 0)
@@ -247,10 +252,21 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 	return 0;
 }
 
+/* A large field begins: what is left in the buffer was read behind the last one in vain. */
+static void behind_learn(struct ps_stream *s)
+{
+	if (s->beg == s->end)
+		s->behind = BEHIND_MAX; /* it may have been too little */
+	else if (s->end <= BEHIND_MAX)
+		s->behind = PS_MAX(s->beg, BEHIND_MIN);
+}
+
 int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_error *err)
 {
 	uint8_t *out = dst;
 
+	if (n >= DIRECT_READ_MIN)
+		behind_learn(s);
 	while (n > 0) {
 		size_t have = PS_MIN(n, s->end - s->beg);
 		size_t got;

@@ -412,6 +412,59 @@ static void what_nobody_wants_is_passed_over(void **state)
 	assert_true(meter.nbytes < 20 * LARGE / 5);
 }
 
+static uint32_t next_random(uint32_t *state)
+{
+	*state = *state * 1664525 + 1013904223;
+	return *state >> 8;
+}
+
+/* However pieces of all sizes are read, shown or passed over: they are those of the file. */
+static void a_stream_shows_the_file(void **state)
+{
+	enum { SIZE = 20 << 20 };
+	static const uint32_t most[] = {8, 600, 9000, 60000, 300000};
+	struct ps_stream_options o = {.buf_nbytes = 1 << 20, .wake_fd = -1};
+	uint8_t *data = malloc(SIZE), *out = malloc(300000);
+	uint32_t random = 5;
+	FILE *f = fopen("stream", "wb");
+
+	(void)state;
+	assert_non_null(f);
+	for (size_t i = 0; i < SIZE; i++)
+		data[i] = (uint8_t)next_random(&random);
+	assert_int_equal(fwrite(data, 1, SIZE, f), SIZE);
+	fclose(f);
+	for (int round = 0; round < 6; round++) {
+		struct ps_stream *s;
+		size_t at = 0;
+
+		assert_int_equal(ps_stream_open("stream", &o, &s, NULL), 0);
+		while (at < SIZE) {
+			size_t n = next_random(&random) % most[next_random(&random) % PS_ARRAY_LEN(most)];
+			uint32_t what = next_random(&random) % 4;
+			const uint8_t *p;
+
+			n = PS_MIN(n, SIZE - at);
+			if (what == 0) {
+				assert_int_equal(ps_stream_peek(s, n % PS_STREAM_BUF_MIN, &p, &n, NULL), 0);
+				assert_memory_equal(p, data + at, n);
+				ps_stream_take(s, n);
+			} else if (what == 1 && round % 2) {
+				assert_int_equal(ps_stream_skip(s, n, NULL), 0);
+			} else {
+				assert_int_equal(ps_stream_read(s, out, n, NULL), 0);
+				assert_memory_equal(out, data + at, n);
+			}
+			at += n;
+			assert_int_equal(ps_stream_offset(s), at);
+		}
+		assert_int_equal(ps_stream_read(s, out, 1, NULL), -ENODATA);
+		ps_stream_free(s);
+	}
+	free(data);
+	free(out);
+}
+
 /* A member compressed by itself is what its name says without .zst, unless a field asks for it as it is. */
 static void a_packed_member_is_unpacked(void **state)
 {
@@ -472,6 +525,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(a_loader_gives_lines_and_tokens, enter, leave),
 	        cmocka_unit_test_setup_teardown(reading_leaves_an_index_behind, enter, leave),
 	        cmocka_unit_test_setup_teardown(what_nobody_wants_is_passed_over, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_stream_shows_the_file, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
 	};
