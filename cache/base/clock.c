@@ -1,6 +1,7 @@
 #include "base/clock.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -36,4 +37,25 @@ void ps_clock_boot_id(char ret_id[static 37])
 	ssize_t n = fd < 0 ? -1 : read(fd, ret_id, 36);
 
 	ret_id[n == 36 ? 36 : 0] = '\0';
+}
+
+int64_t ps_clock_parse_rfc3339(const char *s)
+{
+	struct tm tm = {0};
+	int used = 0, hours, minutes;
+	char sign[2];
+
+	if (sscanf(s, "%4d-%2d-%2d%*1[Tt ]%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+	            &tm.tm_min, &tm.tm_sec, &used) != 6 ||
+	        !used || tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31)
+		return -1;
+	tm.tm_year -= 1900;
+	tm.tm_mon--;
+	s += used;
+	if (*s == '.')
+		s += 1 + strspn(s + 1, "0123456789");
+	int64_t t = timegm(&tm);
+	if (sscanf(s, "%1[+-]%2d:%2d", sign, &hours, &minutes) == 3)
+		t -= (sign[0] == '-' ? -60 : 60) * (60 * (int64_t)hours + minutes);
+	return t < 0 ? -1 : t;
 }

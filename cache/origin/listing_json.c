@@ -2,42 +2,19 @@
  * and each entry parsed by itself. */
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include <curl/curl.h>
 #include <jansson.h>
 
+#include "base/clock.h"
 #include "base/strbuf.h"
 #include "origin/listing.h"
 
 static void cleanup_json(json_t **j)
 {
 	json_decref(*j);
-}
-
-/* "2026-01-02T03:04:05.678+01:00"; curl_getdate() does not take it. */
-static int64_t parse_rfc3339(const char *s)
-{
-	struct tm tm = {0};
-	int used = 0, hours, minutes;
-	char sign[2];
-
-	if (sscanf(s, "%4d-%2d-%2d%*1[Tt ]%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-	            &tm.tm_min, &tm.tm_sec, &used) != 6 ||
-	        !used || tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31)
-		return -1;
-	tm.tm_year -= 1900;
-	tm.tm_mon--;
-	s += used;
-	if (*s == '.')
-		s += 1 + strspn(s + 1, "0123456789");
-	int64_t t = timegm(&tm);
-	if (sscanf(s, "%1[+-]%2d:%2d", sign, &hours, &minutes) == 3)
-		t -= (sign[0] == '-' ? -60 : 60) * (60 * (int64_t)hours + minutes);
-	return t < 0 ? -1 : t;
 }
 
 static int64_t parse_time(const json_t *j)
@@ -47,7 +24,7 @@ static int64_t parse_time(const json_t *j)
 	if (!s)
 		return -1;
 	if (isdigit((unsigned char)s[0]))
-		return parse_rfc3339(s);
+		return ps_clock_parse_rfc3339(s);
 	time_t t = curl_getdate(s, NULL);
 	return t < 0 ? -1 : (int64_t)t;
 }
