@@ -80,6 +80,13 @@ void ps_object_queue(struct ps_object *object)
 	ps_commit_queue_locked(object, 1);
 }
 
+void ps_extent_free(struct ps_extent *extent)
+{
+	if (extent)
+		ps_chunks_free(extent);
+	free(extent);
+}
+
 /* Writing ---------------------------------------------------------------------------------------- */
 
 struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)

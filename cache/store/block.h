@@ -11,6 +11,7 @@ static inline uint64_t ps_block_bit(uint64_t block)
 
 struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t block);   /* NULL: nothing of it is there */
 struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block); /* takes object->lock */
+void ps_extent_free(struct ps_extent *extent);                              /* NULL is fine */
 /* Its row is to be written; the object's lock is held, ps_object_queue() has to follow without it. */
 void ps_extent_touch(struct ps_object *object, struct ps_extent *extent, uint64_t block);
 void ps_object_queue(struct ps_object *object);

@@ -22,6 +22,8 @@
 
 #include "store/store_private.h"
 
+#define PS_EXTENT_NBYTES (PS_EXTENT_BLOCKS * PS_BLOCK_SIZE)
+
 /* Is a file of so many bytes cached by extents? Not one that has a single extent and fits: by that there is
  * nothing to gain, and it could not be passed through. */
 bool ps_extents_apply(const struct ps_store *store, uint64_t size);
@@ -40,7 +42,10 @@ int ps_extent_take(
         struct ps_object *object, uint64_t block, uint16_t chunks, struct ps_extent **ret_extent) PS_MUST_USE;
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent);
 
-/* An extent on its way out. */
+/* What these chunks of a block take of the disk, in a file of `size` bytes. */
+uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set);
+
+/* extent_out.c: an extent on its way out. */
 struct ps_extent_out {
 	struct ps_entry *entry; /* stays while entry->nleaving > 0 */
 	struct ps_object

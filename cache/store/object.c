@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "store/block.h"
 #include "store/commit.h"
-#include "store/datafile.h"
 #include "store/evict.h"
 #include "store/extent.h"
+#include "store/object_load.h"
 #include "store/pin.h"
 
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
@@ -78,13 +77,6 @@ static struct ps_object *object_new(
 	return object;
 }
 
-static void extent_free(struct ps_extent *extent)
-{
-	if (extent)
-		ps_chunks_free(extent);
-	free(extent);
-}
-
 static void object_free(struct ps_object *object)
 {
 	if (object->fd >= 0)
@@ -92,7 +84,7 @@ static void object_free(struct ps_object *object)
 	if (object->direct_fd >= 0)
 		close(object->direct_fd);
 	for (uint32_t i = 0; i < object->nextents; i++)
-		extent_free(object->extents[i]);
+		ps_extent_free(object->extents[i]);
 	free(object->extents);
 	free(object->url);
 	pthread_mutex_destroy(&object->lock);
@@ -118,155 +110,6 @@ void ps_object_unref_locked(struct ps_object *object)
 		store->used_nbytes -= charge;
 		pthread_cond_broadcast(&store->changed);
 	}
-}
-
-/* Loading ---------------------------------------------------------------------------------------- */
-
-struct loading {
-	struct ps_object *object;
-	bool unverified; /* all of it */
-	bool no_memory;
-};
-
-static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *row)
-{
-	struct loading *loading = arg;
-	struct ps_object *object = loading->object;
-
-	if (number >= object->nextents)
-		return 0;
-	uint64_t in_extent =
-	        PS_MIN(object->nblocks - (uint64_t)number * PS_EXTENT_BLOCKS, (uint64_t)PS_EXTENT_BLOCKS);
-	uint64_t mask = in_extent == 64 ? UINT64_MAX : (UINT64_C(1) << in_extent) - 1;
-	struct ps_extent *extent = calloc(1, sizeof *extent);
-	if (!extent)
-		return -ENOMEM;
-	extent->present = row->present & mask;
-	extent->unverified = (loading->unverified ? row->present | row->partial : row->unverified) & mask;
-	memcpy(extent->crc, row->crc, sizeof extent->crc);
-	object->npresent += (unsigned)__builtin_popcountll(extent->present);
-	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified & extent->present);
-	object->extents[number] = extent;
-	int e = ps_chunks_load(object, extent, number, row, mask);
-	if (e < 0)
-		return e;
-	if (loading->unverified) {
-		/* The next batch writes down the file's time and inode as they are now: with them, that the
-		 * blocks are not sure. */
-		extent->dirty = true;
-		object->dirty_first = 0;
-		object->dirty_end = object->nextents;
-	}
-	return 0;
-}
-
-static void forget_blocks(struct ps_object *object)
-{
-	for (uint32_t i = 0; i < object->nextents; i++) {
-		extent_free(object->extents[i]);
-		object->extents[i] = NULL;
-	}
-	object->npresent = object->nunverified = object->partial_nbytes = 0;
-}
-
-/* What the file says to the row. 0: the blocks may be used; -EUCLEAN: they must go. */
-static int compare_file(struct ps_object *object, const struct ps_object_row *row, const struct stat *st,
-        bool *ret_unverified)
-{
-	int64_t mtime_ns = ps_datafile_mtime_ns(st);
-
-	if ((uint64_t)st->st_size != object->remote.size || mtime_ns < row->data_mtime_ns) {
-		ps_log_warning("store: %s: its data file has %s; its blocks are fetched again", object->url,
-		        mtime_ns < row->data_mtime_ns ? "an older time than the index says" : "another size");
-		return -EUCLEAN;
-	}
-	/* A newer time is ours only if we were killed between a write and its commit; another inode is a
-	 * copy. */
-	*ret_unverified =
-	        row->data_ino != st->st_ino || (object->store->exact_mtimes && mtime_ns > row->data_mtime_ns);
-	return 0;
-}
-
-/* -EUCLEAN: row or file are of no use. Other errors: the disk cannot be used now. */
-static int load_blocks(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-	struct loading loading = {.object = object};
-	struct ps_object_row row;
-	struct stat st;
-	bool writable = true;
-	int fd = -1;
-
-	int e = ps_index_get_object(store->index, &object->id, &row);
-	if (e == -ENOENT)
-		return 0;
-	if (e < 0)
-		return e == -EBADMSG ? -EUCLEAN : e;
-	object->created_s = row.created_s;
-	object->opened_s = row.opened_s;
-	object->dataset = row.dataset;
-	object->row_by_extent = row.by_extent;
-	memcpy(object->learned_etag, row.learned_etag, sizeof object->learned_etag);
-	e = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
-	if (e == -ENOENT) {
-		ps_log_warning("store: %s: its data file is gone; its blocks are fetched again", object->url);
-		e = -EUCLEAN;
-	}
-	if (e == 0 && fstat(fd, &st) < 0)
-		e = -errno;
-	if (e == 0)
-		e = compare_file(object, &row, &st, &loading.unverified);
-	if (e == 0)
-		e = ps_index_each_extent(store->index, &object->id, load_extent, &loading);
-	ps_object_row_fini(&row);
-	if (e < 0) {
-		if (fd >= 0)
-			close(fd);
-		forget_blocks(object);
-		return e;
-	}
-	object->fd = fd;
-	ps_datafile_read_ahead(fd, object->npresent == object->nblocks);
-	object->no_disk = !writable;
-	return 0;
-}
-
-/* The object is LOADING and its id held by us, so nobody makes the file meanwhile. */
-static void drop_entry(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-	struct ps_leaving *leaving = NULL;
-
-	pthread_mutex_lock(&store->lock);
-	if (!object->entry) /* a row that the recovery left out: its deletion still needs a place */
-		object->entry = ps_table_add(store, &object->id, object->nextents, 0);
-	if (object->entry) {
-		object->entry->object = NULL; /* the object lives on, empty */
-		leaving = ps_leaving_begin(store, object->entry);
-		object->entry = leaving ? NULL : object->entry;
-	}
-	object->no_disk = !leaving;
-	pthread_mutex_unlock(&store->lock);
-	if (leaving)
-		ps_leaving_finish(store, leaving);
-}
-
-static void load(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	pthread_mutex_lock(&store->lock);
-	bool tomb = ps_tomb_find(store, &object->id);
-	pthread_mutex_unlock(&store->lock);
-	int e = tomb ? -EIO : load_blocks(object);
-	if (e == -EUCLEAN)
-		drop_entry(object);
-	else if (e < 0)
-		object->no_disk = true;
-
-	PS_LOCK_SCOPE(&store->lock);
-	object->state = PS_OBJECT_READY;
-	pthread_cond_broadcast(&store->changed);
 }
 
 /* Getting and putting ----------------------------------------------------------------------------- */
@@ -344,7 +187,7 @@ static int object_get(struct ps_store *store, const char *url, const struct ps_r
 			ps_table_update_busy(store, object->entry);
 		}
 		pthread_mutex_unlock(&store->lock);
-		load(object);
+		ps_object_load(object);
 		pthread_mutex_lock(&store->lock);
 	}
 	if (opened)
@@ -441,48 +284,6 @@ int ps_object_fd(struct ps_object *object)
 	return object->fd;
 }
 
-/* Turns a file that is cached by extents into a whole one, or -EBUSY. */
-static int make_whole(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	PS_LOCK_SCOPE(&store->lock);
-	struct ps_entry *entry = object->state == PS_OBJECT_READY ? object->entry : NULL;
-	if (!object->by_extent)
-		return 0;
-	if (!entry || !entry->pinned || entry->nleaving > 0 || !ps_object_complete(object))
-		return -EBUSY;
-	int e = ps_table_make_whole(store, entry);
-	if (e == 0)
-		object->by_extent = false;
-	return e;
-}
-
-/* The index must not go on saying that holes may be punched. */
-static int forget_by_extent(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-	{
-		PS_LOCK_SCOPE(&store->lock);
-		if (!object->row_by_extent)
-			return 0;
-		ps_commit_queue_locked(object, 0);
-	}
-	int e = ps_store_commit(store);
-	PS_LOCK_SCOPE(&store->lock);
-	if (e == 0)
-		object->row_by_extent = false;
-	return e;
-}
-
-int ps_object_pass_fd(struct ps_object *object)
-{
-	if (!ps_object_complete(object) || (object->by_extent && make_whole(object) < 0) ||
-	        forget_by_extent(object) < 0)
-		return -1;
-	return object->fd;
-}
-
 void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LEN])
 {
 	PS_LOCK_SCOPE(&object->store->lock);
@@ -497,125 +298,4 @@ void ps_object_learn_etag(struct ps_object *object, const char *etag)
 	snprintf(object->learned_etag, sizeof object->learned_etag, "%s", etag);
 	if (object->npresent > 0)
 		ps_commit_queue_locked(object, 0);
-}
-
-/* Admission and eviction -------------------------------------------------------------------------- */
-
-/* store->lock held. True: decided already, *ret_e says how. */
-static bool admit_known(struct ps_object *object, int *ret_e)
-{
-	struct ps_store *store = object->store;
-
-	while (object->admitting || object->state == PS_OBJECT_EVICTING)
-		pthread_cond_wait(&store->changed, &store->lock);
-	*ret_e = object->admitted ? 0 : -ENOSPC;
-	return object->admitted || object->state == PS_OBJECT_EVICTED || object->no_disk ||
-	       store->index_failed || ps_clock_mono_ns() < object->refused_until_ns;
-}
-
-/* Its blocks take their room when they are written. */
-static int make_entry_by_extent(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	PS_LOCK_SCOPE(&store->lock);
-	if (object->entry)
-		return 0;
-	object->entry = ps_table_add_by_extent(store, &object->id, object->nextents);
-	if (!object->entry)
-		return -ENOMEM;
-	object->entry->object = object;
-	object->entry->pinned = ps_pin_holds(object);
-	return 0;
-}
-
-bool ps_object_fits(struct ps_object *object)
-{
-	return !object->by_extent || object->remote.size <= object->store->limit_nbytes;
-}
-
-int ps_object_admit(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-	int fd = -1, direct_fd = -1, e;
-
-	if (object->admitted || object->nblocks == 0)
-		return 0;
-	pthread_mutex_lock(&store->lock);
-	bool known = admit_known(object, &e);
-	if (!known)
-		object->admitting = true;
-	pthread_mutex_unlock(&store->lock);
-	if (known)
-		return e;
-
-	e = object->by_extent ? make_entry_by_extent(object) : ps_room_take(object);
-	bool took = e == 0;
-	if (took && object->fd < 0)
-		e = ps_datafile_create(store->data_fd, &object->id, object->remote.size, &fd);
-	if (took && e < 0) {
-		store->write_errors++;
-		if (!object->failed) /* only the thread that admits gets here */
-			ps_log_error("store: %s: no data file: %s; it is streamed without caching",
-			        object->url, strerror(-e));
-	}
-
-	if (fd >= 0)
-		ps_datafile_read_ahead(fd, false);
-	if (took && e == 0 && object->direct_fd < 0)
-		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
-
-	PS_LOCK_SCOPE(&store->lock);
-	if (fd >= 0)
-		object->fd = fd;
-	if (direct_fd >= 0)
-		object->direct_fd = direct_fd;
-	if (took && e < 0) {
-		object->failed = true;
-		store->unwritten -= atomic_exchange(&object->unwritten, 0);
-		store->used_nbytes -= ps_table_nbytes(store, object->entry);
-		ps_table_remove(store, object->entry);
-		object->entry = NULL;
-	}
-	object->admitting = false;
-	object->admitted = e == 0;
-	if (e < 0)
-		object->refused_until_ns = ps_clock_mono_ns() + PS_STORE_REFUSED_MS * PS_NS_PER_MS;
-	pthread_cond_broadcast(&store->changed);
-	return e == 0 ? 0 : -ENOSPC;
-}
-
-int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
-{
-	struct ps_store *store = object->store;
-	struct ps_leaving *leaving = NULL;
-	uint64_t nbytes = 0;
-	int e = 0;
-
-	if (object->by_extent) {
-		/* In place: whoever has it open goes on caching. */
-		e = ps_extents_evict(object, &nbytes);
-		if (e == 0 && ret_nbytes)
-			*ret_nbytes = nbytes;
-		return e;
-	}
-	pthread_mutex_lock(&store->lock);
-	while (object->admitting || object->state == PS_OBJECT_EVICTING)
-		pthread_cond_wait(&store->changed, &store->lock);
-	if (object->state == PS_OBJECT_READY && object->entry) {
-		nbytes = ps_table_nbytes(store, object->entry);
-		leaving = ps_leaving_begin(store, object->entry);
-		if (!leaving)
-			e = -ENOMEM;
-	}
-	if (leaving) {
-		store->evicted_objects++;
-		store->evicted_nbytes += nbytes;
-	}
-	pthread_mutex_unlock(&store->lock);
-	if (leaving)
-		ps_leaving_finish(store, leaving);
-	if (e == 0 && ret_nbytes)
-		*ret_nbytes = nbytes;
-	return e;
 }
