@@ -4,11 +4,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "origin/url.h"
 
 #define BACKOFF_FIRST_MS 200
 #define BACKOFF_MAX_MS 10000 /* also of what a server may ask for: a person waits for the mount */
@@ -22,8 +24,9 @@ struct ps_http_page {
 
 	/* Written by the transfer's thread until done, then ours. */
 	struct ps_strbuf body;
-	char *url;
+	char *url, *next;
 	bool is_json;
+	bool next_lost; /* no memory for it */
 	struct ps_error error;
 
 	pthread_mutex_t lock; /* over done */
@@ -43,6 +46,32 @@ static int page_prepare(struct ps_http_request *rq)
 	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
 }
 
+/* Link: <URL>; rel="next", the form in which it is sent in the wild, among others maybe. */
+static void page_line(struct ps_http_request *rq, const char *line, size_t n)
+{
+	struct ps_http_page *page = page_of(rq->work);
+	const char *end = line + n, *url;
+
+	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0)
+		free(ps_steal_ptr(&page->next)); /* that was of a redirect */
+	if (n < 5 || strncasecmp(line, "link:", 5) != 0)
+		return;
+	for (line += 5; (url = memchr(line, '<', (size_t)(end - line)));) {
+		const char *close = memchr(url, '>', (size_t)(end - url));
+
+		if (!close)
+			return;
+		const char *comma = memchr(close, ',', (size_t)(end - close));
+		line = comma ? comma : end;
+		if (!memmem(close, (size_t)(line - close), "rel=\"next\"", 10) || close - url > PS_URL_MAX_LEN)
+			continue;
+		free(page->next);
+		page->next = strndup(url + 1, (size_t)(close - url - 1));
+		page->next_lost = !page->next;
+		return;
+	}
+}
+
 static int too_long(struct ps_http_request *rq)
 {
 	return ps_error_set(&rq->error, EFBIG, "longer than %llu bytes",
@@ -57,6 +86,8 @@ static int page_accept(struct ps_http_request *rq)
 	if (rc)
 		return rc;
 	ps_strbuf_reset(&page_of(rq->work)->body);
+	if (page_of(rq->work)->next_lost)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
 	if (r->encoded)
 		return ps_error_set(&rq->error, EPROTO, "a Content-Encoding, though identity was asked for");
 	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length > page_of(rq->work)->max_nbytes)
@@ -95,6 +126,7 @@ static void page_done(struct ps_origin_work *work, const struct ps_error *err)
 static const struct ps_http_kind page_kind = {
         .method = "GET",
         .prepare = page_prepare,
+        .line = page_line,
         .accept = page_accept,
         .body = page_body,
         .finish = page_finish,
@@ -103,8 +135,9 @@ static const struct ps_http_kind page_kind = {
 
 static void submit(struct ps_http_page *page)
 {
-	free(page->url);
-	page->url = NULL;
+	free(ps_steal_ptr(&page->url));
+	free(ps_steal_ptr(&page->next));
+	page->next_lost = false;
 	page->done = false;
 	page->error = (struct ps_error){0};
 	ps_strbuf_reset(&page->body);
@@ -166,14 +199,17 @@ static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 }
 
 /* Exponential, a random half of it off, so that many mounts do not come back at once. */
-static void back_off(unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
+static void back_off(
+        const struct ps_http_page *page, unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
 {
 	uint64_t ms = PS_MIN((uint64_t)BACKOFF_FIRST_MS << PS_MIN(tries, 10u), BACKOFF_MAX_MS);
 	uint16_t random = 0;
 
 	if (getrandom(&random, sizeof random, GRND_NONBLOCK) == sizeof random)
 		ms -= ms / 2 * random / 65536;
-	ms = PS_MAX(ms, PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
+	ms = PS_MAX(ms, page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
+	if (ms > BACKOFF_MAX_MS)
+		ps_log_info("list: %s: going on in %llu s", err->text, (unsigned long long)(ms / 1000));
 	for (uint64_t waited = 0; waited < ms && !is_stopped(stop); waited += STOP_LOOK_MS) {
 		uint64_t part = PS_MIN(ms - waited, STOP_LOOK_MS);
 
@@ -185,8 +221,10 @@ static bool worth_another(const struct ps_http_page *page, unsigned tries)
 {
 	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
 
+	/* A server that says when to come back is there. */
+	bool told = page->client->patient && page->error.retry_after_ms;
 	return page->error.err && page->error.retryable && tries < max &&
-	       ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS;
+	       (told || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);
 }
 
 int ps_http_page_wait(
@@ -197,7 +235,7 @@ int ps_http_page_wait(
 		if (!worth_another(page, tries + 1) || is_stopped(stop))
 			break;
 		ps_log_debug("list: %s: trying again", page->error.text);
-		back_off(tries, &page->error, stop);
+		back_off(page, tries, &page->error, stop);
 		if (is_stopped(stop))
 			return ps_error_set(err, ECANCELED, "the listing was stopped");
 		submit(page);
@@ -210,7 +248,8 @@ int ps_http_page_wait(
 	*ret = (struct ps_page_body){.text = ps_strbuf_peek(&page->body),
 	        .nbytes = page->body.len,
 	        .url = page->url,
-	        .is_json = page->is_json};
+	        .is_json = page->is_json,
+	        .next = page->next};
 	return 0;
 }
 
@@ -224,6 +263,7 @@ void ps_http_page_free(struct ps_http_page *page)
 	pthread_mutex_destroy(&page->lock);
 	ps_strbuf_fini(&page->body);
 	free(page->url);
+	free(page->next);
 	free(page->asked);
 	free(page);
 }

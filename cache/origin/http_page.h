@@ -26,6 +26,7 @@ struct ps_page_body {
 	size_t nbytes;
 	const char *url; /* after redirects */
 	bool is_json;
+	const char *next; /* Link: <...>; rel="next", as it stands; NULL: the last page, or the only one */
 };
 int ps_http_page_wait(struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret,
         struct ps_error *err) PS_MUST_USE;

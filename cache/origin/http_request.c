@@ -47,15 +47,18 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 		return n; /* trailers, after the body */
 	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n')) {
 		ps_http_response_line(&rq->response, line, n);
+		if (rq->kind->line)
+			rq->kind->line(rq, line, n);
 		return n;
 	}
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
-	if (is_redirect(&rq->response))
-		return n;
 	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
-	rq->kind->accept(rq);
+	if (!is_redirect(&rq->response))
+		rq->kind->accept(rq);
+	if (rq->client->look)
+		rq->client->look(rq->client->look_arg, rq);
 	return n;
 }
 
@@ -287,7 +290,7 @@ static void judge(struct ps_http_request *rq, int rc)
 	}
 }
 
-/* Takes the next URL of a redirect. 0: go there. */
+/* Takes the next URL of a redirect. 0: go there; 1: no need to. */
 static int follow(struct ps_http_request *rq, CURL *curl)
 {
 	ps_autourl struct ps_url u = {0};
@@ -303,6 +306,10 @@ static int follow(struct ps_http_request *rq, CURL *curl)
 		return ps_error_set(&rq->error, EPROTO, "redirected to what is no http or https URL");
 	if (strncmp(rq->url, "https:", 6) == 0 && strcmp(u.scheme, "https") != 0)
 		return ps_error_set(&rq->error, EPROTO, "redirected from https to http: refused");
+	if (rq->kind->redirected && rq->kind->redirected(rq, location)) {
+		rq->wanted_enough = !rq->error.err;
+		return 1;
+	}
 	/* As it stands: it may be signed, order of parameters and all. */
 	char *next = strdup(location);
 	if (!next)

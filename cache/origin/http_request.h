@@ -21,6 +21,8 @@
 
 #define PS_HTTP_MAX_REDIRECTS 8
 
+struct ps_http_request;
+
 /* How to talk to one origin. All but the signatures never changes after ps_http_client_init(). */
 struct ps_http_client {
 	struct ps_transfers *transfers;
@@ -34,14 +36,21 @@ struct ps_http_client {
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
 	struct ps_redirects redirects;
+	bool patient; /* pages wait for as long as the server asks to, not for as long as a person would */
+	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it, or to
+	 * tell rq->error in better words. Called by the transfer's thread. NULL: nobody looks. */
+	void (*look)(void *arg, struct ps_http_request *rq);
+	void *look_arg;
 };
-
-struct ps_http_request;
 
 struct ps_http_kind {
 	const char *method; /* "GET", "HEAD": for curl and for errors */
 	/* Sets rq->url (to free()) and the range; once. 0 or -errno with rq->error. */
 	int (*prepare)(struct ps_http_request *rq);
+	/* A line of header, of whatever response. NULL: of no interest. */
+	void (*line)(struct ps_http_request *rq, const char *line, size_t n);
+	/* A redirect that would be followed. True: it is not, the redirect was all we wanted. NULL: all are. */
+	bool (*redirected)(struct ps_http_request *rq, const char *location);
 	/* The header is complete and no redirect. 0: the body may come. -errno with rq->error: it is thrown
 	 * away. */
 	int (*accept)(struct ps_http_request *rq);

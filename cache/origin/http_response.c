@@ -83,16 +83,65 @@ static void take_retry_after(struct ps_http_response *r, const char *value)
 		r->retry_at_s = parse_date(value);
 }
 
-static void take_etag(struct ps_http_response *r, const char *value)
+/* One that does not fit, or would garble a log, counts as absent. */
+static void take_word(char *to, size_t size, const char *value)
 {
 	size_t len = strlen(value);
 
-	if (len >= PS_ETAG_LEN)
+	if (len >= size)
 		return;
 	for (const char *p = value; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			return;
-	memcpy(r->etag, value, len + 1);
+	memcpy(to, value, len + 1);
+}
+
+/* The value of ";NAME=" in a list of parameters; -1: none. */
+static int64_t limit_parameter(const char *s, char name)
+{
+	for (const char *p = strchr(s, ';'); p; p = strchr(p, ';')) {
+		uint64_t v;
+
+		for (p++; *p == ' ';)
+			p++;
+		if (p[0] == name && p[1] == '=' && parse_u64(p + 2, &v))
+			return (int64_t)PS_MIN(v, (uint64_t)INT32_MAX);
+	}
+	return -1;
+}
+
+/* "api";r=0;t=55; of several limits the first. */
+static void take_limit(struct ps_http_response *r, const char *value)
+{
+	char first[HEADER_VALUE_LEN], *end;
+
+	snprintf(first, sizeof first, "%.*s", (int)strcspn(value, ","), value);
+	if (first[0] != '"' || !(end = strchr(first + 1, '"')))
+		return;
+	*end = '\0';
+	r->limit_left = limit_parameter(end + 1, 'r');
+	r->limit_reset_s = limit_parameter(end + 1, 't');
+	if (r->limit_left >= 0 && r->limit_reset_s >= 0)
+		take_word(r->limit_class, sizeof r->limit_class, first + 1);
+}
+
+static void take_hub_header(struct ps_http_response *r, const char *name, const char *value)
+{
+	uint64_t n;
+	const char *rest;
+
+	if (strcasecmp(name, "x-linked-size") == 0) {
+		if ((rest = parse_u64(value, &n)) && !*rest)
+			r->linked_size = n;
+	} else if (strcasecmp(name, "x-linked-etag") == 0) {
+		take_word(r->linked_etag, sizeof r->linked_etag, value);
+	} else if (strcasecmp(name, "x-repo-commit") == 0) {
+		take_word(r->commit, sizeof r->commit, value);
+	} else if (strcasecmp(name, "x-error-code") == 0) {
+		take_word(r->error_code, sizeof r->error_code, value);
+	} else if (strcasecmp(name, "ratelimit") == 0) {
+		take_limit(r, value);
+	}
 }
 
 static void take_header(struct ps_http_response *r, const char *name, const char *value)
@@ -111,13 +160,15 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 		r->multipart = strncasecmp(value, "multipart/byteranges", 20) == 0;
 		r->is_json = strncasecmp(value, "application/json", 16) == 0;
 	} else if (strcasecmp(name, "etag") == 0) {
-		take_etag(r, value);
+		take_word(r->etag, sizeof r->etag, value);
 	} else if (strcasecmp(name, "last-modified") == 0) {
 		r->mtime_s = parse_date(value);
 	} else if (strcasecmp(name, "date") == 0) {
 		r->date_s = parse_date(value);
 	} else if (strcasecmp(name, "retry-after") == 0) {
 		take_retry_after(r, value);
+	} else {
+		take_hub_header(r, name, value);
 	}
 }
 
@@ -136,7 +187,10 @@ void ps_http_response_line(struct ps_http_response *r, const char *line, size_t 
 		        .mtime_s = -1,
 		        .date_s = -1,
 		        .retry_at_s = -1,
-		        .retry_after_s = -1};
+		        .retry_after_s = -1,
+		        .linked_size = PS_SIZE_UNKNOWN,
+		        .limit_left = -1,
+		        .limit_reset_s = -1};
 		for (const char *p = space ? space + 1 : line + n; p < line + n && isdigit((unsigned char)*p);
 		        p++)
 			status = PS_MIN(status * 10 + (uint64_t)(*p - '0'), 999u);

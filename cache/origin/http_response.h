@@ -23,6 +23,15 @@ struct ps_http_response {
 	int64_t retry_at_s;                              /* Retry-After as a date, -1: not told */
 	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not told */
 	char etag[PS_ETAG_LEN];
+
+	/* What a model and dataset hub says beyond that: of the file that a redirect leads to (X-Linked-Size,
+	 * X-Linked-Etag), the commit that it was taken from, why it refuses (X-Error-Code), and how many requests of
+	 * this class (RateLimit: "api";r=41;t=55) are left until when. Absent: PS_SIZE_UNKNOWN, "", -1. */
+	uint64_t linked_size;
+	char linked_etag[PS_ETAG_LEN];
+	char commit[41], error_code[32];
+	char limit_class[16];
+	int64_t limit_left, limit_reset_s;
 };
 
 /* One line of header, with or without its line end. A status line starts everything anew. */
