@@ -56,18 +56,33 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 }
 
 /* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms size and time:
- * to us it is the same version. What is cached goes, so that bytes of both are never mixed. */
-static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle **handle)
+ * to the index it is the same version. So that bytes of both are never mixed, not in the kernel's pages either, the
+ * name gets another node (hence ESTALE: it is looked up again), and then the object goes. In this order: whoever gets
+ * the old object by the new node finds its file doubted, whoever gets the next object by the old node finds that
+ * superseded. Older handles keep the old object, of which nothing more is fetched. */
+static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle *handle)
 {
 	char etag[PS_ETAG_LEN];
 
-	ps_object_learned_etag((*handle)->object, etag);
+	ps_object_learned_etag(handle->object, etag);
 	if (!etag[0])
 		return 0;
-	ps_object_learn_etag((*handle)->object, "");
-	int rc = ps_object_evict((*handle)->object, NULL);
-	handle_put(ps_steal_ptr(handle));
-	return rc < 0 ? rc : handle_new(ds, row, handle);
+	ps_fill_file_doubt(handle->file);
+	int rc = ps_dataset_renew(ds, row);
+	if (rc == 0)
+		rc = ps_object_retire(handle->object);
+	return rc < 0 ? rc : -ESTALE;
+}
+
+static bool is_superseded(struct ps_dataset *ds, uint64_t node)
+{
+	struct ps_node_row row;
+
+	if (ps_index_get_node(ds->index, node, &row) < 0)
+		return true;
+	bool superseded = row.superseded;
+	ps_node_row_fini(&row);
+	return superseded;
 }
 
 static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
@@ -90,12 +105,17 @@ static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, bool 
 		}
 		doubtful = true;
 	}
+	/* Meanwhile begin_anew() of another open may have been through. */
+	if (rc == 0 && is_superseded(ds, row->node))
+		rc = -ESTALE;
 	if (rc == 0 && doubtful)
-		rc = begin_anew(ds, row, &handle);
+		rc = begin_anew(ds, row, handle);
 	if (rc == 0 && doubtful)
 		ps_fill_file_trust(handle->file);
 	if (rc == 0)
 		atomic_fetch_add(&ds->nopens, 1);
+	else if (handle)
+		handle_put(ps_steal_ptr(&handle));
 	fn(arg, -rc, handle);
 	if (rc == 0)
 		ps_sequence_opened(ds->sequence, row);

@@ -89,6 +89,9 @@ bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *
 #define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
 /* From now on the version of this node needs confirming. Blocks on the index. */
 void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
+/* Gives the name a new node of the same version, so that nobody takes the kernel's pages of the old one for it.
+ * -ESTALE: another node stands for the name already. Blocks on the index. */
+int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
 
 /* probe.c */
 /* Asks the origin for size and version of a file row and calls fn with what stands for the name now: the same

@@ -60,6 +60,33 @@ void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)
 	ps_node_row_fini(&row);
 }
 
+int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	struct ps_index_batch *batch = ps_index_batch_new();
+	struct ps_node_row next = *row, old = *row;
+	uint64_t current;
+
+	PS_LOCK_SCOPE(&ds->names_lock);
+	int rc = batch ? ps_merge_flush(ds) : -ENOMEM;
+	if (rc == 0)
+		rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
+	if (rc == -ENOENT || (rc == 0 && current != row->node))
+		rc = -ESTALE;
+	if (rc == 0)
+		rc = ps_index_new_node(ds->index, &next.node);
+	if (rc < 0) {
+		ps_index_batch_free(batch);
+		return rc;
+	}
+	old.superseded = true;
+	next.checked_ms = ps_clock_real_ms();
+	ps_index_batch_put_node(batch, &old);
+	ps_index_batch_put_node(batch, &next);
+	ps_index_batch_put_child(batch, next.parent, next.name, next.node);
+	ps_dataset_retire(ds, row->node);
+	return ps_index_batch_commit(ds->index, batch);
+}
+
 static void attr_or_probe(
         struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
 {

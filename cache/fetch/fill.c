@@ -120,6 +120,12 @@ bool ps_fill_file_doubted(struct ps_fill_file *file)
 	return file->doubted;
 }
 
+void ps_fill_file_doubt(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	file->changed = file->doubted = true;
+}
+
 void ps_fill_file_trust(struct ps_fill_file *file)
 {
 	PS_LOCK_SCOPE(&file->lock);

@@ -51,8 +51,9 @@ struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
 /* The origin has another version of the object now: what is missing will never come. */
 bool ps_fill_file_changed(struct ps_fill_file *file);
 /* A transfer found another version at the origin, or nothing: what stands for the name has to be asked before
- * the file is opened again. trust() takes that back: the origin has confirmed the version since. */
+ * the file is opened again. doubt() says so; trust() takes it back: the origin has confirmed the version since. */
 bool ps_fill_file_doubted(struct ps_fill_file *file);
+void ps_fill_file_doubt(struct ps_fill_file *file);
 void ps_fill_file_trust(struct ps_fill_file *file);
 /* The text of the last failure, "" if none; cap is the buffer's size. */
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);

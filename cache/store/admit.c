@@ -98,28 +98,33 @@ int ps_object_admit(struct ps_object *object)
 	return e == 0 ? 0 : -ENOSPC;
 }
 
-int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
+/* store->lock held. One that has no file and no row, so that the next get makes another. */
+static void forget_object(struct ps_object *object)
+{
+	object->state = PS_OBJECT_EVICTED;
+	object->admitted = false;
+	HASH_DELETE(hh, object->store->objects, object);
+	ps_commit_unqueue_locked(object);
+}
+
+static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbytes)
 {
 	struct ps_store *store = object->store;
 	struct ps_leaving *leaving = NULL;
 	uint64_t nbytes = 0;
 	int e = 0;
 
-	if (object->by_extent) {
-		/* In place: whoever has it open goes on caching. */
-		e = ps_extents_evict(object, &nbytes);
-		if (e == 0 && ret_nbytes)
-			*ret_nbytes = nbytes;
-		return e;
-	}
 	pthread_mutex_lock(&store->lock);
-	while (object->admitting || object->state == PS_OBJECT_EVICTING)
+	while (object->admitting || object->state == PS_OBJECT_EVICTING ||
+	        (object->entry && object->entry->nleaving > 0))
 		pthread_cond_wait(&store->changed, &store->lock);
 	if (object->state == PS_OBJECT_READY && object->entry) {
 		nbytes = ps_table_nbytes(store, object->entry);
 		leaving = ps_leaving_begin(store, object->entry);
 		if (!leaving)
 			e = -ENOMEM;
+	} else if (object->state == PS_OBJECT_READY && retire) {
+		forget_object(object);
 	}
 	if (leaving) {
 		store->evicted_objects++;
@@ -131,6 +136,24 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	if (e == 0 && ret_nbytes)
 		*ret_nbytes = nbytes;
 	return e;
+}
+
+int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
+{
+	uint64_t nbytes = 0;
+
+	if (!object->by_extent)
+		return evict_whole(object, false, ret_nbytes);
+	/* In place: whoever has it open goes on caching. */
+	int e = ps_extents_evict(object, &nbytes);
+	if (e == 0 && ret_nbytes)
+		*ret_nbytes = nbytes;
+	return e;
+}
+
+int ps_object_retire(struct ps_object *object)
+{
+	return evict_whole(object, true, NULL);
 }
 
 /* Passing through --------------------------------------------------------------------------------- */

@@ -155,6 +155,8 @@ int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) 
  * gets of the same id start empty. Of a large object the extents go at once. *ret_nbytes: what it occupied.
  */
 int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes);
+/* The same as a whole, however it is cached: what is fetched from now on under its id never comes to who holds it. */
+int ps_object_retire(struct ps_object *object) PS_MUST_USE;
 
 /* Makes everything written so far part of the index. Blocks on disk. */
 int ps_store_commit(struct ps_store *store);

@@ -38,7 +38,7 @@ int __wrap_ps_origin_open(const char *source, const struct ps_origin_options *op
 	return 0;
 }
 
-static int setup(void **state)
+static int setup_limited(void **state, uint64_t limit_bytes)
 {
 	struct fixture *f = calloc(1, sizeof *f);
 	char path[4096];
@@ -47,7 +47,7 @@ static int setup(void **state)
 		return -1;
 	snprintf(path, sizeof path, "%s/cache", f->dir);
 	struct ps_cache_options options = {
-	        .store = {.dir = path, .limit_bytes = 1024 * TEST_MIB, .min_free_bytes = 1},
+	        .store = {.dir = path, .limit_bytes = limit_bytes, .min_free_bytes = 1},
 	        .memory_bytes = 32 * TEST_MIB,
 	        .timeout_ms = TIMEOUT_MS};
 	if (ps_cache_open(&options, &f->cache, &f->err) < 0)
@@ -63,6 +63,17 @@ static int attach(struct fixture *f)
 
 	f->err = (struct ps_error){0};
 	return ps_dataset_attach(f->cache, "http://names/", &options, &f->dataset, &f->err);
+}
+
+static int setup(void **state)
+{
+	return setup_limited(state, 1024 * TEST_MIB);
+}
+
+/* Files of more than that are cached by extents. */
+static int setup_small(void **state)
+{
+	return setup_limited(state, 16 * TEST_MIB);
 }
 
 /* The origin goes with its dataset; the next has the same names. */
@@ -488,6 +499,56 @@ static void answers_with_two_etags_are_not_mixed(void **state)
 	close_handle(f, handle);
 }
 
+/* Other bytes and another ETag of the same size and time, which no listing tells: new opens read the new bytes, an
+ * older handle old ones or none. */
+static void rewritten_in_place(struct fixture *f, bool by_extent)
+{
+	struct ps_handle *old, *new;
+	struct ps_attr before, after;
+	bool stale = false;
+
+	atomic_store(&f->origin->list_no_etags, true);
+	ps_names_origin_set(f->origin, "a", 20 * TEST_MIB, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &before), 0);
+	assert_int_equal(open_node(f, before.node, &old), 0);
+	assert_int_equal(ps_handle_warm(old), by_extent ? -ENOSPC : 0);
+	assert_int_equal(read_at(old, 0, 1000, 1), 0);
+	{
+		PS_LOCK_SCOPE(&f->origin->lock);
+		f->origin->entries[0].rewritten = 1;
+	}
+	for (uint64_t at = 0; at < 20 * TEST_MIB && !stale; at += TEST_MIB / 2) {
+		int e = read_at(old, at, 1000, 1);
+		stale = e == ESTALE;
+		assert_true(e == 0 || stale);
+	}
+	/* Where all of it was here before the change, there is nothing to see. */
+	if (!stale)
+		return;
+	assert_int_equal(open_node(f, before.node, &new), ESTALE);
+	assert_int_equal(lookup(f, "a", &after), 0);
+	assert_int_not_equal(after.node, before.node);
+	assert_int_equal(after.ino, before.ino);
+	assert_int_equal(open_node(f, after.node, &new), 0);
+	for (uint64_t at = 0; at < 20 * TEST_MIB; at += TEST_MIB / 2) {
+		assert_int_equal(read_at(new, at, TEST_MIB / 2, 2), 0);
+		int e = read_at(old, at, TEST_MIB / 2, 1);
+		assert_true(e == 0 || e == ESTALE);
+	}
+	assert_int_equal(open_node(f, before.node, &new), ESTALE);
+}
+
+static void a_file_rewritten_in_place_is_not_mixed(void **state)
+{
+	rewritten_in_place(*state, false);
+}
+
+static void a_large_file_rewritten_in_place_is_not_mixed(void **state)
+{
+	rewritten_in_place(*state, true);
+}
+
 static void a_name_found_gone_by_a_read_is_gone(void **state)
 {
 	struct fixture *f = *state;
@@ -595,6 +656,9 @@ int main(void)
 	        TEST(a_version_found_by_a_read_is_there_at_the_next_open),
 	        TEST(a_version_found_by_a_read_is_remembered_after_its_close),
 	        TEST(answers_with_two_etags_are_not_mixed),
+	        TEST(a_file_rewritten_in_place_is_not_mixed),
+	        cmocka_unit_test_setup_teardown(
+	                a_large_file_rewritten_in_place_is_not_mixed, setup_small, teardown),
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),

@@ -33,7 +33,8 @@ static struct ps_remote remote_of(const struct ps_names_entry *e)
 {
 	struct ps_remote remote = {.size = e->size, .mtime_s = (int64_t)e->version};
 
-	snprintf(remote.etag, sizeof remote.etag, "\"%" PRIu64 "\"", e->version);
+	snprintf(remote.etag, sizeof remote.etag, "\"%" PRIu64 "%.*s\"", e->version, (int)PS_MIN(e->rewritten, 9u),
+	        "rrrrrrrrr");
 	return remote;
 }
 
@@ -98,7 +99,8 @@ static int names_list(
 	return 0;
 }
 
-static int look_up(struct ps_names_origin *o, const char *url, struct ps_remote *ret, struct ps_error *err)
+static int look_up(struct ps_names_origin *o, const char *url, struct ps_remote *ret, unsigned *ret_rewritten,
+        struct ps_error *err)
 {
 	PS_LOCK_SCOPE(&o->lock);
 	struct ps_names_entry *e = find(o, url + strlen("http://names/"));
@@ -106,14 +108,16 @@ static int look_up(struct ps_names_origin *o, const char *url, struct ps_remote 
 	if (!e || e->gone)
 		return ps_error_set(err, ENOENT, "%s: 404", url);
 	*ret = remote_of(e);
+	*ret_rewritten = e->rewritten;
 	return 0;
 }
 
 static void serve_get(struct ps_names_origin *o, struct ps_get *get, struct ps_error *err)
 {
+	unsigned rewritten;
 	size_t at = 0;
 
-	if (look_up(o, get->url, &get->seen, err) < 0)
+	if (look_up(o, get->url, &get->seen, &rewritten, err) < 0)
 		return;
 	if (atomic_load(&o->etag_changes))
 		snprintf(get->seen.etag, sizeof get->seen.etag, "\"%u\"", o->nserved++);
@@ -124,7 +128,7 @@ static void serve_get(struct ps_names_origin *o, struct ps_get *get, struct ps_e
 	for (int i = 0; i < get->niov; i++)
 		for (size_t k = 0; k < get->iov[i].iov_len; k++, at++)
 			((uint8_t *)get->iov[i].iov_base)[k] =
-			        (uint8_t)(ps_pattern_byte(get->offset + at) + (uint64_t)get->seen.mtime_s);
+			        (uint8_t)(ps_pattern_byte(get->offset + at) + (uint64_t)get->seen.mtime_s + rewritten);
 	get->progress(get, at);
 	get->nbytes_done = get->wire_nbytes = at;
 }
@@ -134,6 +138,7 @@ static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 {
 	struct ps_error err = {0};
 	int head_errno = atomic_load(&o->head_errno);
+	unsigned rewritten;
 
 	if (!cancelled && job->get && atomic_load(&o->gets_stall))
 		return false;
@@ -152,7 +157,7 @@ static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 		job->get->done(job->get, &err);
 	} else {
 		if (!err.err)
-			look_up(o, job->head->url, &job->head->seen, &err);
+			look_up(o, job->head->url, &job->head->seen, &rewritten, &err);
 		job->head->done(job->head, &err);
 	}
 	free(job);
