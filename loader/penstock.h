@@ -338,7 +338,7 @@ struct penstock_options {
 	 * one batch may have half of it / depth. Samples that do not
 	 * fit are read again from their file when their turn comes (those of pipes and of compressed shards
 	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB
-	 * are 430 MiB; beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB)
+	 * are 430 MiB (what decompresses a shard counts, too); beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB)
 	 * about two thirds of them are held. Images that need much memory while they are decoded (progressive, interlaced) have up
 	 * to a quarter of what the batches leave, 64 MiB at most, and wait for each other. The process stays within the budget
 	 * and 64 MiB: the decoders' own memory, a few MiB a thread, comes on top. */

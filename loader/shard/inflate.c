@@ -26,7 +26,9 @@ struct step {
 struct ps_inflate {
 	struct ps_stream *in;
 	enum ps_codec codec;
-	bool inside; /* a frame: the input must not end here */
+	bool inside;              /* a frame: the input must not end here */
+	struct ps_budget *budget; /* NULL: not counted */
+	size_t held;              /* and counted */
 	union {
 		ZSTD_DCtx *zstd;
 #ifdef HAVE_LISAL
@@ -165,6 +167,22 @@ static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_load_error *
 	s->ended = left == 0;
 	return 0;
 }
+
+/* The library does not tell: two blocks, and what its output may refer back to. */
+static size_t lz4_nbytes(const struct ps_inflate *f)
+{
+	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
+	        [LZ4F_max256KB] = 256UL << 10,
+	        [LZ4F_max1MB] = 1UL << 20,
+	        [LZ4F_max4MB] = 4UL << 20};
+	LZ4F_frameInfo_t info;
+	size_t none = 0;
+
+	if (!f->inside || LZ4F_isError(LZ4F_getFrameInfo(f->lz4, &info, NULL, &none)) ||
+	        (size_t)info.blockSizeID >= PS_ARRAY_LEN(blocks))
+		return f->held;
+	return 2 * blocks[info.blockSizeID] + (128UL << 10);
+}
 #endif
 
 /* -- All ----------------------------------------------------------------------------------------------- */
@@ -199,8 +217,32 @@ static int codec_new(struct ps_inflate *f, struct ps_load_error *err)
 	return unsupported(PS_CODEC_NONE, "", err);
 }
 
-int ps_inflate_new(
-        enum ps_codec codec, struct ps_stream *in, struct ps_inflate **ret_inflate, struct ps_load_error *err)
+/* Counts what the decoder holds now. It cannot be left out, so the window gets what is left. */
+static void held_count(struct ps_inflate *f)
+{
+	size_t held = f->held;
+
+	if (!f->budget)
+		return;
+	if (f->codec == PS_CODEC_ZSTD)
+		held = ZSTD_sizeof_DCtx(f->zstd);
+#ifdef HAVE_LISAL
+	if (f->codec == PS_CODEC_GZIP)
+		held = sizeof(*f->gzip);
+#endif
+#ifdef HAVE_LZ4
+	if (f->codec == PS_CODEC_LZ4)
+		held = lz4_nbytes(f);
+#endif
+	if (held > f->held)
+		ps_budget_force(f->budget, held - f->held);
+	else if (held < f->held)
+		ps_budget_give(f->budget, f->held - held);
+	f->held = held;
+}
+
+int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_budget *budget,
+        struct ps_inflate **ret_inflate, struct ps_load_error *err)
 {
 	struct ps_inflate *f = calloc(1, sizeof(*f));
 	int r;
@@ -214,6 +256,7 @@ int ps_inflate_new(
 		return r;
 	}
 	f->in = in;
+	f->budget = budget;
 	*ret_inflate = f;
 	return 0;
 }
@@ -222,6 +265,8 @@ void ps_inflate_free(struct ps_inflate *f)
 {
 	if (!f)
 		return;
+	if (f->held > 0)
+		ps_budget_give(f->budget, f->held);
 	switch (f->codec) {
 	case PS_CODEC_ZSTD:
 		ZSTD_freeDCtx(f->zstd);
@@ -283,6 +328,7 @@ int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, 
 			return r;
 		ps_stream_take(f->in, s.taken);
 		f->inside = !s.ended;
+		held_count(f);
 		if (at_end && s.made == 0 && f->inside)
 			return ps_load_error_set(err, EBADMSG,
 			        "truncated: the %s data end inside of a frame, at byte %ju of the file",

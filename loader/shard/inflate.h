@@ -4,11 +4,10 @@
  * What is bad in the data is found where it is: cut data, a wrong checksum, bytes behind the last frame. A
  * checksum stands behind what it guards, though, so bytes may have been given before it is known to be wrong.
  *
- * Memory: zstd: the frame's window (2 to 8 MiB usually; more than PS_INFLATE_MAX_WINDOW is refused), gzip 0.1
- * MiB, lz4 up to 8 MiB.
- * Ownership: an inflater owns its input.   Threads: one at a time.   Locks: none.
- * Blocks: as the input does.   Errors: -EBADMSG: damaged or cut; -EFBIG: the window; -ENOSYS: this library
- * was built without that format; else what the input says. */
+ * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
+ * PS_INFLATE_MAX_WINDOW is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: an inflater owns its input.
+ * Threads: one at a time.   Locks: none. Blocks: as the input does.   Errors: -EBADMSG: damaged or cut;
+ * -EFBIG: the window; -ENOSYS: this library was built without that format; else what the input says. */
 #ifndef PS_SHARD_INFLATE_H
 #define PS_SHARD_INFLATE_H
 
@@ -18,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "shard/budget.h"
 #include "shard/stream.h"
 
 #define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: what `zstd -d` takes, too */
@@ -35,9 +35,9 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
 struct ps_inflate;
 
-/* On failure `in` is still the caller's. */
-int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_inflate **ret_inflate,
-        struct ps_load_error *err) PS_MUST_USE;
+/* On failure `in` is still the caller's. budget, which outlives it, may be NULL. */
+int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_budget *budget,
+        struct ps_inflate **ret_inflate, struct ps_load_error *err) PS_MUST_USE;
 void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 
 /* Up to n bytes; *ret_got 0: the end. */

@@ -348,7 +348,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
 	s->buf = malloc(s->cap);
-	r = s->buf ? ps_inflate_new(codec, in, &s->inflate, err)
+	r = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err)
 	           : ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r < 0) {
 		free(s->buf);

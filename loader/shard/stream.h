@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "shard/budget.h"
 
 #define PS_STREAM_BUF_MIN (64UL << 10) /* also the most that ps_stream_peek() can show */
 #define PS_STREAM_BUF_MAX (4UL << 20)
@@ -33,6 +34,7 @@ struct ps_stream_options {
 	size_t buf_nbytes;             /* of one read(); put between the two limits above */
 	const atomic_bool *stop;       /* NULL: never stops */
 	int wake_fd;                   /* readable once stop is set; -1: none */
+	struct ps_budget *budget;      /* of what a decompression holds; NULL: not counted */
 	struct ps_stream_meter *meter; /* counted up by the thread that reads; NULL: nobody counts */
 };
 

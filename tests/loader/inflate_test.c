@@ -287,6 +287,32 @@ static void pipes_are_decompressed(void **state)
 
 static char folder[64];
 
+/* What a decoder holds is counted while it is there, so that what else there is gets less. */
+static void a_decoder_counts(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
+		struct ps_budget budget = {.limit = 1 << 30};
+		struct ps_stream_options options = {.wake_fd = -1, .budget = &budget};
+		size_t least = strncmp(programs[i], "gzip", 4) == 0 ? 32UL << 10 : 128UL << 10, n;
+		struct ps_stream *s;
+		const uint8_t *p;
+		struct file f;
+
+		if (!is_there(programs[i]))
+			continue;
+		f = compress(programs[i], 0, plain.len);
+		file_write("shard", f.data, f.n);
+		free(f.data);
+		assert_int_equal(ps_stream_open("shard", &options, &s, NULL), 0);
+		assert_int_equal(ps_stream_inflate(&s, NULL), 0);
+		assert_int_equal(ps_stream_peek(s, 512, &p, &n, NULL), 0);
+		assert_in_range(atomic_load(&budget.used), least, 64UL << 20);
+		ps_stream_free(s);
+		assert_int_equal(atomic_load(&budget.used), 0);
+	}
+}
+
 static int enter(void **state)
 {
 	(void)state;
@@ -313,6 +339,7 @@ int main(void)
 	        cmocka_unit_test(what_follows_the_last_frame_is_damage),
 	        cmocka_unit_test(a_window_beyond_the_limit_is_refused),
 	        cmocka_unit_test(pipes_are_decompressed),
+	        cmocka_unit_test(a_decoder_counts),
 	};
 
 	return cmocka_run_group_tests_name("loader-inflate", tests, enter, leave);
