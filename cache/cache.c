@@ -29,6 +29,13 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 		free(cache);
 		return rc;
 	}
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&cache->cond, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_init(&cache->lock, NULL);
+	ps_list_init(&cache->attached);
 	*ret = cache;
 	return 0;
 }
@@ -39,6 +46,8 @@ void ps_cache_close(struct ps_cache *cache)
 		return;
 	ps_fill_free(cache->fill);
 	ps_store_close(cache->store);
+	pthread_mutex_destroy(&cache->lock);
+	pthread_cond_destroy(&cache->cond);
 	free(cache);
 }
 

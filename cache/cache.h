@@ -53,9 +53,11 @@ struct ps_dataset_options {
 	struct ps_origin_options origin;
 	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
 	                           older; 0: 1 h; UINT64_MAX: never */
+	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
 };
 
-/* Lists the source and stores the names. With a stored listing of the same source and credentials it waits at
+/* A source that is attached with the same credentials already is shared: the same dataset, with the options of the
+ * first, until the last detach. Otherwise: lists the source and stores the names. With a stored listing of the same source and credentials it waits at
  * most PS_ATTACH_WAIT_MS for a fresh one, then goes on with the stored one while the listing continues in the
  * background (also when the origin is gone). Errors: a listing that fails and none is stored; an empty one
  * (ENOENT); a first object that is not there or refused. Blocks on network and disk. */
@@ -65,6 +67,7 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
+uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
 /* {"source", "files", "listed_at", "listing", "listing_error", "opens", "missing", "missing_names"}; the caller owns it.
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them. */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);

@@ -82,7 +82,33 @@ static const char *number_form(const struct ps_opt *opt)
 	}
 }
 
-static int set_option(const struct ps_opt *opt, void *ctx, const char *value, struct ps_error *err)
+int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err)
+{
+	void *v = reallocarray(given->v, given->n + 1, sizeof *given->v);
+	ps_autofree char *name_copy = strdup(name), *value_copy = value ? strdup(value) : NULL;
+
+	if (v)
+		given->v = v;
+	if (!v || !name_copy || (value && !value_copy))
+		return ps_error_set(err, ENOMEM, "out of memory");
+	given->v[given->n].name = ps_steal_ptr(&name_copy);
+	given->v[given->n++].value = ps_steal_ptr(&value_copy);
+	return 0;
+}
+
+void ps_given_fini(struct ps_given *given)
+{
+	for (size_t i = 0; i < given->n; i++) {
+		if (given->v[i].value)
+			explicit_bzero(given->v[i].value, strlen(given->v[i].value));
+		free(given->v[i].value);
+		free(given->v[i].name);
+	}
+	free(given->v);
+	*given = (struct ps_given){0};
+}
+
+static int set_field(const struct ps_opt *opt, void *ctx, const char *value, struct ps_error *err)
 {
 	char **text = field(ctx, opt);
 
@@ -113,6 +139,17 @@ static int set_option(const struct ps_opt *opt, void *ctx, const char *value, st
 		return ps_error_set(
 		        err, EINVAL, "option %s: '%s' is not %s", opt->name, value, number_form(opt));
 	return 0;
+}
+
+static int set_option(const struct ps_opts *opts, const struct ps_opt *opt, void *ctx, const char *value,
+        struct ps_error *err)
+{
+	struct ps_given *given = opts->given ? opts->given(ctx) : NULL;
+	int rc = set_field(opt, ctx, value, err);
+
+	if (rc < 0 || !given || opt->flags & (PS_OPT_LOCAL | PS_OPT_CLI_ONLY))
+		return rc;
+	return ps_given_add(given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(ctx, opt) : value, err);
 }
 
 static const struct ps_opt *find(const struct ps_opts *opts, const char *name, size_t len, char letter)
@@ -161,7 +198,7 @@ int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, 
 			*value++ = '\0';
 		const struct ps_opt *opt = find(opts, item, strlen(item), 0);
 		if (opt && !(opt->flags & PS_OPT_CLI_ONLY) && !(opt->flags & PS_OPT_SECRET && !value)) {
-			rc = set_option(opt, ctx, value, err);
+			rc = set_option(opts, opt, ctx, value, err);
 		} else {
 			rc = opts->other ? opts->other(ctx, item, value, err) : -ENOENT;
 			if (rc == -ENOENT)
@@ -233,7 +270,7 @@ static int parse_one(
 		rc = ps_opts_parse_list(opts, ctx, value, err);
 		secret = ps_opts_list_has_secret(opts, value);
 	} else {
-		rc = set_option(opt, ctx, value, err);
+		rc = set_option(opts, opt, ctx, value, err);
 		secret = opt->flags & PS_OPT_SECRET;
 	}
 	if (secret && value)

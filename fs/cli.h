@@ -36,6 +36,9 @@ enum {
 	PS_OPT_OPTIONAL = 2, /* the value may be missing; only the form --name=VALUE gives one */
 	PS_OPT_HIDDEN = 4,   /* not in --help */
 	PS_OPT_CLI_ONLY = 8, /* not through -o */
+	PS_OPT_LOCAL = 16,   /* means something to this process only (a name, a file): its call() tells
+	                        ps_opts.given's list what it came to, in words that all understand */
+	PS_OPT_SHARED = 32,  /* of the daemon, not of a mount: those of its first mount hold */
 };
 
 struct ps_opt {
@@ -49,6 +52,16 @@ struct ps_opt {
 };
 
 #define PS_OPTS_MAX_TABLES 4
+/* Options as they were given, to be passed on: names, values (NULL for a flag), in order. Secret. */
+struct ps_given {
+	struct {
+		char *name, *value;
+	} * v;
+	size_t n;
+};
+int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err);
+void ps_given_fini(struct ps_given *given);
+
 struct ps_opts {
 	const char *command; /* "mount" */
 	const char *usage;   /* what follows "penstock mount": "SOURCE MOUNTPOINT [OPTION...]" */
@@ -57,7 +70,15 @@ struct ps_opts {
 	/* -o name=VALUE,...: names in no table are offered here; -ENOENT: unknown. NULL: the command takes no
 	 * -o. */
 	int (*other)(void *ctx, const char *name, const char *value, struct ps_error *err);
+	/* Every option that was set is added to this list of the command's struct, paths made absolute; NULL: no list. */
+	struct ps_given *(*given)(void *ctx);
 };
+
+/* The option of this name, without dashes, or NULL. */
+const struct ps_opt *ps_opts_find(const struct ps_opts *opts, const char *name);
+/* Sets one, as if it stood in a -o list. A flag takes the value NULL. */
+int ps_opts_set(const struct ps_opts *opts, void *ctx, const char *name, const char *value,
+        struct ps_error *err) PS_MUST_USE;
 
 /* Reads argv[1..), moving what is no option to argv[1..*ret_nargs]. */
 int ps_opts_parse(const struct ps_opts *opts, void *ctx, int argc, char **argv, int *ret_nargs,

@@ -37,6 +37,10 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 		free_secret(o->headers[i]);
 	free(o->headers);
 	free_secret(o->user);
+	for (char **e = o->env; e && *e; e++)
+		free_secret(*e);
+	free(o->env);
+	ps_given_fini(&o->given);
 	free(o->cache_dir);
 	free(o->cache_size);
 	free(o->policy);
@@ -146,8 +150,11 @@ static int add_header_file(void *ctx, const char *value, struct ps_error *err)
 		return ps_error_set(err, EFBIG, "option header-file: %s: longer than 64 KiB", value);
 	for (char *line = strtok_r(text, "\r\n", &save); line && rc == 0;
 	        line = strtok_r(NULL, "\r\n", &save))
-		if (line[0] != '#' && line[strspn(line, " \t")])
+		if (line[0] != '#' && line[strspn(line, " \t")]) {
 			rc = add_header(ctx, line, err);
+			if (rc == 0)
+				rc = ps_given_add(&((struct ps_mount_options *)ctx)->given, "header", line, err);
+		}
 	explicit_bzero(text, (size_t)len);
 	if (rc < 0)
 		ps_error_prefix(err, "%s", value);
@@ -251,24 +258,30 @@ static int set_cold_reads(void *ctx, const char *value, struct ps_error *err)
 #define FIELD(name) offsetof(struct ps_mount_options, name)
 
 const struct ps_opt ps_options_source[] = {
-        {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing"},
-        {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes of data: 200G, 80% [80% of the disk]", 0,
+        {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing", PS_OPT_LOCAL},
+        {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes of data: 200G, 80% [80% of the disk]",
+                PS_OPT_SHARED,
                 set_cache_size},
-        {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]", 0,
+        {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]",
+                PS_OPT_SHARED,
                 set_min_free},
-        {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: scan, lru [scan]", 0,
+        {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: scan, lru [scan]",
+                PS_OPT_SHARED,
                 set_policy},
         {"memory", 0, PS_OPT_SIZE, FIELD(memory), "SIZE",
-                "data in flight [512M, at most 1/8 of the cgroup's limit]"},
-        {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), "TIME", "a read fails after so long [60s]"},
+                "data in flight [512M, at most 1/8 of the cgroup's limit]", PS_OPT_SHARED},
+        {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), "TIME", "a read fails after so long [60s]",
+                PS_OPT_SHARED},
         {"revalidate", 0, PS_OPT_CALL, 0, "TIME|never|open", "how long a version counts as current [1h]", 0,
                 set_revalidate},
-        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N", "most connections to one origin [64]"},
+        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N", "most connections to one origin [64]",
+                PS_OPT_SHARED},
         {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), "SIZE",
-                "bytes a second from all origins [no limit]"},
+                "bytes a second from all origins [no limit]", PS_OPT_SHARED},
         {"header", 0, PS_OPT_CALL, 0, "'NAME: VALUE'", "send this HTTP header; may be given again",
                 PS_OPT_SECRET, add_header},
-        {"header-file", 0, PS_OPT_CALL, 0, "FILE", "send the HTTP headers in FILE, one a line", 0,
+        {"header-file", 0, PS_OPT_CALL, 0, "FILE", "send the HTTP headers in FILE, one a line",
+                PS_OPT_LOCAL,
                 add_header_file},
         {"user", 0, PS_OPT_CALL, 0, "NAME:PASSWORD", "basic authentication; or set PENSTOCK_USER_PASSWORD",
                 PS_OPT_SECRET, set_user},
@@ -278,8 +291,8 @@ const struct ps_opt ps_options_source[] = {
 };
 
 const struct ps_opt ps_options_mount[] = {
-        {"uid", 0, PS_OPT_CALL, 0, "USER", "owner of all files [you]", 0, set_uid},
-        {"gid", 0, PS_OPT_CALL, 0, "GROUP", "group of all files [yours]", 0, set_gid},
+        {"uid", 0, PS_OPT_CALL, 0, "USER", "owner of all files [you]", PS_OPT_LOCAL, set_uid},
+        {"gid", 0, PS_OPT_CALL, 0, "GROUP", "group of all files [yours]", PS_OPT_LOCAL, set_gid},
         {"file-mode", 0, PS_OPT_MODE, FIELD(file_mode), "MODE", "permissions of files [0444]"},
         {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), "MODE", "permissions of folders [0555]"},
         {"allow_other", 0, PS_OPT_FLAG, FIELD(allow_other), NULL, "let other users in"},
@@ -288,8 +301,10 @@ const struct ps_opt ps_options_mount[] = {
                 "read complete files through the daemon, not straight from the cache"},
         {"cold-reads", 0, PS_OPT_CALL, 0, "HOW",
                 "read what is not cached yet: direct, cached (by the kernel), or auto [auto]", 0, set_cold_reads},
-        {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]", 0, set_log},
-        {"log-level", 0, PS_OPT_CALL, 0, "LEVEL", "error, warning, info or debug [info]", 0, set_log_level},
+        {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]", PS_OPT_SHARED,
+                set_log},
+        {"log-level", 0, PS_OPT_CALL, 0, "LEVEL", "error, warning, info or debug [info]", PS_OPT_SHARED,
+                set_log_level},
         {"foreground", 'f', PS_OPT_FLAG, FIELD(foreground), NULL, "stay in the foreground", PS_OPT_CLI_ONLY},
         {0},
 };

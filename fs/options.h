@@ -37,6 +37,9 @@ struct ps_mount_options {
 	enum ps_cold_reads cold_reads;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
 	enum ps_log_level log_level;
+	/* What was given, to be passed on; ps_mount_options_finish() adds uid, gid, and what the environment tells. */
+	struct ps_given given;
+	char **env;   /* what origins may ask for of this process's environment, "NAME=value", NULL-terminated */
 	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */
 };
 
@@ -49,7 +52,7 @@ extern const struct ps_opt ps_options_source[], ps_options_mount[];
 /* For ps_opts.other: mount(8)'s generic words. -ENOENT: not one of them. */
 int ps_options_generic(void *ctx, const char *name, const char *value, struct ps_error *err);
 
-/* Takes what the environment tells (PENSTOCK_USER_PASSWORD), and checks what no single option can. */
+/* Takes what the environment tells (PENSTOCK_USER_PASSWORD; o->env), and checks what no single option can. */
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 
 /* The options as the cache wants them; pointers into *o. The default cache directory is made, and a share of

@@ -66,6 +66,44 @@ static int disk_size(const char *path, uint64_t *ret_nbytes)
 	                                                                                          : 0;
 }
 
+/* What origins and libcurl may want to know of whoever mounts. */
+static bool of_interest(const char *variable)
+{
+	static const char *const prefixes[] = {"AWS_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_", "HUGGING", "HOME=",
+	        "XDG_", "NETRC=", "SSL_CERT_", "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=",
+	        "all_proxy=", "ALL_PROXY=", "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH="};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(prefixes); i++)
+		if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
+			return true;
+	return false;
+}
+
+static int take_environment(struct ps_mount_options *o)
+{
+	size_t n = 0, count = 0;
+
+	while (environ[count])
+		count++;
+	o->env = calloc(count + 1, sizeof *o->env);
+	for (size_t i = 0; o->env && i < count; i++) {
+		if (!of_interest(environ[i]))
+			continue;
+		o->env[n] = strdup(environ[i]);
+		if (!o->env[n++])
+			return -ENOMEM;
+	}
+	return o->env ? 0 : -ENOMEM;
+}
+
+static int give_number(struct ps_mount_options *o, const char *name, unsigned n, struct ps_error *err)
+{
+	char text[16];
+
+	snprintf(text, sizeof text, "%u", n);
+	return ps_given_add(&o->given, name, text, err);
+}
+
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 {
 	char *env = getenv("PENSTOCK_USER_PASSWORD");
@@ -81,12 +119,16 @@ int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 		o->user = strdup(env);
 		if (!o->user)
 			return ps_error_set(err, ENOMEM, "out of memory");
+		if (ps_given_add(&o->given, "user", env, err) < 0)
+			return -ENOMEM;
 	}
 	if (env) {
 		ps_cli_wipe(env); /* the environment a process started with stays readable in /proc */
 		unsetenv("PENSTOCK_USER_PASSWORD");
 	}
-	return 0;
+	if (give_number(o, "uid", o->uid, err) < 0 || give_number(o, "gid", o->gid, err) < 0)
+		return -ENOMEM;
+	return take_environment(o) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
 int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err)
@@ -127,7 +169,8 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	        .origin = {.headers = (const char *const *)o->headers,
 	                .user_password = o->user,
 	                .ca_file = o->cacert,
-	                .insecure = o->insecure},
+	                .insecure = o->insecure,
+	                .env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,
 	};
 }

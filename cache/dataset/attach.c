@@ -8,8 +8,10 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "dataset/merge.h"
+#include "origin/credentials.h"
 
 #define RETIRED_BATCH 2000
+#define WAIT_MS 50
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
@@ -134,9 +136,16 @@ static void delete_retired(struct ps_dataset *ds)
 /* Attach ----------------------------------------------------------------------------------------- */
 
 /* Tells credentials apart: what one may list is not shown to another who mounts the same source. */
-static int dataset_id(struct ps_store *store, const char *canonical, const char *source,
+int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
         const struct ps_dataset_options *options, struct ps_id *ret)
 {
+	/* Of the environment, what names an identity to a store; what changes with each hour's token does not. */
+	static const char *const identity[] = {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN",
+	        "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN", "HOME"};
+	const char *const *env = strncmp(canonical, "s3:", 3) == 0 || strncmp(canonical, "gs:", 3) == 0 ||
+	                                         strncmp(canonical, "hf:", 3) == 0
+	                                 ? options->origin.env
+	                                 : NULL;
 	ps_autostrbuf struct ps_strbuf secret = {0};
 	char hex[PS_ID_HEX_LEN + 1];
 	struct ps_id fingerprint;
@@ -145,6 +154,11 @@ static int dataset_id(struct ps_store *store, const char *canonical, const char 
 	        options->origin.user_password ? options->origin.user_password : "");
 	for (const char *const *h = options->origin.headers; h && *h; h++)
 		ps_strbuf_addf(&secret, "%s\n", *h);
+	for (size_t i = 0; env && i < PS_ARRAY_LEN(identity); i++) {
+		const char *value = ps_env_get(env, identity[i]);
+
+		ps_strbuf_addf(&secret, "%s=%s\n", identity[i], value ? value : "");
+	}
 	if (secret.failed)
 		return -ENOMEM;
 	ps_store_fingerprint(store, ps_strbuf_peek(&secret), &fingerprint);
@@ -181,7 +195,7 @@ static int load_row(struct ps_dataset *ds, const struct ps_id *id, const char *c
 	return ps_index_batch_commit(index, batch);
 }
 
-static void dataset_free(struct ps_dataset *ds)
+static void forget(struct ps_dataset *ds)
 {
 	ps_dataset_row_fini(&ds->row);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
@@ -195,17 +209,27 @@ static void dataset_free(struct ps_dataset *ds)
 	free(ds);
 }
 
-/* Waits for the listing: for ever if there is no stored one, else PS_ATTACH_WAIT_MS. */
-static int wait_listing(struct ps_dataset *ds, bool stored, uint64_t *ret_first_unsized, struct ps_error *err)
+/* For something to happen, or for time to look whether this is still wanted. The dataset's lock is held. */
+static void wait_a_while(struct ps_dataset *ds)
 {
-	uint64_t wake = ps_clock_mono_ns() + PS_ATTACH_WAIT_MS * PS_NS_PER_MS;
+	uint64_t wake = ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS;
 	struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
+
+	pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
+}
+
+/* Waits for the listing: for ever if there is no stored one, else PS_ATTACH_WAIT_MS. */
+static int wait_listing(struct ps_dataset *ds, bool stored, const _Atomic bool *cancelled,
+        uint64_t *ret_first_unsized, struct ps_error *err)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + PS_ATTACH_WAIT_MS * PS_NS_PER_MS;
 
 	PS_LOCK_SCOPE(&ds->lock);
 	while (!ds->listing_done) {
-		if (!stored) {
-			pthread_cond_wait(&ds->cond, &ds->lock);
-		} else if (pthread_cond_timedwait(&ds->cond, &ds->lock, &ts) == ETIMEDOUT) {
+		if (cancelled && atomic_load(cancelled))
+			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->row.source);
+		wait_a_while(ds);
+		if (stored && !ds->listing_done && ps_clock_mono_ns() >= until_ns) {
 			ps_log_info("list: %s: using the stored listing while the new one is on its way",
 			        ds->row.source);
 			return 0;
@@ -243,8 +267,10 @@ static void first_checked(void *arg, int errnum, const struct ps_attr *attr)
 }
 
 /* A source that nothing has confirmed yet (braces, a manifest): one file tells whether it is there at all. */
-static int check_first(struct ps_dataset *ds, uint64_t node, struct ps_error *err)
+static int check_first(
+        struct ps_dataset *ds, uint64_t node, const _Atomic bool *cancelled, struct ps_error *err)
 {
+	bool aborted = false;
 	struct first_check check = {.dataset = ds};
 	struct ps_node_info info = {0};
 	struct ps_node_row row;
@@ -253,16 +279,23 @@ static int check_first(struct ps_dataset *ds, uint64_t node, struct ps_error *er
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : ps_error_set(err, -rc, "cannot read the index: %s", strerror(-rc));
 	ps_probe(ds, &row, first_checked, &check);
-	{
+	for (bool done = false; !done;) {
+		if (!aborted && cancelled && atomic_load(cancelled)) {
+			aborted = true;
+			ps_probe_drain(ds);
+		}
 		PS_LOCK_SCOPE(&ds->lock);
-		while (!check.done)
-			pthread_cond_wait(&ds->cond, &ds->lock);
+		if (!check.done)
+			wait_a_while(ds);
+		done = check.done;
 	}
 	if (check.errnum) {
 		const char *why = strerror(check.errnum);
 
 		if (check.errnum == ENOENT)
 			why = "not found at the origin (404); check the URL";
+		else if (aborted)
+			why = "interrupted";
 		else if (check.errnum == EACCES)
 			why = "the origin refuses access; check the credentials (--user, --header)";
 		else if (ps_node_info_get(ds, node, &info) == 0 && info.error && info.error[0])
@@ -301,22 +334,15 @@ static int start_threads(struct ps_dataset *ds)
 	return rc;
 }
 
-int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
-        struct ps_dataset **ret, struct ps_error *err)
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_id *id,
+        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
 {
-	ps_autofree char *canonical = ps_source_canonical(source, err);
-	struct ps_dataset *ds;
+	struct ps_dataset *ds = calloc(1, sizeof *ds);
 	pthread_condattr_t attr;
-	struct ps_id id;
 	uint64_t first_unsized = 0;
 
-	if (!canonical)
-		return err && err->err ? -err->err : -EINVAL;
-	ds = calloc(1, sizeof *ds);
-	if (!ds || dataset_id(cache->store, canonical, source, options, &id) < 0) {
-		free(ds);
+	if (!ds)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	}
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
@@ -340,14 +366,14 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 		rc = ps_origin_open(source, &origin, &ds->origin, err);
 	if (rc < 0) {
 		ps_sequence_free(ds->sequence);
-		dataset_free(ds);
+		forget(ds);
 		return rc;
 	}
-	rc = load_row(ds, &id, canonical);
+	rc = load_row(ds, id, canonical);
 	if (rc < 0) {
 		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store),
 		        strerror(-rc));
-		ps_dataset_detach(ds);
+		ps_dataset_free(ds);
 		return rc;
 	}
 	/* An earlier listing is never as new as this attach, not within one millisecond nor when the clock went back. */
@@ -357,24 +383,22 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	if (rc < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
 	if (rc == 0)
-		rc = wait_listing(ds, stored, &first_unsized, err);
+		rc = wait_listing(ds, stored, options->cancelled, &first_unsized, err);
 	if (rc == 0 && first_unsized && !stored) {
-		rc = check_first(ds, first_unsized, err);
+		rc = check_first(ds, first_unsized, options->cancelled, err);
 		if (rc < 0)
 			forget_listing(ds);
 	}
 	if (rc < 0) {
-		ps_dataset_detach(ds);
+		ps_dataset_free(ds);
 		return rc;
 	}
 	*ret = ds;
 	return 0;
 }
 
-void ps_dataset_detach(struct ps_dataset *ds)
+void ps_dataset_free(struct ps_dataset *ds)
 {
-	if (!ds)
-		return;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		atomic_store(&ds->stop, true);
@@ -390,12 +414,17 @@ void ps_dataset_detach(struct ps_dataset *ds)
 	ps_fill_drain(ds->cache->fill, ds->origin);
 	ds->origin->ops->close(ds->origin);
 	delete_retired(ds);
-	dataset_free(ds);
+	forget(ds);
 }
 
 uint64_t ps_dataset_root(const struct ps_dataset *ds)
 {
 	return ds->row.root;
+}
+
+uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *ds)
+{
+	return ds->revalidate_ms;
 }
 
 const char *ps_dataset_source(const struct ps_dataset *ds)

@@ -8,7 +8,7 @@
  * attach and (for an open) within the revalidation time. A read that meets another version, or none, makes it
  * doubtful: the next open asks.
  *
- * Locks: dataset.lock is a leaf. dataset.names_lock is held over "read the row, decide, commit" so that a
+ * Locks: cache.lock and dataset.lock are leaves. dataset.names_lock is held over "read the row, decide, commit" so that a
  * listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
  * over the network. What a listing has in its batch is committed by whoever decides next (ps_merge_flush()).
  */
@@ -31,6 +31,9 @@
 struct ps_cache {
 	struct ps_store *store;
 	struct ps_fill *fill;
+	pthread_mutex_t lock;    /* what follows */
+	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
+	struct ps_list attached; /* share.c */
 };
 
 struct ps_dataset {
@@ -75,7 +78,13 @@ struct ps_dataset {
 	char *missing[PS_DATASET_MISSING];
 };
 
-/* attach.c */
+/* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
+int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
+        const struct ps_dataset_options *options, struct ps_id *ret);
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_id *id,
+        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
+void ps_dataset_free(struct ps_dataset *dataset);
+
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
 

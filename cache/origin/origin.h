@@ -140,6 +140,9 @@ struct ps_origin_options {
 	                              URL */
 	const char *ca_file;       /* PEM bundle instead of the system's */
 	bool insecure;             /* do not verify TLS; logged once as a warning */
+	/* The environment of whoever mounts, "NAME=value", NULL-terminated; secret. NULL: the process's own.
+	 * Ask by ps_env_get() (credentials.h), never by getenv(): a daemon mounts for others, too. */
+	const char *const *env;
 	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
 	uint64_t connect_timeout_ms; /* 10 s */
 	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */

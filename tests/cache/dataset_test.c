@@ -640,6 +640,102 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attr.mtime_s, 2);
 }
 
+static void two_attaches_of_a_source_share_a_dataset(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_dataset_options options = {.revalidate_ms = 1};
+	struct ps_dataset *second = NULL, *third = NULL;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(ps_dataset_attach(f->cache, "http://names/", &options, &second, &f->err), 0);
+	assert_ptr_equal(second, f->dataset);
+	assert_int_not_equal(ps_dataset_revalidate_ms(second), 1);
+	ps_dataset_detach(second);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	/* With other credentials it is another one. */
+	const char *const headers[] = {"Authorization: other", NULL};
+	const struct ps_dataset_options others = {.origin = {.headers = headers}};
+	struct ps_names_origin *own = ps_names_origin_new();
+	ps_names_origin_set(own, "b", SIZE, 1);
+	next_origin = own;
+	assert_int_equal(ps_dataset_attach(f->cache, "http://names/", &others, &third, &f->err), 0);
+	assert_ptr_not_equal(third, f->dataset);
+	assert_int_not_equal(ps_dataset_root(third), ps_dataset_root(f->dataset));
+	assert_int_equal(lookup(f, "b", &attr), ENOENT);
+	ps_dataset_detach(third);
+	next_origin = f->origin;
+}
+
+static void *attach_it(void *arg)
+{
+	struct fixture *f = arg;
+	struct ps_dataset *dataset = NULL;
+	struct ps_error err = {0};
+
+	int rc = ps_dataset_attach(f->cache, "http://names/", &(struct ps_dataset_options){0}, &dataset, &err);
+	return rc < 0 ? NULL : dataset;
+}
+
+static void who_attaches_meanwhile_waits_for_the_same(void **state)
+{
+	struct fixture *f = *state;
+	pthread_t threads[8];
+	void *got;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	atomic_store(&f->origin->list_stalls, true);
+	for (size_t i = 0; i < PS_ARRAY_LEN(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, attach_it, f), 0);
+	usleep(20000);
+	atomic_store(&f->origin->list_stalls, false);
+	for (size_t i = 0; i < PS_ARRAY_LEN(threads); i++) {
+		pthread_join(threads[i], &got);
+		assert_non_null(got);
+		if (i == 0)
+			f->dataset = got;
+		assert_ptr_equal(got, f->dataset);
+	}
+	assert_int_equal(atomic_load(&f->origin->nlists), 1);
+	for (size_t i = 1; i < PS_ARRAY_LEN(threads); i++)
+		ps_dataset_detach(f->dataset);
+}
+
+static _Atomic bool not_wanted;
+
+static void *change_mind(void *arg)
+{
+	(void)arg;
+	usleep(20000);
+	atomic_store(&not_wanted, true);
+	return NULL;
+}
+
+static void an_attach_that_nobody_wants_ends(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_dataset_options options = {.cancelled = &not_wanted};
+	pthread_t thread;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	for (int listing = 0; listing < 2; listing++) {
+		atomic_store(&not_wanted, false);
+		atomic_store(&f->origin->list_stalls, listing);
+		atomic_store(&f->origin->list_sizes, false);
+		atomic_store(&f->origin->heads_stall, true);
+		assert_int_equal(pthread_create(&thread, NULL, change_mind, NULL), 0);
+		struct ps_dataset *dataset = NULL;
+		int rc = ps_dataset_attach(f->cache, "http://names/", &options, &dataset, &f->err);
+		pthread_join(thread, NULL);
+		assert_int_equal(rc, -ECANCELED);
+		/* The origin went with it. */
+		f->origin = next_origin = ps_names_origin_new();
+		ps_names_origin_set(f->origin, "a", SIZE, 1);
+	}
+	assert_int_equal(attach(f), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -662,6 +758,9 @@ int main(void)
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),
+	        TEST(two_attaches_of_a_source_share_a_dataset),
+	        TEST(who_attaches_meanwhile_waits_for_the_same),
+	        TEST(an_attach_that_nobody_wants_ends),
 	};
 
 	return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
