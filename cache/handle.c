@@ -74,6 +74,17 @@ static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	return rc < 0 ? rc : -ESTALE;
 }
 
+/* What comes after data that did not match their checksum must not meet the kernel's pages of these. */
+static int renew_refused(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle *handle)
+{
+	struct ps_refusal refusal;
+
+	if (!ps_object_refusal(handle->object, &refusal) || row->node >= refusal.nodes_below)
+		return 0;
+	int rc = ps_dataset_renew(ds, row);
+	return rc < 0 ? rc : -ESTALE;
+}
+
 static bool is_superseded(struct ps_dataset *ds, uint64_t node)
 {
 	struct ps_node_row row;
@@ -105,6 +116,8 @@ static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, bool 
 		}
 		doubtful = true;
 	}
+	if (rc == 0)
+		rc = renew_refused(ds, row, handle);
 	/* Meanwhile begin_anew() of another open may have been through. */
 	if (rc == 0 && is_superseded(ds, row->node))
 		rc = -ESTALE;

@@ -44,20 +44,21 @@ static void show(void *arg, uint64_t done, uint64_t total)
 
 static int print(const struct verify *v, const struct ps_verify_result *r)
 {
-	bool bad = r->bad_blocks || r->missing_files;
+	bool bad = r->bad_blocks || r->missing_files || r->bad_objects;
 
 	if (v->json)
 		printf("{\"objects\": %llu, \"blocks\": %llu, \"bytes\": %llu, \"bad_blocks\": %llu, "
-		       "\"missing_files\": %llu}\n",
+		       "\"missing_files\": %llu, \"bad_objects\": %llu}\n",
 		        (unsigned long long)r->objects, (unsigned long long)r->blocks,
 		        (unsigned long long)r->nbytes, (unsigned long long)r->bad_blocks,
-		        (unsigned long long)r->missing_files);
+		        (unsigned long long)r->missing_files, (unsigned long long)r->bad_objects);
 	else
 		printf("%llu objects, %llu blocks, %llu bytes checked: %llu blocks bad, %llu files "
-		       "missing%s\n",
+		       "missing, %llu objects not what their origin says%s\n",
 		        (unsigned long long)r->objects, (unsigned long long)r->blocks,
 		        (unsigned long long)r->nbytes, (unsigned long long)r->bad_blocks,
-		        (unsigned long long)r->missing_files, bad ? "; dropped, to be fetched again" : "");
+		        (unsigned long long)r->missing_files, (unsigned long long)r->bad_objects,
+		        bad ? "; dropped, to be fetched again" : "");
 	return fflush(stdout) || bad ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 

@@ -149,7 +149,11 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 				info.state = "cached";
 			else if (info.cached_nbytes > 0)
 				info.state = "partial";
+			struct ps_refusal refusal;
+
 			ps_fill_object_error(ds->cache->fill, object, error, sizeof error);
+			if (ps_object_refusal(object, &refusal))
+				snprintf(error, sizeof error, "%s", refusal.text);
 			ps_object_put(object);
 		}
 	}

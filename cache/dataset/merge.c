@@ -210,9 +210,25 @@ static bool row_still_right(
 /* Without a date or an ETag a size says too little of the version: as if the listing had told nothing. */
 static struct ps_remote usable(const struct ps_remote *remote)
 {
-	if (remote->mtime_s < 0 && !remote->etag[0])
-		return PS_REMOTE_UNKNOWN;
-	return *remote;
+	struct ps_remote none = PS_REMOTE_UNKNOWN;
+
+	if (remote->mtime_s >= 0 || remote->etag[0])
+		return *remote;
+	memcpy(none.checksum, remote->checksum, sizeof none.checksum);
+	return none;
+}
+
+/* The listing tells the checksum of a version that the index knows already. */
+static bool take_checksum(struct ps_node_row *row, const struct ps_listed *listed)
+{
+	const char *sum = listed->remote.checksum;
+	bool of_name = listed->remote.size == PS_SIZE_UNKNOWN;
+
+	if (!sum[0] || (strcmp(sum, row->remote.checksum) == 0 && of_name == row->sum_of_name))
+		return false;
+	memcpy(row->remote.checksum, sum, sizeof row->remote.checksum);
+	row->sum_of_name = of_name;
+	return true;
 }
 
 static int remove_children(struct ps_merge *m, uint64_t dir, int depth);
@@ -238,9 +254,11 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 		                     : unsized                     ? old.checked_ms
 		                                                   : 0;
 
+		bool news = take_checksum(&old, listed);
+
 		unsized = old.remote.size == PS_SIZE_UNKNOWN;
-		if (!unsized && old.checked_ms != checked_ms) {
-			old.checked_ms = checked_ms;
+		if (news || (!unsized && old.checked_ms != checked_ms)) {
+			old.checked_ms = unsized ? old.checked_ms : checked_ms;
 			ps_index_batch_put_node(m->batch, &old);
 			m->nbatched++;
 		}
@@ -248,6 +266,7 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 		struct ps_node_row row = {.parent = parent,
 		        .kind = PS_NODE_FILE,
 		        .remote = listed->remote,
+		        .sum_of_name = unsized && listed->remote.checksum[0],
 		        .name = (char *)name,
 		        .url = (char *)listed->url};
 
@@ -277,6 +296,8 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	uint64_t parent;
 
 	copy.remote = usable(&listed->remote);
+	if (!listed->checksum || !ps_checksum_parse(listed->checksum, copy.remote.checksum))
+		(void)ps_checksum_parse(listed->remote.checksum, copy.remote.checksum);
 	PS_LOCK_SCOPE(&m->dataset->names_lock);
 	if (m->failed)
 		return m->failed;

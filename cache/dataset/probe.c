@@ -91,6 +91,22 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	pthread_cond_broadcast(&ds->cond);
 }
 
+/* What a HEAD told, but for the checksum that the list gave, where that still holds. */
+static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, bool same, bool keep_sum)
+{
+	struct ps_remote old = row->remote;
+
+	if (!same)
+		row->remote = *seen;
+	if (keep_sum && old.checksum[0]) {
+		memcpy(row->remote.checksum, old.checksum, sizeof old.checksum);
+	} else {
+		row->sum_of_name = false;
+		if (!ps_checksum_parse(seen->checksum, row->remote.checksum))
+			row->remote.checksum[0] = '\0';
+	}
+}
+
 /* What the answer means for the name, put into the index. *row becomes the node that stands for the name now;
  * -ENOENT: none does. -EAGAIN: *row is another file, of which nothing is known yet. */
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
@@ -121,8 +137,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_dataset_retire(ds, row->node);
 	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
 		/* A known version keeps its words: they are part of the object's identity. */
-		if (!row_sized(row))
-			row->remote = *seen;
+		take_seen(row, seen, row_sized(row), true);
 		row->checked_ms = ps_clock_real_ms();
 		ps_index_batch_put_node(batch, row);
 	} else {
@@ -131,7 +146,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_dataset_retire(ds, row->node);
 		ps_log_info("changed: %s: the origin has a new version", row->url);
 		row->superseded = false;
-		row->remote = *seen;
+		take_seen(row, seen, false, row->sum_of_name);
 		row->checked_ms = ps_clock_real_ms();
 		rc = ps_index_new_node(ds->index, &row->node);
 		if (rc < 0) {
@@ -240,6 +255,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		if (err->err != ECANCELED)
 			ps_log_warning("head: %s: %s", probe->row.url, err->text);
 		ps_dataset_note_error(ds, probe->row.node, err->text);
+		if (err->err != ECANCELED)
+			ps_fill_note_error(ds->cache->fill, err->text);
 		int errnum =
 		        err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
 		probe_end(probe, errnum, NULL);

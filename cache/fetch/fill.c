@@ -14,9 +14,12 @@ int ps_fill_file_get(
         struct ps_fill *fill, struct ps_object *object, struct ps_origin *origin, struct ps_fill_file **ret)
 {
 	uint64_t nblocks = ps_object_nblocks(object);
+	struct ps_refusal refusal;
+
+	if (ps_object_refusal(object, &refusal) && refusal.now)
+		return -EIO;
 	struct ps_fill_file *file = calloc(1, sizeof *file);
 	struct ps_slot **slots = calloc(nblocks ? nblocks : 1, sizeof *slots);
-
 	if (!file || !slots) {
 		free(file);
 		free(slots);
@@ -292,29 +295,4 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 			return;
 		pthread_cond_timedwait(&fill->files_cond, &fill->lock, &ts);
 	}
-}
-
-void ps_fill_count_request(struct ps_fill *fill, bool failed)
-{
-	atomic_fetch_add(&fill->origin_requests, 1);
-	atomic_fetch_add(&fill->origin_errors, failed);
-}
-
-json_t *ps_fill_origin_stats(struct ps_fill *fill)
-{
-	return json_pack("{s:I,s:I,s:I,s:I,s:i}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
-	        "requests", (json_int_t)atomic_load(&fill->origin_requests), "errors",
-	        (json_int_t)atomic_load(&fill->origin_errors), "retries",
-	        (json_int_t)atomic_load(&fill->origin_retries), "connections",
-	        (int)atomic_load(&fill->connections));
-}
-
-json_t *ps_fill_read_stats(struct ps_fill *fill)
-{
-	uint64_t bytes = atomic_load(&fill->read_bytes), fetched = atomic_load(&fill->origin_bytes);
-
-	return json_pack("{s:I,s:I,s:f,s:I}", "bytes", (json_int_t)bytes, "hit_bytes",
-	        (json_int_t)(bytes > fetched ? bytes - fetched : 0), "stalled_seconds",
-	        (double)atomic_load(&fill->stalled_ns) / 1e9, "waiting",
-	        (json_int_t)atomic_load(&fill->nwaiting));
 }

@@ -42,7 +42,7 @@ unsigned ps_fill_max_connections(const struct ps_fill *fill);
 struct ps_budget *ps_fill_budget(struct ps_fill *fill);
 
 /* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the
- * origin must live until ps_fill_drain(). */
+ * origin must live until ps_fill_drain(). -EIO: its data did not match their checksum lately. */
 int ps_fill_file_get(struct ps_fill *fill, struct ps_object *object, struct ps_origin *origin,
         struct ps_fill_file **ret) PS_MUST_USE;
 void ps_fill_file_put(struct ps_fill_file *file);
@@ -101,7 +101,10 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 /* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */
 void ps_fill_count_request(struct ps_fill *fill, bool failed);
 
-/* {"bytes", "requests", "errors", "retries", "connections"} and {"bytes", "hit_bytes", "stalled_seconds",
+/* Remembers why a read or a lookup failed, for the same. */
+void ps_fill_note_error(struct ps_fill *fill, const char *text);
+
+/* {"bytes", "requests", "errors", "retries", "connections", "last_error", "last_error_at"} and {"bytes", "hit_bytes", "stalled_seconds",
  * "waiting"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);

@@ -125,6 +125,8 @@ struct ps_fill {
 	uint64_t first_byte_ns; /* from a request to its first byte, smoothed; 0: not known */
 	uint64_t next_start_ns; /* max_bytes_per_s */
 	bool paced;             /* something waits for it */
+	char last_error[PS_ERROR_TEXT_LEN]; /* of a read or lookup that failed; "" */
+	int64_t last_error_s;
 	bool stopping;
 	pthread_cond_t disk_cond;  /* disk_queue has work, or stopping */
 	pthread_cond_t timer_cond; /* retries changed, or stopping */

@@ -102,6 +102,10 @@ static enum piece gather(struct ps_fill_file *file, struct ps_read *read, uint64
 
 	read->priv.nsegs = 0;
 	read->priv.errnum = 0; /* of an earlier look */
+	if (ps_object_corrupt(file->object)) {
+		read->priv.errnum = EIO;
+		return PIECE_FAILED;
+	}
 	/* From now on until it is answered nothing that is found on disk goes away. */
 	int rc = ps_object_hold(file->object, read->offset, read->nbytes, &read->priv.hold);
 	if (rc < 0) {
@@ -399,6 +403,8 @@ void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns)
 		char error[PS_ERROR_TEXT_LEN];
 
 		ps_fill_file_error(file, error, sizeof error);
+		if (found[i].tell)
+			ps_fill_note_error(fill, error);
 		if (found[i].tell)
 			ps_log_warning("read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object),
 			        found[i].offset, error);

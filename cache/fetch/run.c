@@ -184,6 +184,7 @@ void ps_run_check_version(struct ps_run *run)
 	if (run->checked)
 		return;
 	run->checked = true;
+	ps_object_expect(file->object, run->get.seen.checksum, false);
 	PS_LOCK_SCOPE(&file->lock);
 	if (!file->remote.etag[0]) {
 		memcpy(file->remote.etag, seen, sizeof file->remote.etag);

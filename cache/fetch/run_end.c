@@ -136,6 +136,8 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 				whole[nwhole++] = file->slots[b];
 		ps_fill_collect(file, from, end, &ready);
 	}
+	if (err->err != ECANCELED)
+		ps_fill_note_error(file->fill, err->text);
 	if (tell)
 		ps_log_warning("fetch: %s: bytes %" PRIu64 "-%" PRIu64 ": %s", ps_object_url(file->object),
 		        from, end - 1, err->text);

@@ -11,6 +11,7 @@
 #include "store/evict.h"
 #include "store/extent.h"
 #include "store/pin.h"
+#include "store/sum.h"
 
 /* Admission --------------------------------------------------------------------------------------- */
 
@@ -194,6 +195,10 @@ static int forget_by_extent(struct ps_object *object)
 
 int ps_object_pass_fd(struct ps_object *object)
 {
+	enum ps_sum sum = ps_object_sum(object);
+
+	if (sum == PS_SUM_PENDING || sum == PS_SUM_CORRUPT)
+		return -1;
 	if (!ps_object_complete(object) || (object->by_extent && make_whole(object) < 0) ||
 	        forget_by_extent(object) < 0)
 		return -1;

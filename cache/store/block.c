@@ -23,6 +23,7 @@
 #include "store/commit.h"
 #include "store/datafile.h"
 #include "store/extent.h"
+#include "store/sum.h"
 
 struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t block)
 {
@@ -77,6 +78,7 @@ void ps_object_queue(struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
 
+	ps_sum_look(object);
 	ps_commit_queue_locked(object, 1);
 }
 

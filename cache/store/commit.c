@@ -98,6 +98,8 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	row.by_extent = object->by_extent;
 	object->row_by_extent |= row.by_extent;
 	memcpy(row.learned_etag, object->learned_etag, sizeof row.learned_etag);
+	memcpy(row.checksum, object->checksum, sizeof row.checksum);
+	row.sum_matched = object->sum_matched;
 	pthread_mutex_unlock(&store->lock);
 	row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
 	row.data_mtime_ns = ps_datafile_mtime_ns(&st);

@@ -73,7 +73,10 @@ static const struct upgrade {
 	int (*run)(struct ps_index *index, struct ps_error *err);
 } upgrades[] = {
         /* 2: pin rows, and object rows with flags and a learned ETag; those without stay as they were. */
-        {1, nothing_to_do}, {0, NULL}, /* the end: schema 1 is the first */
+        {1, nothing_to_do},
+        /* 3: checksums of node and object rows. */
+        {2, nothing_to_do},
+        {0, NULL}, /* the end: schema 1 is the first */
 };
 
 static int upgrade_from(struct ps_index *index, uint64_t schema, struct ps_error *err)

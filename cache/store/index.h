@@ -26,7 +26,7 @@
 #include "base/hash.h"
 #include "origin/origin.h"
 
-#define PS_INDEX_SCHEMA 2
+#define PS_INDEX_SCHEMA 3
 #define PS_EXTENT_BLOCKS 64
 #define PS_ROW_CHUNKS 16   /* of a block */
 #define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */
@@ -56,6 +56,7 @@ struct ps_node_row {
 	uint64_t generation; /* the last listing that had it */
 	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
+	bool sum_of_name; /* remote.checksum is of a list that knew no version: it holds for the next one, too */
 	char *name;
 	char *url; /* NULL for a directory */
 };
@@ -73,6 +74,8 @@ struct ps_object_row {
 	uint64_t data_ino;     /* its inode: another one (a copied directory) makes the blocks unverified */
 	bool by_extent;        /* the file was never passed through: holes may be punched into it */
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none; "" */
+	char checksum[PS_CHECKSUM_LEN]; /* of all of it, as the origin told; "" */
+	bool sum_matched;               /* and that it is */
 };
 
 struct ps_pin_row {

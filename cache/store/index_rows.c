@@ -9,7 +9,11 @@
 #define ROW_FORMAT_MORE 3   /* of object rows: flags and a learned ETag at the end */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
+#define FLAG_CHECKSUM 4u
+#define FLAG_SUM_OF_NAME 8u /* only with it */
 #define FLAG_BY_EXTENT 1u
+#define FLAG_OBJECT_CHECKSUM 2u
+#define FLAG_SUM_MATCHED 4u /* only with it */
 
 void ps_dataset_row_fini(struct ps_dataset_row *row)
 {
@@ -68,6 +72,14 @@ static void put_etag(struct ps_strbuf *b, const char etag[static PS_ETAG_LEN])
 		ps_strbuf_addn(b, etag, n);
 }
 
+static void put_checksum(struct ps_strbuf *b, const char sum[static PS_CHECKSUM_LEN])
+{
+	size_t n = strnlen(sum, PS_CHECKSUM_LEN - 1);
+
+	put_le(b, n, 1);
+	ps_strbuf_addn(b, sum, n);
+}
+
 static void put_remote(struct ps_strbuf *b, const struct ps_remote *remote)
 {
 	put_le(b, remote->size, 8);
@@ -90,7 +102,11 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 {
 	put_le(b, ROW_FORMAT, 1);
 	put_le(b, row->kind, 1);
-	put_le(b, (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0), 1);
+	bool sum = row->remote.checksum[0];
+
+	put_le(b, (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) | (sum ? FLAG_CHECKSUM : 0) |
+	                (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0),
+	        1);
 	put_le(b, row->dataset, 4);
 	put_le(b, row->ino, 8);
 	put_le(b, row->parent, 8);
@@ -100,11 +116,13 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 	put_string(b, row->name);
 	if (row->url)
 		put_string(b, row->url);
+	if (sum)
+		put_checksum(b, row->remote.checksum);
 }
 
 void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 {
-	bool more = row->by_extent || row->learned_etag[0];
+	bool more = row->by_extent || row->learned_etag[0] || row->checksum[0];
 
 	put_le(b, more ? ROW_FORMAT_MORE : row->partial_nbytes ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
 	put_le(b, row->dataset, 4);
@@ -121,8 +139,12 @@ void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 	if (!more)
 		return;
 	put_le(b, row->partial_nbytes, 8);
-	put_le(b, row->by_extent ? FLAG_BY_EXTENT : 0, 1);
+	put_le(b, (row->by_extent ? FLAG_BY_EXTENT : 0) | (row->checksum[0] ? FLAG_OBJECT_CHECKSUM : 0) |
+	                (row->checksum[0] && row->sum_matched ? FLAG_SUM_MATCHED : 0),
+	        1);
 	put_etag(b, row->learned_etag);
+	if (row->checksum[0])
+		put_checksum(b, row->checksum);
 }
 
 void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
@@ -264,6 +286,17 @@ static void get_etag(struct reader *r, char ret[static PS_ETAG_LEN])
 	get_text(r, (size_t)n, ret);
 }
 
+static void get_checksum(struct reader *r, char ret[static PS_CHECKSUM_LEN])
+{
+	uint64_t n = get_le(r, 1);
+
+	if (n == 0 || n >= PS_CHECKSUM_LEN) {
+		r->bad = true;
+		n = 0;
+	}
+	get_text(r, (size_t)n, ret);
+}
+
 static void get_remote(struct reader *r, struct ps_remote *ret)
 {
 	ret->size = get_le(r, 8);
@@ -305,7 +338,8 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 	uint64_t kind = get_le(&r, 1);
 	uint64_t flags = get_le(&r, 1);
 	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) ||
-	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL)))
+	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME)) ||
+	        (flags & FLAG_SUM_OF_NAME && !(flags & FLAG_CHECKSUM)))
 		r.bad = true;
 	else
 		row.kind = (enum ps_node_kind)kind;
@@ -318,6 +352,9 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 	get_remote(&r, &row.remote);
 	row.name = get_string(&r);
 	row.url = flags & FLAG_URL ? get_string(&r) : NULL;
+	row.sum_of_name = flags & FLAG_SUM_OF_NAME;
+	if (flags & FLAG_CHECKSUM)
+		get_checksum(&r, row.remote.checksum);
 	int err = reader_end(&r);
 	if (err < 0)
 		ps_node_row_fini(&row);
@@ -349,7 +386,11 @@ int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, st
 		uint64_t flags = get_le(&r, 1);
 		get_etag(&r, row.learned_etag);
 		row.by_extent = flags & FLAG_BY_EXTENT;
-		if (flags & ~(uint64_t)FLAG_BY_EXTENT || (!flags && !row.learned_etag[0]))
+		row.sum_matched = flags & FLAG_SUM_MATCHED;
+		if (flags & FLAG_OBJECT_CHECKSUM)
+			get_checksum(&r, row.checksum);
+		if (flags & ~(uint64_t)(FLAG_BY_EXTENT | FLAG_OBJECT_CHECKSUM | FLAG_SUM_MATCHED) ||
+		        (row.sum_matched && !row.checksum[0]) || (!flags && !row.learned_etag[0]))
 			r.bad = true;
 	}
 	int err = reader_end(&r);

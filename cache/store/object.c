@@ -64,6 +64,7 @@ static struct ps_object *object_new(
 	object->created_s = object->opened_s = ps_clock_real_s();
 	object->by_extent = ps_extents_apply(store, remote->size);
 	ps_list_init(&object->dirty_link);
+	ps_list_init(&object->sum_link);
 	pthread_mutex_init(&object->lock, NULL);
 	object->url = strdup(url);
 	object->extents = calloc(PS_MAX(object->nextents, 1u), sizeof *object->extents);
@@ -207,7 +208,10 @@ int ps_object_get(struct ps_store *store, const char *url, const struct ps_remot
 	if (remote->size > PS_OBJECT_MAX_NBYTES)
 		return -EFBIG;
 	ps_object_id(url, remote, "raw", &id);
-	return object_get(store, url, remote, &id, opened, dataset, ret);
+	int e = object_get(store, url, remote, &id, opened, dataset, ret);
+	if (e == 0)
+		ps_object_expect(*ret, remote->checksum, true);
+	return e;
 }
 
 int ps_object_get_row(struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret)

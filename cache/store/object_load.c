@@ -10,6 +10,7 @@
 #include "store/block.h"
 #include "store/datafile.h"
 #include "store/evict.h"
+#include "store/sum.h"
 
 struct loading {
 	struct ps_object *object;
@@ -96,6 +97,8 @@ static int load_blocks(struct ps_object *object)
 	object->dataset = row.dataset;
 	object->row_by_extent = row.by_extent;
 	memcpy(object->learned_etag, row.learned_etag, sizeof object->learned_etag);
+	memcpy(object->checksum, row.checksum, sizeof object->checksum);
+	object->sum_matched = row.sum_matched;
 	e = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
 	if (e == -ENOENT) {
 		ps_log_warning("store: %s: its data file is gone; its blocks are fetched again", object->url);
@@ -155,5 +158,6 @@ void ps_object_load(struct ps_object *object)
 
 	PS_LOCK_SCOPE(&store->lock);
 	object->state = PS_OBJECT_READY;
+	ps_sum_look(object);
 	pthread_cond_broadcast(&store->changed);
 }

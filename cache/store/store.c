@@ -18,6 +18,7 @@
 #include "store/evict.h"
 #include "store/pin.h"
 #include "store/recover.h"
+#include "store/sum.h"
 #include "store/store_dir.h"
 #include "store/store_private.h"
 
@@ -89,6 +90,8 @@ static struct ps_store *store_new(void)
 	ps_list_init(&store->dirty);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->changed, NULL);
+	pthread_cond_init(&store->sums_wake, NULL);
+	ps_list_init(&store->sums);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&store->commit_wake, &monotonic);
@@ -104,6 +107,7 @@ static void store_free(struct ps_store *store)
 		store->tombs = tomb->next;
 		free(tomb);
 	}
+	ps_sum_free(store);
 	ps_pins_free(store);
 	ps_table_free(store);
 	if (store->policy)
@@ -116,6 +120,7 @@ static void store_free(struct ps_store *store)
 		close(store->lock_fd); /* last: the next one may come in now */
 	pthread_cond_destroy(&store->commit_wake);
 	pthread_cond_destroy(&store->changed);
+	pthread_cond_destroy(&store->sums_wake);
 	pthread_mutex_destroy(&store->lock);
 	free(store->dir);
 	free(store);
@@ -155,6 +160,8 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		e = ps_recover(store, err);
 	if (e == 0) {
 		store->exact_mtimes = ps_index_was_clean(store->index);
+		store->checksum_retry_ms =
+		        options->checksum_retry_ms ? options->checksum_retry_ms : PS_SUM_RETRY_MS;
 		e = ps_commit_start(store);
 		if (e < 0)
 			ps_error_set(err, -e, "thread: %s", strerror(-e));
@@ -173,6 +180,7 @@ void ps_store_close(struct ps_store *store)
 {
 	if (!store)
 		return;
+	ps_sum_stop(store);
 	int e = ps_commit_stop(store);
 	/* Clean means: what the index promises is on the disk itself. */
 	if (e == 0 && syncfs(store->data_fd) < 0)
@@ -218,7 +226,7 @@ json_t *ps_store_stats(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 
 	/* A path need not be UTF-8. */
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "dir",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "dir",
 	        json_string_nocheck(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
 	        (json_int_t)store->used_nbytes, "min_free_bytes", (json_int_t)store->min_free_nbytes,
 	        "objects", (json_int_t)HASH_COUNT(store->entries), "policy", store->policy_ops->name,
@@ -226,5 +234,6 @@ json_t *ps_store_stats(struct ps_store *store)
 	        (json_int_t)store->evicted_extents, "evicted_bytes", (json_int_t)store->evicted_nbytes,
 	        "pinned_objects", (json_int_t)ps_pins_count(store), "pinned_bytes",
 	        (json_int_t)store->pinned_nbytes, "write_errors", (json_int_t)store->write_errors,
-	        "crc_errors", (json_int_t)store->crc_errors);
+	        "crc_errors", (json_int_t)store->crc_errors, "checksum_errors",
+	        (json_int_t)store->checksum_errors);
 }

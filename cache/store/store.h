@@ -43,6 +43,7 @@ struct ps_store_options {
 	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: 80 % of the disk */
 	uint64_t min_free_bytes; /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
 	const char *policy;      /* "scan" (default, NULL), "lru" */
+	uint64_t checksum_retry_ms; /* before what did not match its checksum is fetched again; 0: 60 s */
 	bool must_exist;         /* for verify and evict: -ENOENT instead of creating */
 };
 
@@ -112,8 +113,8 @@ int ps_object_hold(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
 void ps_object_release(struct ps_hold *hold);
 
-/* The descriptor of a complete, verified data file for the kernel to read by itself from now on, else -1;
- * borrowed while the object is held. A large one only if it is pinned: it is evicted as a whole then. Blocks
+/* The descriptor of a complete, verified data file for the kernel to read by itself from now on, else -1 (also while
+ * it is compared with its origin's checksum); borrowed while the object is held. A large one only if it is pinned: it is evicted as a whole then. Blocks
  * on the index the first time of such a one. */
 int ps_object_pass_fd(struct ps_object *object);
 
@@ -130,6 +131,23 @@ uint64_t ps_object_pin_nbytes(struct ps_object *object);
  * Blocks never. */
 void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LEN]);
 void ps_object_learn_etag(struct ps_object *object, const char *etag);
+
+/* What the origin says that the object's bytes sum up to, in a form of base/checksum.h (others are ignored): compared
+ * when all of it is here, by a thread of the store. `sure`: in place of another one that was told before, and then it
+ * is compared anew. Kept with the object. Blocks never. */
+void ps_object_expect(struct ps_object *object, const char *checksum, bool sure);
+enum ps_sum { PS_SUM_NONE, PS_SUM_PENDING, PS_SUM_MATCHED, PS_SUM_CORRUPT };
+enum ps_sum ps_object_sum(struct ps_object *object);
+/* Its bytes did not match, it was dropped: nothing of it may be read any more. Blocks never. */
+bool ps_object_corrupt(const struct ps_object *object);
+/* Data of this id did not match their checksum. now: they are not to be fetched again yet. Nodes of numbers below
+ * nodes_below may stand for such bytes in the kernel. False: not that we know. Blocks never. */
+struct ps_refusal {
+	bool now;
+	uint64_t nodes_below;
+	char text[PS_ERROR_TEXT_LEN];
+};
+bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
 
 /* Room for the whole object under quota and floor, evicting by policy what nobody has open. 0: blocks may be
  * written until the object is put or evicted; -ENOSPC: stream it without the disk. Both are remembered, the
@@ -166,8 +184,10 @@ int ps_store_commit(struct ps_store *store);
 struct ps_verify_result {
 	uint64_t objects, blocks, nbytes;   /* checked */
 	uint64_t bad_blocks, missing_files; /* dropped from the index */
+	uint64_t bad_objects;               /* whose origin told another checksum; dropped */
 };
-/* Every cached block against its checksum; bad ones are dropped. progress may be NULL. Blocks on disk for
+/* Every cached block against its checksum, and whole objects against the one that their origin told, where that has not
+ * been done; bad ones are dropped. progress may be NULL. Blocks on disk for
  * long; `stop` ends it with -ECANCELED. */
 int ps_store_verify(struct ps_store *store,
         void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes), void *arg,
@@ -185,7 +205,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
         uint64_t *ret_nbytes);
 
 /* {"dir","limit_bytes","used_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
- *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors"}; the caller owns it. Blocks
+ *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors","checksum_errors"}; the caller owns it. Blocks
  * never. */
 json_t *ps_store_stats(struct ps_store *store);
 

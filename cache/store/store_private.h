@@ -114,9 +114,14 @@ struct ps_object {
 	int64_t created_s, opened_s;
 
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none */
+	char checksum[PS_CHECKSUM_LEN]; /* that the origin told; "" */
+	bool sum_matched;
+	bool sum_queued; /* which holds a ref */
+	struct ps_list sum_link;
 
 	_Atomic bool by_extent; /* goes false when the file may have been passed through, and stays so */
 	_Atomic bool admitted;
+	_Atomic bool corrupt; /* stays so */
 	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
 	_Atomic uint64_t partial_nbytes; /* of chunks of blocks that are not whole */
@@ -162,8 +167,17 @@ struct ps_store {
 	bool pins_dirty; /* a row of theirs is behind */
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
-	_Atomic uint64_t write_errors, crc_errors;
+	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
+
+	/* sum.c */
+	uint64_t checksum_retry_ms; /* constant */
+	struct ps_list sums;        /* of struct ps_object.sum_link */
+	struct ps_refused *refused;
+	pthread_t summer;
+	pthread_cond_t sums_wake;
+	bool summer_started;
+	_Atomic bool sums_stop;
 
 	/* commit.c */
 	pthread_t committer;

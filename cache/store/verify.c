@@ -9,6 +9,7 @@
 #include "store/block.h"
 #include "store/evict.h"
 #include "store/pin.h"
+#include "store/sum.h"
 
 struct ids {
 	struct ps_id *ids;
@@ -95,6 +96,8 @@ static int verify_object(struct verifying *v, struct ps_store *store, const stru
 		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
 			v->result.missing_files++;
 		e = verify_blocks(v, object);
+		if (e == 0 && ps_sum_check(object) < 0)
+			v->result.bad_objects++;
 		ps_object_put(object);
 	}
 	ps_object_row_fini(&row);

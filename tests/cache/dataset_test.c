@@ -47,7 +47,7 @@ static int setup_limited(void **state, uint64_t limit_bytes)
 		return -1;
 	snprintf(path, sizeof path, "%s/cache", f->dir);
 	struct ps_cache_options options = {
-	        .store = {.dir = path, .limit_bytes = limit_bytes, .min_free_bytes = 1},
+	        .store = {.dir = path, .limit_bytes = limit_bytes, .min_free_bytes = 1, .checksum_retry_ms = 300},
 	        .memory_bytes = 32 * TEST_MIB,
 	        .timeout_ms = TIMEOUT_MS};
 	if (ps_cache_open(&options, &f->cache, &f->err) < 0)
@@ -549,6 +549,64 @@ static void a_large_file_rewritten_in_place_is_not_mixed(void **state)
 	rewritten_in_place(*state, true);
 }
 
+/* Its reader gets EIO from then on, so do opens for a while, and then another node may fetch it again. */
+static void data_that_do_not_match_their_checksum_go(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle, *again;
+	struct ps_attr old, new;
+	int rc = 0;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	snprintf(f->origin->entries[0].checksum, PS_CHECKSUM_LEN, "crc32c:00000000");
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &old), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(open_node(f, old.node, &handle), 0);
+		for (int k = 0; k < 2000 && (rc = read_at(handle, 0, SIZE, 1)) == 0; k++) {
+			assert_int_equal(ps_handle_complete_fd(handle), -1);
+			usleep(5000);
+		}
+		assert_int_equal(rc, EIO);
+		assert_int_equal(open_node(f, old.node, &again), EIO);
+		unsigned before = atomic_load(&f->origin->ngets);
+		for (int k = 0; k < 2000 && (rc = open_node(f, old.node, &again)) == EIO; k++)
+			usleep(5000);
+		assert_int_equal(rc, ESTALE);
+		assert_int_equal(atomic_load(&f->origin->ngets), before);
+		assert_int_equal(read_at(handle, 0, 1, 1), EIO);
+		close_handle(f, handle);
+		assert_int_equal(lookup(f, "a", &new), 0);
+		assert_int_not_equal(new.node, old.node);
+		assert_int_equal(new.ino, old.ino);
+		old = new;
+	}
+}
+
+static void data_that_match_their_checksum_may_be_passed_through(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+	int fd = -1;
+
+	/* Of nothing but version 0's first byte, ps_pattern_byte(0) + 9. */
+	ps_names_origin_set(f->origin, "a", 1, 9);
+	uint8_t byte = (uint8_t)(ps_pattern_byte(0) + 9);
+	struct ps_checksum sum;
+	assert_int_equal(ps_checksum_init(&sum, "crc32c:00000000", 1), 0);
+	ps_checksum_update(&sum, &byte, 1);
+	(void)ps_checksum_final(&sum, f->origin->entries[0].checksum);
+	ps_checksum_fini(&sum);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	assert_int_equal(read_at(handle, 0, 1, 9), 0);
+	for (int k = 0; k < 2000 && (fd = ps_handle_complete_fd(handle)) < 0; k++)
+		usleep(5000);
+	assert_true(fd >= 0);
+}
+
 static void a_name_found_gone_by_a_read_is_gone(void **state)
 {
 	struct fixture *f = *state;
@@ -755,6 +813,8 @@ int main(void)
 	        TEST(a_file_rewritten_in_place_is_not_mixed),
 	        cmocka_unit_test_setup_teardown(
 	                a_large_file_rewritten_in_place_is_not_mixed, setup_small, teardown),
+	        TEST(data_that_do_not_match_their_checksum_go),
+	        TEST(data_that_match_their_checksum_may_be_passed_through),
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),

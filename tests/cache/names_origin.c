@@ -89,6 +89,7 @@ static int names_list(
 		struct ps_listed listed = {.path = e.path,
 		        .url = url,
 		        .remote = atomic_load(&o->list_sizes) ? remote_of(&e) : PS_REMOTE_UNKNOWN};
+		listed.checksum = e.checksum[0] ? e.checksum : NULL;
 		if (atomic_load(&o->list_no_etags))
 			listed.remote.etag[0] = '\0';
 		int rc = fn(arg, &listed);

@@ -20,6 +20,7 @@ struct ps_names_origin {
 		uint64_t version; /* ETag and time */
 		uint64_t size;
 		bool gone; /* listed, but not there */
+		char checksum[PS_CHECKSUM_LEN]; /* that the listing tells */
 		unsigned rewritten; /* other bytes and another ETag, but size and time as before */
 	} entries[TEST_NAMES];
 
