@@ -151,6 +151,7 @@ int ps_object_put_bytes(struct ps_object *object, uint64_t offset, const void *d
 
 	if (e < 0)
 		return write_failed(object, offset, e);
+	object->unsynced = true;
 	reservation_used(object, nbytes);
 	return 0;
 }
@@ -201,6 +202,15 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 
 /* Checking --------------------------------------------------------------------------------------- */
 
+void ps_object_log_bad(struct ps_object *object, uint64_t block, const char *why)
+{
+	/* A power cut can cost thousands. */
+	bool first = object->ndropped++ == 0;
+
+	ps_log(first ? PS_LOG_WARNING : PS_LOG_DEBUG, "verify: %s: block %llu: %s; it is fetched again%s",
+	        object->url, (unsigned long long)block, why, first ? " (more of this file are not told)" : "");
+}
+
 static int drop_block(
         struct ps_object *object, struct ps_extent *extent, uint64_t block, uint32_t crc, int why)
 {
@@ -221,9 +231,7 @@ static int drop_block(
 	if (dropped) {
 		ps_datafile_read_ahead(object->fd, false);
 		object->store->crc_errors++;
-		ps_log_warning("verify: %s: block %llu: %s; it is fetched again", object->url,
-		        (unsigned long long)block,
-		        why == 0 ? "its bytes are not what was written" : strerror(-why));
+		ps_object_log_bad(object, block, why == 0 ? "its bytes are not what was written" : strerror(-why));
 		ps_object_queue(object);
 	}
 	return -EILSEQ;

@@ -15,6 +15,7 @@ void ps_extent_free(struct ps_extent *extent);                              /* N
 /* Its row is to be written; the object's lock is held, ps_object_queue() has to follow without it. */
 void ps_extent_touch(struct ps_object *object, struct ps_extent *extent, uint64_t block);
 void ps_object_queue(struct ps_object *object);
+void ps_object_log_bad(struct ps_object *object, uint64_t block, const char *why);
 
 /* Writes bytes of a block to the data file and takes them off the reservation. A failure ends the admission
  * and is logged. Blocks on disk. */

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "base/log.h"
 #include "store/block.h"
 #include "store/datafile.h"
 #include "store/extent.h"
@@ -325,8 +324,6 @@ int ps_chunks_verify(struct ps_object *object, struct ps_extent *extent, uint64_
 	if (!dropped)
 		return 0;
 	object->store->crc_errors++;
-	ps_log_warning("verify: %s: a part of block %llu: its bytes are not what was written; it is fetched "
-	               "again",
-	        object->url, (unsigned long long)block);
+	ps_object_log_bad(object, block, "the bytes of a part are not what was written");
 	return -EILSEQ;
 }

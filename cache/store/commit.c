@@ -1,10 +1,8 @@
 #include "store/commit.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,6 +10,8 @@
 #include "store/datafile.h"
 #include "store/evict.h"
 #include "store/pin.h"
+#include "store/sync.h"
+#include "store/thread.h"
 
 #define BATCH_BLOCKS 512 /* so many new blocks do not wait for the time to pass */
 #define RETRY_MS 2000    /* after the index refused a batch */
@@ -103,6 +103,7 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	pthread_mutex_unlock(&store->lock);
 	row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
 	row.data_mtime_ns = ps_datafile_mtime_ns(&st);
+	row.data_ctime_ns = ps_datafile_ctime_ns(&st);
 	row.data_ino = st.st_ino;
 
 	pthread_mutex_lock(&object->lock);
@@ -111,7 +112,7 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 		if (!extent || !extent->dirty || extent->leaving)
 			continue;
 		struct ps_extent_row extent_row = {
-		        .present = extent->present, .unverified = extent->unverified};
+		        .present = extent->present, .unverified = extent->unverified, .used_s = extent->used_s};
 		memcpy(extent_row.crc, extent->crc, sizeof extent_row.crc);
 		ps_chunks_store(extent, &extent_row);
 		ps_index_batch_put_extent(store->index, batch, &object->id, i, &extent_row);
@@ -166,6 +167,8 @@ static void return_batch(struct ps_list *list, bool failed)
 
 		ps_list_remove(&object->dirty_link);
 		object->committing = false;
+		if (!failed)
+			ps_sync_queue_locked(object);
 		if (object->dirty) {
 			queue_append(object); /* with the ref it got when it was queued */
 		} else if (failed) {
@@ -237,14 +240,6 @@ int ps_store_commit(struct ps_store *store)
 
 /* The thread ------------------------------------------------------------------------------------- */
 
-static void wait_until(struct ps_store *store, uint64_t mono_ns)
-{
-	struct timespec ts = {
-	        .tv_sec = (time_t)(mono_ns / PS_NS_PER_S), .tv_nsec = (long)(mono_ns % PS_NS_PER_S)};
-
-	pthread_cond_timedwait(&store->commit_wake, &store->lock, &ts);
-}
-
 /* store->lock held. When the next batch is due; UINT64_MAX: when something comes. */
 static uint64_t due_ns(const struct ps_store *store)
 {
@@ -266,7 +261,7 @@ static void *commit_thread(void *arg)
 		if (due == UINT64_MAX)
 			pthread_cond_wait(&store->commit_wake, &store->lock);
 		else if (now < due)
-			wait_until(store, due);
+			ps_cond_wait_until(&store->commit_wake, &store->lock, due);
 		else
 			(void)commit_locked(store); /* has told, and set the time of the next try */
 	}
@@ -276,15 +271,10 @@ static void *commit_thread(void *arg)
 
 int ps_commit_start(struct ps_store *store)
 {
-	sigset_t all, old;
+	int e = ps_thread_start(&store->committer, "store-commit", commit_thread, store);
 
-	/* Signals are the main thread's business. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int e = pthread_create(&store->committer, NULL, commit_thread, store);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	store->committer_started = e == 0;
-	return -e;
+	return e;
 }
 
 int ps_commit_stop(struct ps_store *store)

@@ -150,6 +150,11 @@ int64_t ps_datafile_mtime_ns(const struct stat *st)
 	return (int64_t)st->st_mtim.tv_sec * (int64_t)PS_NS_PER_S + st->st_mtim.tv_nsec;
 }
 
+int64_t ps_datafile_ctime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_ctim.tv_sec * (int64_t)PS_NS_PER_S + st->st_ctim.tv_nsec;
+}
+
 static void close_dir(DIR **dir)
 {
 	if (*dir)

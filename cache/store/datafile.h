@@ -40,6 +40,7 @@ int ps_datafile_punch(int fd, uint64_t offset, uint64_t nbytes) PS_MUST_USE;
 /* Can files in this folder have holes punched? Makes one to find out. */
 bool ps_datafile_can_punch(int data_fd);
 int64_t ps_datafile_mtime_ns(const struct stat *st);
+int64_t ps_datafile_ctime_ns(const struct stat *st);
 
 /* Every data file. Whatever else lies in data/ is none of ours: left out and left alone. A non-zero return of
  * fn ends the walk. fn may unlink. */

@@ -11,6 +11,7 @@
 #include "store/datafile.h"
 #include "store/extent.h"
 #include "store/pin.h"
+#include "store/sync.h"
 
 /* Leaving ---------------------------------------------------------------------------------------- */
 
@@ -64,6 +65,7 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		HASH_DELETE(hh, store->objects, object);
 		object->charge = leaving->nbytes;
 		ps_commit_unqueue_locked(object);
+		ps_sync_unqueue_locked(object);
 		ps_object_unref_locked(object); /* used_nbytes follows when it is freed */
 	} else {
 		store->used_nbytes -= leaving->nbytes;

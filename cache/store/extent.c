@@ -13,7 +13,8 @@
 #include "store/evict.h"
 #include "store/pin.h"
 
-#define LARGE_SHARE 4 /* of the quota: a quarter */
+#define LARGE_SHARE 4  /* of the quota: a quarter */
+#define USE_SAVED_S 60 /* so often the index hears that an extent is in use */
 #define FS_BLOCK UINT64_C(4096)
 
 bool ps_extents_apply(const struct ps_store *store, uint64_t size)
@@ -90,7 +91,7 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
 	struct ps_policy_item *item = ps_table_extent(store, entry, extent);
 	if (item) {
 		item->dataset = object->dataset;
-		item->opened_s = object->opened_s;
+		item->opened_s = row->used_s ? row->used_s : object->opened_s;
 	}
 	return e;
 }
@@ -118,6 +119,11 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 	extent->used_s = now_s;
 	if (!item)
 		return;
+	if (now_s - extent->saved_used_s >= USE_SAVED_S && extent->present | (extent->chunks != NULL)) {
+		extent->saved_used_s = now_s;
+		ps_object_dirty_extent(object, number);
+		ps_commit_queue_locked(object, 0);
+	}
 	item->opened_s = now_s;
 	item->dataset = object->dataset;
 	item->seq = store->open_seq++;

@@ -15,7 +15,8 @@ struct ps_extent_out *ps_extent_out_begin(struct ps_store *store, struct ps_entr
 {
 	struct ps_extent_out *out = calloc(1, sizeof *out);
 	struct ps_policy_item *item = ps_table_extent(store, entry, extent);
-	struct ps_extent *record = entry->object ? ps_extent_make(entry->object, (uint64_t)extent * PS_EXTENT_BLOCKS) : NULL;
+	struct ps_extent *record =
+	        entry->object ? ps_extent_make(entry->object, (uint64_t)extent * PS_EXTENT_BLOCKS) : NULL;
 
 	if (!out || (entry->object && !record)) {
 		free(out);
@@ -91,6 +92,7 @@ static void put_row_after(struct ps_store *store, const struct ps_extent_out *ou
 	row.partial_nbytes -= PS_MIN(row.partial_nbytes, partial);
 	row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
 	row.data_mtime_ns = ps_datafile_mtime_ns(&st);
+	row.data_ctime_ns = ps_datafile_ctime_ns(&st);
 	ps_index_batch_put_object(batch, &row);
 	ps_object_row_fini(&row);
 	if (ps_index_batch_commit(store->index, batch) < 0)

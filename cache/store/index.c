@@ -74,7 +74,8 @@ static const struct upgrade {
 } upgrades[] = {
         /* 2: pin rows, and object rows with flags and a learned ETag; those without stay as they were. */
         {1, nothing_to_do},
-        /* 3: checksums of node and object rows. */
+        /* 3: checksums of node and object rows, the change time of data files, when each extent was used; rows
+         * without are still read. */
         {2, nothing_to_do},
         {0, NULL}, /* the end: schema 1 is the first */
 };
@@ -167,7 +168,20 @@ static int load_meta(struct ps_index *index, const char *boot_id, struct ps_erro
 	index->stop.trust = stop.trust + (!index->was_clean && !index->same_boot);
 	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof index->stop.boot_id - 1));
 	e = put_stop(index, false);
+	/* Before anything is written: a clean stop that a power cut brings back would vouch for it. */
+	if (e == 0)
+		e = ps_kv_sync(index->kv);
 	return e < 0 ? ps_error_set(err, -e, "index: cannot be written: %s", strerror(-e)) : 0;
+}
+
+/* Damage is to be found now, when it can be moved aside, and not by a name that cannot be looked up. All is
+ * read after what may have been a power cut; else extents, the most of it, are left out: an object whose
+ * extents cannot be read is only streamed. */
+static int check_rows(struct ps_index *index, struct ps_error *err)
+{
+	_Static_assert('B' < 'C', "extents come first");
+
+	return ps_kv_check(index->kv, index->was_clean || index->same_boot ? "C" : "", err);
 }
 
 int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
@@ -184,6 +198,8 @@ int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index 
 		e = check_schema(index, err);
 	if (e == 0)
 		e = load_meta(index, boot_id, err);
+	if (e == 0)
+		e = check_rows(index, err);
 	if (e < 0)
 		ps_index_close(index);
 	else
@@ -225,13 +241,20 @@ bool ps_index_same_boot(const struct ps_index *index)
 
 int ps_index_mark_clean(struct ps_index *index)
 {
-	return put_stop(index, true);
+	int e = put_stop(index, true);
+
+	return e < 0 ? e : ps_kv_sync(index->kv);
 }
 
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg)
 {
 	index->failed = fn;
 	index->failed_arg = arg;
+}
+
+int ps_index_sync(struct ps_index *index)
+{
+	return ps_kv_sync(index->kv);
 }
 
 int ps_index_reopen(struct ps_index *index, struct ps_error *err)

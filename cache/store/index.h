@@ -71,6 +71,7 @@ struct ps_object_row {
 	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
+	int64_t data_ctime_ns; /* the same; 0: not known (a row of schema 2) */
 	uint64_t data_ino;     /* its inode: another one (a copied directory) makes the blocks unverified */
 	bool by_extent;        /* the file was never passed through: holes may be punched into it */
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none; "" */
@@ -89,6 +90,7 @@ struct ps_extent_row {
 	uint64_t present;    /* bit i: block extent * 64 + i */
 	uint64_t partial;    /* blocks that are not whole, but some of their chunks are there */
 	uint64_t unverified; /* of both; a stop that may have lost written data adds all of them */
+	int64_t used_s;      /* when it was last read or written; 0: not known (a row of schema 2) */
 	uint32_t crc[PS_EXTENT_BLOCKS];
 	uint16_t chunks[PS_EXTENT_BLOCKS]; /* of the partial ones; never 0 there */
 	uint32_t chunk_crc[PS_EXTENT_BLOCKS][PS_ROW_CHUNKS];
@@ -109,13 +111,16 @@ bool ps_index_was_clean(const struct ps_index *index); /* data was synced, then 
 bool ps_index_same_boot(const struct ps_index *index); /* the kernel still had what a killed process wrote */
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
-/* RocksDB refuses every write after one has failed (a full disk), until it is opened anew: this does that.
- * -EBUSY while directory iterators are open; any error: still refusing, try again later. Calls of other
- * threads wait meanwhile. */
+/* RocksDB refuses every write after one has failed, until it is opened anew: this does that, if it has to and
+ * the disk has room. -EBUSY while directory iterators are open; any error: still refusing, try again later;
+ * what was written is still read. Calls of other threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 
-/* fn is called, with nothing held, after a batch of whomever was refused: somebody has to reopen. Set before others use
- * the index. */
+/* All batches so far are on the disk itself. */
+int ps_index_sync(struct ps_index *index) PS_MUST_USE;
+
+/* fn is called, with nothing held, after a batch of whomever was refused: somebody has to reopen. Set before
+ * others use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg);
 
 /* A number never given out before, also over restarts and kills. */

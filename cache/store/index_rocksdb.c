@@ -2,10 +2,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <rocksdb/c.h>
@@ -20,7 +24,11 @@
 #define WAL_NBYTES (16 * PS_MIB)
 #define MANIFEST_NBYTES PS_MIB
 #define MAX_OPEN_FILES 64
+#define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define BLOOM_BITS 10
+#define DAMAGED_NAME "DAMAGED" /* a file of ours among RocksDB's */
+/* Left free for what RocksDB writes in the background, a memtable and its map, when a batch is taken. */
+#define ROOM_NBYTES (MEMTABLE_NBYTES + PS_MIB)
 #define LOG_DIR_TEMPLATE "/dev/shm/penstock-XXXXXX"
 #define LOG_DIR_LEN sizeof(LOG_DIR_TEMPLATE)
 
@@ -37,7 +45,10 @@ struct ps_kv {
 	pthread_rwlock_t open_lock; /* held for reading over every use of db; for writing by reopen alone */
 	rocksdb_t *db;              /* NULL after a reopen that failed */
 	_Atomic unsigned niterators;
-	_Atomic bool write_failed; /* told already */
+
+	pthread_mutex_t write_lock; /* over a write, and: */
+	int broken;                 /* RocksDB refused a write: -errno, until it is opened anew */
+	bool told;                  /* of the failure that goes on */
 };
 
 struct ps_kv_batch {
@@ -117,6 +128,7 @@ void ps_kv_close(struct ps_kv *kv)
 		rocksdb_block_based_options_destroy(kv->table);
 	if (kv->cache)
 		rocksdb_cache_destroy(kv->cache);
+	pthread_mutex_destroy(&kv->write_lock);
 	pthread_rwlock_destroy(&kv->open_lock);
 	free(kv->dir);
 	free(kv);
@@ -143,14 +155,15 @@ static void log_dir_remove(const char *path)
 	rmdir(path);
 }
 
-static int open_db(struct ps_kv *kv, struct ps_error *err)
+static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 {
 	char log_dir[LOG_DIR_LEN];
 	char *text = NULL;
 
 	bool in_memory = log_dir_make(log_dir);
 	rocksdb_options_set_db_log_dir(kv->options, in_memory ? log_dir : "");
-	kv->db = rocksdb_open(kv->options, kv->dir, &text);
+	kv->db = writable ? rocksdb_open(kv->options, kv->dir, &text)
+	                  : rocksdb_open_for_read_only(kv->options, kv->dir, 0, &text);
 	if (in_memory)
 		log_dir_remove(log_dir);
 	if (!text)
@@ -161,6 +174,25 @@ static int open_db(struct ps_kv *kv, struct ps_error *err)
 	return e;
 }
 
+/* A checksum did not fit: what we have open goes on as it can, the next start moves it aside. */
+static void mark_damaged(const struct ps_kv *kv)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		ps_log_debug("index: %s: cannot be marked as damaged", kv->dir);
+}
+
+static bool is_marked_damaged(const char *dir)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, dir);
+	return access(path, F_OK) == 0;
+}
+
 int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 {
 	struct ps_kv *kv = calloc(1, sizeof *kv);
@@ -168,6 +200,7 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	if (!kv)
 		return ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
 	pthread_rwlock_init(&kv->open_lock, NULL);
+	pthread_mutex_init(&kv->write_lock, NULL);
 	kv->dir = strdup(dir);
 	kv->options = rocksdb_options_create();
 	kv->table = rocksdb_block_based_options_create();
@@ -177,7 +210,9 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	int e = -ENOMEM;
 	if (kv->dir && kv->options && kv->table && kv->cache && kv->read && kv->write) {
 		set_options(kv);
-		e = open_db(kv, err);
+		e = is_marked_damaged(dir)
+		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", dir)
+		            : open_db(kv, true, err);
 	} else {
 		ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
 	}
@@ -188,16 +223,38 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	return e;
 }
 
+/* Would the disk take so many bytes? RocksDB is asked only then: what it was refused once it does not forget.
+ */
+static int check_room(const struct ps_kv *kv, size_t nbytes)
+{
+	struct statvfs st;
+
+	if (statvfs(kv->dir, &st) < 0)
+		return 0; /* the write will tell */
+	if (st.f_flag & ST_RDONLY)
+		return -EROFS;
+	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + ROOM_NBYTES ? -ENOSPC : 0;
+}
+
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 {
+	int e = check_room(kv, 0);
+
+	if (e < 0)
+		return ps_error_set(err, -e, "index %s: %s", kv->dir, strerror(-e));
 	pthread_rwlock_wrlock(&kv->open_lock);
-	int e = 0;
-	if (kv->niterators > 0) {
+	if (kv->db && !kv->broken) {
+		e = 0;
+	} else if (kv->niterators > 0) {
 		e = ps_error_set(err, EBUSY, "index %s: somebody is reading a directory", kv->dir);
 	} else {
 		if (kv->db)
 			rocksdb_close(kv->db);
-		e = open_db(kv, err);
+		e = open_db(kv, true, err);
+		/* Names and blocks are still to be found. */
+		if (e < 0)
+			(void)open_db(kv, false, NULL);
+		kv->broken = e; /* open_lock keeps writers out */
 	}
 	pthread_rwlock_unlock(&kv->open_lock);
 	return e;
@@ -208,6 +265,8 @@ static int told(struct ps_kv *kv, const char *call, char *text)
 {
 	int errnum = errno_of(text);
 
+	if (strstr(text, "Corruption"))
+		mark_damaged(kv);
 	ps_log_error("%s: %s: %s", call, kv->dir, text);
 	rocksdb_free(text);
 	return -errnum;
@@ -277,30 +336,64 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
 	rocksdb_writebatch_delete(batch->writes, key, nkey);
 }
 
-int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
+/* A call that writes. Under open_lock and write_lock. One after another, and none after one that failed: the
+ * next one could find RocksDB's log file in a state that its assertions (Debian's build has them) end the
+ * process for. */
+static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
 {
 	char *text = NULL;
-	int e = 0;
 
-	pthread_rwlock_rdlock(&kv->open_lock);
-	if (kv->db)
-		rocksdb_write(kv->db, kv->write, batch->writes, &text);
-	else
-		e = -EIO;
-	pthread_rwlock_unlock(&kv->open_lock);
-	if (!text && e == 0) {
-		kv->write_failed = false;
-		return 0;
-	}
-	if (!text)
+	if (!kv->db)
+		return -EIO;
+	if (kv->broken)
+		return kv->broken;
+	int e = check_room(kv, nbytes);
+	if (e < 0) {
+		if (!kv->told)
+			ps_log_error("index write: %s: %s", kv->dir, strerror(-e));
+		kv->told = true;
 		return e;
-	if (!kv->write_failed) {
-		kv->write_failed = true;
-		return told(kv, "index write", text);
 	}
-	e = -errno_of(text);
-	rocksdb_free(text);
+	if (writes)
+		rocksdb_write(kv->db, kv->write, writes, &text);
+	else
+		rocksdb_flush_wal(kv->db, 1, &text);
+	if (text) {
+		kv->broken = told(kv, writes ? "index write" : "index sync", text);
+		kv->told = true;
+	} else {
+		kv->told = false;
+	}
+	return kv->broken;
+}
+
+static int kv_write(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
+{
+	pthread_rwlock_rdlock(&kv->open_lock);
+	pthread_mutex_lock(&kv->write_lock);
+	int e = write_locked(kv, nbytes, writes);
+	pthread_mutex_unlock(&kv->write_lock);
+	pthread_rwlock_unlock(&kv->open_lock);
 	return e;
+}
+
+int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
+{
+	size_t nbytes = 0;
+
+	rocksdb_writebatch_data(batch->writes, &nbytes);
+	return kv_write(kv, nbytes, batch->writes);
+}
+
+void ps_kv_refuse(struct ps_kv *kv, int e)
+{
+	PS_LOCK_SCOPE(&kv->write_lock);
+	kv->broken = e;
+}
+
+int ps_kv_sync(struct ps_kv *kv)
+{
+	return kv_write(kv, 0, NULL);
 }
 
 /* Iterators -------------------------------------------------------------------------------------- */
@@ -386,4 +479,27 @@ void ps_kv_iter_close(struct ps_kv_iter *it)
 	rocksdb_readoptions_destroy(it->read);
 	it->kv->niterators--;
 	free(it);
+}
+
+int ps_kv_check(struct ps_kv *kv, const char *from, struct ps_error *err)
+{
+	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
+	rocksdb_iterator_t *it;
+	char *text = NULL;
+	int e = 0;
+
+	rocksdb_readoptions_set_fill_cache(read, 0);
+	rocksdb_readoptions_set_readahead_size(read, CHECK_READ_AHEAD_NBYTES);
+	pthread_rwlock_rdlock(&kv->open_lock);
+	it = rocksdb_create_iterator(kv->db, read);
+	for (rocksdb_iter_seek(it, from, strlen(from)); rocksdb_iter_valid(it); rocksdb_iter_next(it))
+		;
+	rocksdb_iter_get_error(it, &text);
+	rocksdb_iter_destroy(it);
+	pthread_rwlock_unlock(&kv->open_lock);
+	rocksdb_readoptions_destroy(read);
+	if (text)
+		e = ps_error_set(err, errno_of(text), "index %s: %s", kv->dir, text);
+	rocksdb_free(text);
+	return e;
 }

@@ -3,10 +3,10 @@
  *
  * Ownership: a kv belongs to whoever opened it; close iterators and free batches first.
  * Threads: any, but open and close; a batch or an iterator one at a time.
- * Locks: a read-write lock that only ps_kv_reopen() takes for writing: nobody else ever waits for it.
+ * Locks: a read-write lock that only ps_kv_reopen() takes for writing; writers wait for one another.
  * Errors: 0 or -errno; failures of writing and reading are logged with RocksDB's text, of writing once until
  * the next success. Durability: a write is in the log file (page cache) when it returns: safe from a kill,
- * not from a power cut. Blocks: on disk. */
+ * from a power cut after ps_kv_sync(). Blocks: on disk. */
 #ifndef PS_STORE_INDEX_ROCKSDB_H
 #define PS_STORE_INDEX_ROCKSDB_H
 
@@ -25,8 +25,15 @@ struct ps_kv_iter;
  * (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
 int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err) PS_MUST_USE;
 void ps_kv_close(struct ps_kv *kv);
-/* After a failed write: see ps_index_reopen(). */
+/* After a failed write: see ps_index_reopen(). What can be read meanwhile stays readable. */
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
+
+/* Reads every key from `from` on, and its value; RocksDB looks at their checksums: 0, or -EIO if some of it
+ * is damaged. Who meets with damage later is told -EIO, and the next ps_kv_open() fails. */
+int ps_kv_check(struct ps_kv *kv, const char *from, struct ps_error *err) PS_MUST_USE;
+
+/* As if RocksDB had refused a write, for the test of that. */
+void ps_kv_refuse(struct ps_kv *kv, int e);
 
 /* Replaces *value's content. -ENOENT: no such key. */
 int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
@@ -36,8 +43,12 @@ void ps_kv_batch_free(struct ps_kv_batch *batch);
 void ps_kv_batch_put(
         struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue);
 void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
-/* Atomic. The batch stays the caller's. -ENOSPC, -EDQUOT, -EROFS, -EIO. */
+/* Atomic. The batch stays the caller's. -ENOSPC (also before the disk is really full), -EROFS: nothing has
+ * happened, it may be tried again. -EDQUOT, -EIO and what else RocksDB met with: all writes fail until
+ * ps_kv_reopen(). */
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
+/* Everything written so far is on the disk itself when it returns. */
+int ps_kv_sync(struct ps_kv *kv) PS_MUST_USE;
 
 /* Keys with a prefix (1 to PS_KV_PREFIX_MAX_LEN bytes, the first not 0xff), in order, over a snapshot. */
 #define PS_KV_PREFIX_MAX_LEN 32

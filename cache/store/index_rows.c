@@ -5,8 +5,13 @@
 #include <string.h>
 
 #define ROW_FORMAT 1        /* of every kind; a kind that changes gets its own next number */
-#define ROW_FORMAT_CHUNKS 2 /* of object and extent rows, where there are partial blocks */
-#define ROW_FORMAT_MORE 3   /* of object rows: flags and a learned ETag at the end */
+/* Of object rows. 2 and 3 are read, for the sake of older indexes; 4 is written. */
+#define OBJECT_FORMAT_CHUNKS 2 /* bytes of partial blocks */
+#define OBJECT_FORMAT_MORE 3   /* at the end those, flags and a learned ETag */
+#define OBJECT_FORMAT_CTIME 4  /* and the data file's ctime */
+/* Of extent rows. 2 is read; 3 is written. */
+#define EXTENT_FORMAT_CHUNKS 2 /* partial blocks, if there are any */
+#define EXTENT_FORMAT_USED 3   /* always, and before all when it was used */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
 #define FLAG_CHECKSUM 4u
@@ -122,13 +127,9 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 
 void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 {
-	bool more = row->by_extent || row->learned_etag[0] || row->checksum[0];
-
-	put_le(b, more ? ROW_FORMAT_MORE : row->partial_nbytes ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
+	put_le(b, OBJECT_FORMAT_CTIME, 1);
 	put_le(b, row->dataset, 4);
 	put_le(b, row->nblocks_present, 8);
-	if (row->partial_nbytes && !more)
-		put_le(b, row->partial_nbytes, 8);
 	put_le(b, row->allocated_nbytes, 8);
 	put_le(b, (uint64_t)row->created_s, 8);
 	put_le(b, (uint64_t)row->opened_s, 8);
@@ -136,8 +137,6 @@ void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 	put_le(b, row->data_ino, 8);
 	put_remote(b, &row->remote);
 	put_string(b, row->url);
-	if (!more)
-		return;
 	put_le(b, row->partial_nbytes, 8);
 	put_le(b, (row->by_extent ? FLAG_BY_EXTENT : 0) | (row->checksum[0] ? FLAG_OBJECT_CHECKSUM : 0) |
 	                (row->checksum[0] && row->sum_matched ? FLAG_SUM_MATCHED : 0),
@@ -145,6 +144,7 @@ void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 	put_etag(b, row->learned_etag);
 	if (row->checksum[0])
 		put_checksum(b, row->checksum);
+	put_le(b, (uint64_t)row->data_ctime_ns, 8);
 }
 
 void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
@@ -163,15 +163,14 @@ void ps_number_row_encode(uint64_t number, struct ps_strbuf *b)
 
 void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
 {
-	put_le(b, row->partial ? ROW_FORMAT_CHUNKS : ROW_FORMAT, 1);
+	put_le(b, EXTENT_FORMAT_USED, 1);
+	put_le(b, (uint64_t)row->used_s, 8);
 	put_le(b, trust, 8);
 	put_le(b, row->present, 8);
 	put_le(b, row->unverified & (row->present | row->partial), 8);
 	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
 		if (row->present >> i & 1)
 			put_le(b, row->crc[i], 4);
-	if (!row->partial)
-		return;
 	put_le(b, row->partial, 8);
 	for (int i = 0; i < PS_EXTENT_BLOCKS; i++) {
 		if (!(row->partial >> i & 1))
@@ -365,12 +364,12 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 
 int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret)
 {
-	struct reader r = reader_up_to(ROW_FORMAT_MORE, bytes, n);
+	struct reader r = reader_up_to(OBJECT_FORMAT_CTIME, bytes, n);
 	struct ps_object_row row = {.id = *id};
 
 	row.dataset = (uint32_t)get_le(&r, 4);
 	row.nblocks_present = get_le(&r, 8);
-	if (r.format == ROW_FORMAT_CHUNKS) {
+	if (r.format == OBJECT_FORMAT_CHUNKS) {
 		row.partial_nbytes = get_le(&r, 8);
 		r.bad = r.bad || row.partial_nbytes == 0;
 	}
@@ -381,7 +380,7 @@ int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, st
 	row.data_ino = get_le(&r, 8);
 	get_remote(&r, &row.remote);
 	row.url = get_string(&r);
-	if (r.format == ROW_FORMAT_MORE) {
+	if (r.format >= OBJECT_FORMAT_MORE) {
 		row.partial_nbytes = get_le(&r, 8);
 		uint64_t flags = get_le(&r, 1);
 		get_etag(&r, row.learned_etag);
@@ -390,9 +389,11 @@ int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, st
 		if (flags & FLAG_OBJECT_CHECKSUM)
 			get_checksum(&r, row.checksum);
 		if (flags & ~(uint64_t)(FLAG_BY_EXTENT | FLAG_OBJECT_CHECKSUM | FLAG_SUM_MATCHED) ||
-		        (row.sum_matched && !row.checksum[0]) || (!flags && !row.learned_etag[0]))
+		        (row.sum_matched && !row.checksum[0]))
 			r.bad = true;
 	}
+	if (r.format >= OBJECT_FORMAT_CTIME)
+		row.data_ctime_ns = (int64_t)get_le(&r, 8);
 	int err = reader_end(&r);
 	if (err < 0)
 		ps_object_row_fini(&row);
@@ -428,11 +429,11 @@ int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
 	return err;
 }
 
-/* What follows the whole blocks in a row of the second format. */
+/* What follows the whole blocks, but in a row of the first format. */
 static void get_chunks(struct reader *r, struct ps_extent_row *row)
 {
 	row->partial = get_le(r, 8);
-	if (!row->partial || row->partial & row->present)
+	if (row->partial & row->present)
 		r->bad = true;
 	for (int i = 0; i < PS_EXTENT_BLOCKS && !r->bad; i++) {
 		if (!(row->partial >> i & 1))
@@ -448,16 +449,18 @@ static void get_chunks(struct reader *r, struct ps_extent_row *row)
 
 int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
 {
-	struct reader r = reader_up_to(ROW_FORMAT_CHUNKS, bytes, n);
+	struct reader r = reader_up_to(EXTENT_FORMAT_USED, bytes, n);
 	struct ps_extent_row row = {0};
 
+	if (r.format == EXTENT_FORMAT_USED)
+		row.used_s = (int64_t)get_le(&r, 8);
 	uint64_t written_under = get_le(&r, 8);
 	row.present = get_le(&r, 8);
 	row.unverified = get_le(&r, 8);
 	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
 		if (row.present >> i & 1)
 			row.crc[i] = (uint32_t)get_le(&r, 4);
-	if (r.format == ROW_FORMAT_CHUNKS)
+	if (r.format >= EXTENT_FORMAT_CHUNKS)
 		get_chunks(&r, &row);
 	if (row.unverified & ~(row.present | row.partial))
 		r.bad = true;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "store/block.h"
+#include "store/check.h"
 #include "store/commit.h"
 #include "store/evict.h"
 #include "store/extent.h"
@@ -65,6 +66,8 @@ static struct ps_object *object_new(
 	object->by_extent = ps_extents_apply(store, remote->size);
 	ps_list_init(&object->dirty_link);
 	ps_list_init(&object->sum_link);
+	ps_list_init(&object->sync_link);
+	ps_list_init(&object->check_link);
 	pthread_mutex_init(&object->lock, NULL);
 	object->url = strdup(url);
 	object->extents = calloc(PS_MAX(object->nextents, 1u), sizeof *object->extents);
@@ -122,6 +125,7 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 	int64_t now_s = ps_clock_real_s();
 
 	ps_pin_follow(object);
+	ps_check_queue_locked(object);
 	if (!object->by_extent) /* whose extents are used, not opened */
 		store->policy_ops->opened(
 		        store->policy, dataset, &object->id, object->entry ? object->opened_s : 0, now_s);

@@ -33,10 +33,12 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 		return -ENOMEM;
 	extent->present = row->present & mask;
 	extent->unverified = (loading->unverified ? row->present | row->partial : row->unverified) & mask;
+	extent->used_s = extent->saved_used_s = row->used_s;
 	memcpy(extent->crc, row->crc, sizeof extent->crc);
 	object->npresent += (unsigned)__builtin_popcountll(extent->present);
 	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified & extent->present);
 	object->extents[number] = extent;
+	object->unsure |= extent->unverified != 0;
 	int e = ps_chunks_load(object, extent, number, row, mask);
 	if (e < 0)
 		return e;
@@ -59,22 +61,18 @@ static void forget_blocks(struct ps_object *object)
 	object->npresent = object->nunverified = object->partial_nbytes = 0;
 }
 
-/* What the file says to the row. 0: the blocks may be used; -EUCLEAN: they must go. */
-static int compare_file(struct ps_object *object, const struct ps_object_row *row, const struct stat *st,
-        bool *ret_unverified)
+/* Is it the file, in the state, that the row tells of? */
+static bool same_file(const struct ps_store *store, const struct ps_object_row *row, const struct stat *st)
 {
 	int64_t mtime_ns = ps_datafile_mtime_ns(st);
 
-	if ((uint64_t)st->st_size != object->remote.size || mtime_ns < row->data_mtime_ns) {
-		ps_log_warning("store: %s: its data file has %s; its blocks are fetched again", object->url,
-		        mtime_ns < row->data_mtime_ns ? "an older time than the index says" : "another size");
-		return -EUCLEAN;
-	}
-	/* A newer time is ours only if we were killed between a write and its commit; another inode is a
-	 * copy. */
-	*ret_unverified =
-	        row->data_ino != st->st_ino || (object->store->exact_mtimes && mtime_ns > row->data_mtime_ns);
-	return 0;
+	/* Another inode is a copy. */
+	if (row->data_ino != st->st_ino || mtime_ns < row->data_mtime_ns)
+		return false;
+	/* Newer times are ours only if we were killed between a write and its commit. */
+	return !store->exact_mtimes ||
+	       (mtime_ns == row->data_mtime_ns &&
+	               (!row->data_ctime_ns || ps_datafile_ctime_ns(st) == row->data_ctime_ns));
 }
 
 /* -EUCLEAN: row or file are of no use. Other errors: the disk cannot be used now. */
@@ -107,7 +105,12 @@ static int load_blocks(struct ps_object *object)
 	if (e == 0 && fstat(fd, &st) < 0)
 		e = -errno;
 	if (e == 0)
-		e = compare_file(object, &row, &st, &loading.unverified);
+		loading.unverified = !same_file(store, &row, &st);
+	if (e == 0 && (uint64_t)st.st_size != object->remote.size) {
+		ps_log_warning("store: %s: its data file has another size; its blocks are fetched again",
+		        object->url);
+		e = -EUCLEAN;
+	}
 	if (e == 0)
 		e = ps_index_each_extent(store->index, &object->id, load_extent, &loading);
 	ps_object_row_fini(&row);

@@ -46,7 +46,8 @@ static int add_row(void *arg, const struct ps_object_row *row)
 		        .row = row,
 		        .entry = ps_table_add_by_extent(
 		                store, &row->id, ps_nextents_of_size(row->remote.size))};
-		return a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
+		int e = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
+		return e == -EIO ? 0 : e; /* what is not counted is punched out */
 	}
 	struct ps_entry *entry = ps_table_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
 
@@ -136,9 +137,10 @@ int ps_recover(struct ps_store *store, struct ps_error *err)
 		return ps_error_set(err, -e, "cache directory %s: the index cannot be written: %s",
 		        store->dir, strerror(-e));
 	if (r.nlost_files + r.norphans + r.nbad_rows > 0)
-		ps_log_warning("store: %s: %llu data files without a row deleted (%llu bytes), %llu rows "
-		               "without a data "
-		               "file and %llu damaged rows dropped",
+		ps_log(store->set_aside ? PS_LOG_INFO : PS_LOG_WARNING,
+		        "store: %s: %llu data files without a row deleted (%llu bytes), %llu rows "
+		        "without a data "
+		        "file and %llu damaged rows dropped",
 		        store->dir, (unsigned long long)r.norphans, (unsigned long long)r.orphan_nbytes,
 		        (unsigned long long)r.nlost_files, (unsigned long long)r.nbad_rows);
 	return 0;

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "store/check.h"
 #include "store/commit.h"
 #include "store/datafile.h"
 #include "store/evict.h"
@@ -21,6 +22,7 @@
 #include "store/sum.h"
 #include "store/store_dir.h"
 #include "store/store_private.h"
+#include "store/sync.h"
 
 #define DEFAULT_LIMIT_PERCENT 80
 #define DEFAULT_FLOOR_PERCENT 5
@@ -53,9 +55,8 @@ static int open_index(struct ps_store *store, struct ps_error *err)
 	int e = ps_index_open(path, &store->index, err);
 	if (e != -EIO)
 		return e;
-	if (err)
-		ps_log_warning("store: %s", err->text);
 	e = ps_store_dir_set_aside(store->dir_fd, store->dir, err);
+	store->set_aside = e == 0;
 	return e < 0 ? e : ps_index_open(path, &store->index, err);
 }
 
@@ -88,6 +89,9 @@ static struct ps_store *store_new(void)
 		return NULL;
 	store->dir_fd = store->data_fd = store->lock_fd = -1;
 	ps_list_init(&store->dirty);
+	ps_list_init(&store->unsynced);
+	ps_list_init(&store->unchecked);
+	pthread_cond_init(&store->check_wake, NULL);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->changed, NULL);
 	pthread_cond_init(&store->sums_wake, NULL);
@@ -95,6 +99,7 @@ static struct ps_store *store_new(void)
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&store->commit_wake, &monotonic);
+	pthread_cond_init(&store->sync_wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	return store;
 }
@@ -118,6 +123,8 @@ static void store_free(struct ps_store *store)
 		close(store->dir_fd);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd); /* last: the next one may come in now */
+	pthread_cond_destroy(&store->check_wake);
+	pthread_cond_destroy(&store->sync_wake);
 	pthread_cond_destroy(&store->commit_wake);
 	pthread_cond_destroy(&store->changed);
 	pthread_cond_destroy(&store->sums_wake);
@@ -134,6 +141,27 @@ static void index_failed(void *arg)
 	PS_LOCK_SCOPE(&store->lock);
 	if (!store->index_failed)
 		ps_commit_retry_locked(store);
+}
+
+static int start_threads(struct ps_store *store, struct ps_error *err)
+{
+	int e = ps_commit_start(store);
+
+	if (e == 0)
+		e = ps_sync_start(store);
+	if (e == 0)
+		e = ps_check_start(store);
+	return e < 0 ? ps_error_set(err, -e, "thread: %s", strerror(-e)) : 0;
+}
+
+/* 0: the index has everything. */
+static int stop_threads(struct ps_store *store)
+{
+	ps_check_stop(store);
+	ps_sum_stop(store);
+	int e = ps_commit_stop(store);
+	ps_sync_stop(store);
+	return e;
 }
 
 int ps_store_open(const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err)
@@ -162,11 +190,11 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		store->exact_mtimes = ps_index_was_clean(store->index);
 		store->checksum_retry_ms =
 		        options->checksum_retry_ms ? options->checksum_retry_ms : PS_SUM_RETRY_MS;
-		e = ps_commit_start(store);
-		if (e < 0)
-			ps_error_set(err, -e, "thread: %s", strerror(-e));
+		e = start_threads(store, err);
 	}
 	if (e < 0) {
+		if (store->committer_started)
+			(void)stop_threads(store);
 		store_free(store);
 		return e;
 	}
@@ -180,8 +208,7 @@ void ps_store_close(struct ps_store *store)
 {
 	if (!store)
 		return;
-	ps_sum_stop(store);
-	int e = ps_commit_stop(store);
+	int e = stop_threads(store);
 	/* Clean means: what the index promises is on the disk itself. */
 	if (e == 0 && syncfs(store->data_fd) < 0)
 		e = -errno;

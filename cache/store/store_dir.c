@@ -213,7 +213,8 @@ int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 			        "cache directory %s: index: cannot be moved aside: %s", path,
 			        strerror(errno));
 		ps_log_warning(
-		        "store: %s: the index was damaged and is now %s; the cache starts empty", path, name);
+		        "store: %s: the index was damaged (%s); it is now %s, and the cache starts empty",
+		        path, err->text, name);
 		return 0;
 	}
 	return ps_error_set(err, EEXIST, "cache directory %s: remove its index.broken-* folders", path);

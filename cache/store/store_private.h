@@ -10,7 +10,8 @@
  *      in store->objects: found by its id; a get waits while LOADING or EVICTING      only its holders know
  * it
  *
- * An object is freed when refs is 0: users are its callers, the queue of dirty objects holds one more. An
+ * An object is freed when refs is 0: users are its callers, and each queue that it is on (of objects that are
+ * dirty, not synced, to be checked) holds one more. An
  * entry that is being evicted is in store->leaving instead of the table, whether an object exists or not,
  * until its file is unlinked.
  *
@@ -81,6 +82,7 @@ struct ps_extent {
 	_Atomic uint32_t nholds;
 	_Atomic bool leaving;           /* nothing of it counts as present; set under store->lock */
 	_Atomic int64_t used_s;         /* when its use was last noted */
+	int64_t saved_used_s;           /* as far as its row tells, or will; store->lock */
 	bool dirty;                     /* object->lock */
 	uint32_t crc[PS_EXTENT_BLOCKS]; /* object->lock */
 };
@@ -98,15 +100,17 @@ struct ps_object {
 
 	/* Under store->lock. */
 	UT_hash_handle hh;
-	struct ps_list dirty_link;
+	struct ps_list dirty_link, sync_link, check_link;
 	enum ps_object_state state;
-	unsigned refs, users;   /* users are counted in refs */
-	bool dirty;             /* on the queue, which holds a ref */
-	bool committing;        /* its rows are being written: eviction waits */
-	bool admitting;         /* a thread is making room for it */
-	bool no_disk;           /* the index or the file could not be read: stream it */
-	bool failed;            /* a write failed, and that was logged */
-	bool row_by_extent;     /* the index may say so: it must not before the file is passed through */
+	unsigned refs, users; /* users are counted in refs */
+	bool dirty;           /* on the queue, which holds a ref */
+	bool sync_queued;     /* on that queue, the same */
+	bool committing;      /* its rows are being written: eviction waits */
+	bool admitting;       /* a thread is making room for it */
+	bool no_disk;         /* the index or the file could not be read: stream it */
+	bool failed;          /* a write failed, and that was logged */
+	bool unsure;        /* blocks came unverified from the index, and nobody has asked for a check yet */
+	bool row_by_extent; /* the index may say so: it must not before the file is passed through */
 	struct ps_entry *entry; /* NULL: no file, or on its way out */
 	uint64_t charge;        /* what it still occupies after eviction */
 	uint64_t refused_until_ns;
@@ -122,8 +126,10 @@ struct ps_object {
 	_Atomic bool by_extent; /* goes false when the file may have been passed through, and stays so */
 	_Atomic bool admitted;
 	_Atomic bool corrupt; /* stays so */
+	_Atomic bool unsynced;      /* bytes were written since the file was synced */
 	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
+	_Atomic uint64_t ndropped;       /* blocks that were bad */
 	_Atomic uint64_t partial_nbytes; /* of chunks of blocks that are not whole */
 	_Atomic int fd;                  /* set once, after which it stays until the object is freed */
 	_Atomic int direct_fd;           /* the same, for writing; -1 where the file system has no O_DIRECT */
@@ -143,6 +149,7 @@ struct ps_store {
 	struct ps_index *index;
 	uint64_t limit_nbytes, min_free_nbytes;
 	const struct ps_policy_ops *policy_ops;
+	bool set_aside;    /* the index was damaged: this start is an empty one, as was said */
 	bool exact_mtimes; /* the last stop left every row with its file's mtime */
 	bool can_punch;    /* the file system makes holes */
 
@@ -186,6 +193,20 @@ struct ps_store {
 	struct ps_list dirty; /* of struct ps_object.dirty_link */
 	uint64_t ndirty_blocks;
 	uint64_t dirty_since_ns, retry_at_ns;
+
+	/* sync.c */
+	pthread_t syncer;
+	pthread_cond_t sync_wake;
+	bool syncer_started, stopping_sync;
+	struct ps_list unsynced; /* of struct ps_object.sync_link */
+	size_t nunsynced;
+	uint64_t unsynced_since_ns; /* 0: all batches are safe */
+
+	/* check.c */
+	pthread_t checker;
+	pthread_cond_t check_wake;
+	bool checker_started, stopping_check;
+	struct ps_list unchecked; /* of struct ps_object.check_link */
 };
 
 /* block.c: the extent's row is behind. */

@@ -96,17 +96,29 @@ static inline struct ps_store *test_store_open(const char *dir, uint64_t limit, 
 	return store;
 }
 
-/* Object number i of so many bytes. */
-static inline struct ps_object *test_object(struct ps_store *store, unsigned i, uint64_t size)
+static inline struct ps_object *test_object_get(
+        struct ps_store *store, unsigned i, uint64_t size, bool opened)
 {
 	char url[64];
 	struct ps_remote remote = {.size = size, .mtime_s = 1000, .etag = "\"v1\""};
 	struct ps_object *object = NULL;
 
 	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
-	if (ps_object_get(store, url, &remote, 1, true, &object) < 0)
+	if (ps_object_get(store, url, &remote, 1, opened, &object) < 0)
 		fail_msg("object %u cannot be had", i);
 	return object;
+}
+
+/* Object number i of so many bytes. */
+static inline struct ps_object *test_object(struct ps_store *store, unsigned i, uint64_t size)
+{
+	return test_object_get(store, i, size, true);
+}
+
+/* The same without an open, which would have it checked in the background. */
+static inline struct ps_object *test_object_look(struct ps_store *store, unsigned i, uint64_t size)
+{
+	return test_object_get(store, i, size, false);
 }
 
 /* Block b of the object: bytes that no other block has. */

@@ -137,7 +137,7 @@ static void after_a_power_cut_parts_are_checked_before_they_count(void **state)
 	test_cut_the_power(*state);
 	test_cut_the_power(*state);
 	store = test_store_open(*state, 0, NULL);
-	o = test_object(store, 0, 2 * MIB);
+	o = test_object_look(store, 0, 2 * MIB);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_UNVERIFIED);
 	assert_int_equal(ps_object_chunks(o, 0), 0);
 	test_flip(*state, o, 3 * KIB64);

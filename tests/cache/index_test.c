@@ -59,8 +59,10 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 	        .created_s = 1,
 	        .opened_s = 2,
 	        .data_mtime_ns = -3,
+	        .data_ctime_ns = -4,
 	        .data_ino = 44};
-	struct ps_extent_row x = {.present = UINT64_C(1) << 63 | 5, .unverified = 4};
+	struct ps_extent_row x = {
+	        .present = UINT64_C(1) << 63 | 5, .unverified = 4, .used_s = INT64_C(1) << 33};
 	x.crc[0] = 0xdeadbeef;
 	x.crc[2] = 1;
 	x.crc[63] = 0xffffffff;
@@ -106,6 +108,7 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 		assert_int_equal(ps_index_get_object(index, &some_id, &o2), 0);
 		assert_string_equal(o2.url, o.url);
 		assert_int_equal(o2.data_mtime_ns, -3);
+		assert_int_equal(o2.data_ctime_ns, -4);
 		assert_int_equal(o2.data_ino, 44);
 		assert_int_equal(o2.partial_nbytes, 65537);
 		ps_object_row_fini(&o2);
@@ -175,9 +178,13 @@ static void children_come_in_name_order_of_one_parent_only(void **state)
 	}
 	assert_false(ps_index_children_next(it, &name, &node));
 	/* Nobody pulls the index from under a walk. */
+	assert_int_equal(ps_index_reopen(index, NULL), 0); /* nothing to do */
+	ps_kv_refuse(index->kv, -EIO);
+	assert_int_equal(ps_index_sync(index), -EIO);
 	assert_int_equal(ps_index_reopen(index, NULL), -EBUSY);
 	ps_index_children_close(it);
 	assert_int_equal(ps_index_reopen(index, NULL), 0);
+	assert_int_equal(ps_index_sync(index), 0);
 	assert_int_equal(ps_index_get_child(index, 0x1ff, "aa", &node), 0);
 	ps_index_close(index);
 }
@@ -214,6 +221,7 @@ static void nodes_in_any_order_are_those_asked_for(void **state)
 		assert_int_equal(row.generation, asked[i] * 7);
 		ps_node_row_fini(&row);
 	}
+	ps_kv_refuse(index->kv, -EIO);
 	assert_int_equal(ps_index_reopen(index, NULL), -EBUSY);
 	ps_index_nodes_close(nodes);
 	ps_index_close(index);
@@ -407,8 +415,39 @@ static void a_damaged_row_is_told_and_the_rest_stays(void **state)
 		assert_int_equal(ps_object_row_decode(b.s, n, &some_id, &back), -EBADMSG);
 	ps_strbuf_addc(&b, 'x');
 	assert_int_equal(ps_object_row_decode(b.s, b.len, &some_id, &back), -EBADMSG);
-	b.s[0] = 2;
+	b.s[0]++;
 	assert_int_equal(ps_object_row_decode(b.s, b.len - 1, &some_id, &back), -EBADMSG);
+}
+
+/* What earlier schemas wrote: shorter ends, an older format byte. */
+static void rows_of_older_schemas_are_read(void **state)
+{
+	(void)state;
+	enum { CTIME = 8, MORE = 8 + 1 + 1, USED = 8, PARTIAL = 8 };
+	struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote, .data_ino = 5}, back;
+	struct ps_extent_row x = {.present = 6}, x2;
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_object_row_encode(&o, &b);
+	b.s[0] = 3;
+	assert_int_equal(ps_object_row_decode(b.s, b.len - CTIME, &some_id, &back), 0);
+	assert_int_equal(back.data_ino, 5);
+	assert_int_equal(back.data_ctime_ns, 0);
+	ps_object_row_fini(&back);
+	b.s[0] = 1;
+	assert_int_equal(ps_object_row_decode(b.s, b.len - CTIME - MORE, &some_id, &back), 0);
+	assert_string_equal(back.url, some_url);
+	ps_object_row_fini(&back);
+
+	ps_strbuf_reset(&b);
+	ps_extent_row_encode(&x, 1, &b);
+	memmove(b.s + 1, b.s + 1 + USED, b.len - 1 - USED);
+	b.s[0] = 1;
+	assert_int_equal(ps_extent_row_decode(b.s, b.len - USED - PARTIAL, 1, &x2), 0);
+	assert_memory_equal(&x2, &x, sizeof x);
+	b.s[0] = 2;
+	assert_int_equal(ps_extent_row_decode(b.s, b.len - USED, 1, &x2), 0);
+	assert_memory_equal(&x2, &x, sizeof x);
 }
 
 static void a_row_that_could_not_be_read_back_is_not_written(void **state)
@@ -443,6 +482,7 @@ int main(int argc, char **argv)
 	        TEST(a_schema_without_a_way_up_counts_as_damage),
 	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
 	        TEST(a_damaged_row_is_told_and_the_rest_stays),
+	        TEST(rows_of_older_schemas_are_read),
 	        TEST(a_row_that_could_not_be_read_back_is_not_written),
 	};
 

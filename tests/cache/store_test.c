@@ -226,7 +226,7 @@ static enum ps_block_state block_after(const char *dir, void (*change)(const cha
 	ps_store_close(store);
 	change(path);
 	store = test_store_open(dir, 0, NULL);
-	o = test_object(store, 1, SIZE);
+	o = test_object_look(store, 1, SIZE);
 	enum ps_block_state block = ps_object_block(o, 0);
 	if (block == PS_BLOCK_ABSENT) {
 		/* What was lost is fetched again. */
@@ -268,6 +268,12 @@ static void touch(const char *path)
 	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
+static void chmod_back_and_forth(const char *path)
+{
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(chmod(path, 0600), 0);
+}
+
 static void copy(const char *path)
 {
 	char command[3 * 4096];
@@ -291,9 +297,9 @@ static void a_cut_file_loses_its_blocks(void **state)
 	assert_int_equal(block_after(*state, cut), PS_BLOCK_ABSENT);
 }
 
-static void an_older_file_loses_its_blocks(void **state)
+static void an_older_file_is_checked(void **state)
 {
-	assert_int_equal(block_after(*state, make_older), PS_BLOCK_ABSENT);
+	assert_int_equal(block_after(*state, make_older), PS_BLOCK_UNVERIFIED);
 }
 
 static void a_file_written_to_by_others_is_checked(void **state)
@@ -302,11 +308,16 @@ static void a_file_written_to_by_others_is_checked(void **state)
 	/* Being seen once does not make it sure. */
 	for (int i = 0; i < 2; i++) {
 		struct ps_store *store = test_store_open(*state, 0, NULL);
-		struct ps_object *o = test_object(store, 1, SIZE);
+		struct ps_object *o = test_object_look(store, 1, SIZE);
 		assert_int_equal(ps_object_block(o, 0), PS_BLOCK_UNVERIFIED);
 		ps_object_put(o);
 		ps_store_close(store);
 	}
+}
+
+static void a_file_whose_inode_was_changed_is_checked(void **state)
+{
+	assert_int_equal(block_after(*state, chmod_back_and_forth), PS_BLOCK_UNVERIFIED);
 }
 
 static void a_copied_file_is_checked(void **state)
@@ -326,6 +337,13 @@ static void a_file_deleted_while_we_run_is_noticed_at_the_next_get(void **state)
 	ps_object_put(o);
 	unlink(path);
 	o = test_object(store, 1, SIZE);
+	/* Not while it is being synced. */
+	for (int i = 0; i < 300 && ps_object_block(o, 0) == PS_BLOCK_PRESENT; i++) {
+		assert_true(test_right(o, 0));
+		ps_object_put(o);
+		usleep(100000);
+		o = test_object(store, 1, SIZE);
+	}
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
 	assert_int_equal(test_stat(store, "used_bytes"), 0);
 	assert_int_equal(test_write_all(o), 0);
@@ -346,36 +364,58 @@ static void a_policy_of_another_name_is_refused(void **state)
 	assert_false(exists(*state, "cache"));
 }
 
+/* Shards of 150 MiB, all of it cached, as files of holes; and the names that they are listed by. */
+static void make_a_large_index(const char *dir, unsigned n)
+{
+	static char url[128], name[32];
+	struct ps_index *index = NULL;
+	char path[4096], hex[PS_ID_HEX_LEN + 1];
+	struct ps_extent_row extent = {.present = UINT64_MAX};
+
+	path_in(dir, "cache/index", path);
+	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	for (unsigned i = 0; i < PS_EXTENT_BLOCKS; i++)
+		extent.crc[i] = i * 2654435761u;
+	for (unsigned i = 0; i < 256; i++) {
+		snprintf(path, sizeof path, "%s/cache/data/%02x", dir, i);
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
+	for (unsigned i = 0; i < n;) {
+		struct ps_index_batch *b = ps_index_batch_new();
+
+		for (unsigned end = i + 1000; i < end; i++) {
+			struct ps_remote remote = {.size = 150 * TEST_MIB, .mtime_s = i, .etag = "\"65a0c0b1-9600000\""};
+			struct ps_object_row row = {.url = url, .remote = remote, .nblocks_present = 150};
+			struct ps_node_row node = {
+			        .node = 2000 + i, .kind = PS_NODE_FILE, .remote = remote, .name = name, .url = url};
+
+			snprintf(name, sizeof name, "shard-%06u.tar", i);
+			snprintf(url, sizeof url, "https://data.example.org/sets/pictures-2026/%s", name);
+			ps_object_id(url, &row.remote, "raw", &row.id);
+			ps_index_batch_put_node(b, &node);
+			ps_index_batch_put_child(b, 1024, name, node.node);
+			ps_index_batch_put_object(b, &row);
+			for (unsigned e = 0; e < 3; e++) {
+				extent.crc[7] += i;
+				ps_index_batch_put_extent(index, b, &row.id, e, &extent);
+			}
+			ps_id_hex(&row.id, hex);
+			snprintf(path, sizeof path, "%s/cache/data/%.2s/%s", dir, hex, hex);
+			int fd = open(path, O_CREAT | O_WRONLY, 0600);
+			assert_true(fd >= 0 && ftruncate(fd, (off_t)remote.size) == 0);
+			close(fd);
+		}
+		assert_int_equal(ps_index_batch_commit(index, b), 0);
+	}
+	ps_index_close(index);
+}
+
 static void a_start_with_100000_objects_is_timed(void **state)
 {
 	enum { NOBJECTS = 100000 };
-	static char url[] = "http://h/p/x.tar";
-	struct ps_index *index = NULL;
-	char path[4096], hex[PS_ID_HEX_LEN + 1];
 
 	ps_store_close(test_store_open(*state, 0, NULL));
-	path_in(*state, "cache/index", path);
-	assert_int_equal(ps_index_open(path, &index, NULL), 0);
-	struct ps_index_batch *b = ps_index_batch_new();
-	for (unsigned i = 0; i < 256; i++) {
-		snprintf(path, sizeof path, "%s/cache/data/%02x", (char *)*state, i);
-		assert_int_equal(mkdir(path, 0700), 0);
-	}
-	for (unsigned i = 0; i < NOBJECTS; i++) {
-		struct ps_object_row row = {
-		        .url = url, .remote = {.size = TEST_MIB, .mtime_s = i}, .nblocks_present = 1};
-		struct ps_extent_row extent = {.present = 1};
-		ps_object_id(url, &row.remote, "raw", &row.id);
-		ps_index_batch_put_object(b, &row);
-		ps_index_batch_put_extent(index, b, &row.id, 0, &extent);
-		ps_id_hex(&row.id, hex);
-		snprintf(path, sizeof path, "%s/cache/data/%.2s/%s", (char *)*state, hex, hex);
-		int fd = open(path, O_CREAT | O_WRONLY, 0600);
-		assert_true(fd >= 0);
-		close(fd);
-	}
-	assert_int_equal(ps_index_batch_commit(index, b), 0);
-	ps_index_close(index);
+	make_a_large_index(*state, NOBJECTS);
 	for (int pass = 0; pass < 3; pass++) {
 		uint64_t start_ns = ps_clock_mono_ns();
 		struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -403,8 +443,9 @@ int main(void)
 	        TEST(an_untouched_file_keeps_its_blocks),
 	        TEST(a_deleted_file_loses_its_blocks),
 	        TEST(a_cut_file_loses_its_blocks),
-	        TEST(an_older_file_loses_its_blocks),
+	        TEST(an_older_file_is_checked),
 	        TEST(a_file_written_to_by_others_is_checked),
+	        TEST(a_file_whose_inode_was_changed_is_checked),
 	        TEST(a_copied_file_is_checked),
 	        TEST(a_file_deleted_while_we_run_is_noticed_at_the_next_get),
 	        TEST(a_policy_of_another_name_is_refused),

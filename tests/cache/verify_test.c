@@ -114,7 +114,7 @@ static void after_a_power_cut_blocks_are_checked_before_they_count(void **state)
 	test_cut_the_power(*state);
 	test_cut_the_power(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
-	struct ps_object *o = test_object(store, 0, 3 * MIB);
+	struct ps_object *o = test_object_look(store, 0, 3 * MIB);
 	for (uint64_t b = 0; b < 3; b++)
 		assert_int_equal(ps_object_block(o, b), PS_BLOCK_UNVERIFIED);
 	assert_false(ps_object_complete(o));
@@ -134,7 +134,7 @@ static void after_a_power_cut_blocks_are_checked_before_they_count(void **state)
 
 	/* What was checked stays so, what was not does not become good by a clean stop. */
 	store = test_store_open(*state, 0, NULL);
-	o = test_object(store, 0, 3 * MIB);
+	o = test_object_look(store, 0, 3 * MIB);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
 	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_UNVERIFIED);
 	assert_int_equal(ps_object_block(o, 2), PS_BLOCK_ABSENT);
@@ -157,7 +157,7 @@ static void a_hole_where_a_block_should_be_is_bad(void **state)
 	test_cut_the_power(*state);
 	test_cut_the_power(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
-	struct ps_object *o = test_object(store, 0, 2 * MIB);
+	struct ps_object *o = test_object_look(store, 0, 2 * MIB);
 	test_data_path(o, *state, path, sizeof path);
 	/* What a power cut leaves of a file whose data was not written back yet. */
 	int fd = open(path, O_WRONLY);

@@ -32,8 +32,15 @@ static void try_texts(char kind, const uint8_t *bytes, size_t n, struct ps_strbu
 		must_equal(b, bytes, n);
 		ps_node_row_fini(&node);
 	} else if (kind == 'O' && ps_object_row_decode(bytes, n, &id, &object) == 0) {
+		struct ps_object_row again;
+
 		ps_object_row_encode(&object, b);
-		must_equal(b, bytes, n);
+		/* Rows of older schemas are written anew in the newest format. */
+		if (b->failed || ps_object_row_decode(b->s, b->len, &id, &again) < 0)
+			abort();
+		ps_object_row_fini(&again);
+		if ((uint8_t)b->s[0] == bytes[0])
+			must_equal(b, bytes, n);
 		ps_object_row_fini(&object);
 	} else if (kind == 'P' && ps_pin_row_decode(bytes, n, &id, &pin) == 0) {
 		ps_pin_row_encode(&pin, b);
@@ -60,7 +67,7 @@ static void try_numbers(char kind, const uint8_t *bytes, size_t n, struct ps_str
 		ps_extent_row_encode(&extent, TRUST, b);
 		/* One of an older trust comes back with all its blocks unverified: only its length is the
 		 * same. */
-		if (b->failed || b->len != n)
+		if (b->failed || ((uint8_t)b->s[0] == bytes[0] && b->len != n))
 			abort();
 	}
 }
