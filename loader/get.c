@@ -138,7 +138,7 @@ int ps_get(struct ps_getter *g, const uint64_t *numbers, uint32_t n, struct pens
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_batch_init(b, g->o.plan, g->o.device, n, err);
+	r = ps_batch_init(b, g->o.plan, ps_device_host(), n, err);
 	if (r < 0) {
 		free(b);
 		return r;

@@ -17,7 +17,6 @@ struct ps_get_options {
 	uint32_t nshards;
 	struct ps_indexes *indexes;
 	const struct ps_plan *plan;
-	const struct ps_device_ops *device;
 	struct ps_shard_options reading; /* budget, stop flag and slabs are not used */
 	uint64_t seed, epoch;            /* of random numbers */
 	uint64_t max_ragged_nbytes;

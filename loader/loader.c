@@ -23,6 +23,7 @@ struct penstock_loader {
 	struct ps_options options;
 	struct ps_schedule schedule;
 	struct ps_plan *plan;
+	struct ps_device *device;
 	struct ps_pipeline *pipeline;
 	uint64_t open_ns;
 	struct penstock_budget *budget; /* shared; NULL: none */
@@ -119,9 +120,10 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	size_t batch_nbytes;
 	int r;
 
-	p.device = ps_device_find(o->device, err);
-	if (!p.device)
-		return -ENODEV;
+	r = ps_device_open(o->device, &l->device, err);
+	if (r < 0)
+		return r;
+	p.device = l->device;
 	if (!ps_batch_nbytes(l->plan, o->batch, &batch_nbytes))
 		return ps_load_error_set(
 		        err, E2BIG, "a batch of %u rows is larger than memory can be", o->batch);
@@ -251,6 +253,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_planner_free(l->planner);
 	ps_getter_free(l->getter);
 	ps_pipeline_free(l->pipeline);
+	ps_device_close(l->device);
 	ps_schedule_fini(&l->schedule);
 	ps_profile_free(l->profile);
 	ps_plan_free(l->plan);
@@ -344,7 +347,6 @@ static int getter_make(struct penstock_loader *l, struct ps_load_error *err)
 	                             .nshards = l->schedule.nshards,
 	                             .indexes = l->indexes,
 	                             .plan = l->plan,
-	                             .device = ps_device_find(o->device, err),
 	                             .reading = *ps_pipeline_reading(l->pipeline),
 	                             .seed = o->seed,
 	                             .epoch = o->epoch,
@@ -508,6 +510,13 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.reread = p.reread;
 	s.seconds = (double)(ps_mono_ns() - l->open_ns) / 1e9;
 	ps_stats_fill(&s, &p);
+	if (l->device->ops->copies) {
+		struct ps_device_copies copies;
+
+		l->device->ops->copies(l->device, &copies);
+		s.copied_bytes = copies.nbytes;
+		s.copy_seconds = copies.seconds;
+	}
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;

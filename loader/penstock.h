@@ -338,10 +338,11 @@ struct penstock_options {
 	 * one batch may have half of it / depth. Samples that do not
 	 * fit are read again from their file when their turn comes (those of pipes and of compressed shards
 	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB
-	 * are 430 MiB (what decompresses a shard counts, too); beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read buffers (64 MiB)
-	 * about two thirds of them are held. Images that need much memory while they are decoded (progressive, interlaced) have up
-	 * to a quarter of what the batches leave, 64 MiB at most, and wait for each other. The process stays within the budget
-	 * and 64 MiB: the decoders' own memory, a few MiB a thread, comes on top. */
+	 * are 430 MiB (what decompresses a shard counts, too); beside 4 batches of 64 x 3 x 224 x 224 floats
+	 * (149 MiB) and 64 read buffers (64 MiB) about two thirds of them are held. Images that need much
+	 * memory while they are decoded (progressive, interlaced) have up to a quarter of what the batches
+	 * leave, 64 MiB at most, and wait for each other. The process stays within the budget and 64 MiB: the
+	 * decoders' own memory, a few MiB a thread, comes on top. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -366,7 +367,11 @@ struct penstock_options {
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
 	uint32_t max_bad;  /* SKIP: more bad samples than this behind each other fail; 100 */
 
-	const char *device; /* where batches lie; NULL or "cpu": page-aligned memory of this process */
+	/* Where batches lie. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of that
+	 * NVIDIA GPU, in its primary context, which CUDA's runtime and torch use, too; each batch is filled in
+	 * page-locked host memory (within memory_budget) and copied from there; see penstock_batch_use(). The
+	 * driver is opened when it is asked for: -ENODEV where there is none. */
+	const char *device;
 
 	/* Folder of the shards' indexes (`penstock-loader index --dir`); NULL (default): beside the shards.
 	 * Indexes tell counts; they never change an order. */
@@ -427,9 +432,9 @@ struct penstock_options {
 	double cutmix_share;    /* with both alphas: how many of the mixed batches take CutMix; 0.5 */
 
 	/* A limit that this loader shares with others (training and validation): its batches and read buffers
-	 * are taken from it as long as it is open, its window and ragged fields as they come; windows that have
-	 * filled it give way to a loader that is opened later, as their samples are delivered. memory_budget is
-	 * this loader's part at most. NULL (default): memory_budget alone. */
+	 * are taken from it as long as it is open, its window and ragged fields as they come; windows that
+	 * have filled it give way to a loader that is opened later, as their samples are delivered.
+	 * memory_budget is this loader's part at most. NULL (default): memory_budget alone. */
 	struct penstock_budget *budget;
 
 	/* What the shards are: enum penstock_source; AUTO. */
@@ -554,15 +559,27 @@ void penstock_loader_close(struct penstock_loader *loader);
 
 /* -- Batches ------------------------------------------------------------------------------------------ */
 
+/* As DLPack numbers them. */
+enum penstock_memory {
+	PENSTOCK_MEMORY_HOST = 1,
+	PENSTOCK_MEMORY_CUDA = 2,
+};
+
 struct penstock_tensor {
-	const void *data; /* borrowed from the batch */
+	const void *data; /* borrowed from the batch; an address of the device's */
 	uint32_t dtype;   /* enum penstock_dtype */
 	uint32_t ndim;
 	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0] is the number of rows; of bytes for a ragged field */
 	uint64_t nbytes;
 	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
-	uint64_t reserved[4]; /* 0; room for what a later library tells, as in the structs below */
+	/* The same elements and positions in host memory, as long as the batch is held: where batches lie on
+	 * a device that is the slot they were copied from, else `data` itself. Since 0.2. */
+	const void *host;
+	const uint64_t *host_offsets;
+	uint32_t memory;      /* enum penstock_memory: where data and offsets are */
+	int32_t device;       /* the number of the device there */
+	uint64_t reserved[1]; /* 0; room for what a later library tells, as in the structs below */
 };
 
 struct penstock_batch_info {
@@ -607,6 +624,31 @@ int penstock_batch_bad(const struct penstock_batch *batch, uint32_t n, struct pe
 
 /* Gives the batch back to its loader. NULL is allowed. */
 void penstock_batch_release(struct penstock_batch *batch);
+
+/* -- Batches on a device (since 0.2) ----------------------------------------------------------------------
+ *
+ * penstock_loader_next() gives a batch whose copy to the device has begun; nothing waits for it on the
+ * processor. Each stream that works with the batch is named once:
+ *
+ *   penstock_loader_next(loader, &batch, &error);
+ *   penstock_batch_use(batch, stream, &error);
+ *   ... give kernels that read the tensors to `stream` ...
+ *   penstock_batch_release(batch);
+ *
+ * What was given to the stream before the release still finds the batch there: its memory is written again
+ * only behind that. Batches held by nobody are released with their loader, which waits for such work. */
+
+/* Makes what is given to `stream` (a CUstream or cudaStream_t; NULL: the legacy default stream) from now on
+ * wait until the batch has arrived. Nothing to do, and no error, where batches stay in host memory. -EIO: the
+ * device; the text says what. Any thread. Blocks: never. */
+int penstock_batch_use(struct penstock_batch *batch, void *stream, struct penstock_error *error);
+
+/* The event that tells that the batch has arrived (a CUevent), for those who wait on it themselves; the
+ * batch's own, until it is released. NULL: there is none, it is there. */
+void *penstock_batch_event(const struct penstock_batch *batch);
+
+/* Waits on the processor until the batch has arrived. -EIO: the device. */
+int penstock_batch_sync(struct penstock_batch *batch, struct penstock_error *error);
 
 /* -- Transforms: what options.transform may call (since 0.2) ----------------------------------------- */
 
@@ -670,6 +712,10 @@ struct penstock_stats {
 	 * and what would help. */
 	const char *bottleneck;
 	char advice[160];
+	/* Copies to the device that are over, and how long they took there; 0 where batches stay in host
+	 * memory. */
+	uint64_t copied_bytes;
+	double copy_seconds;
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -52,10 +52,11 @@ static bool late_init(struct penstock_batch *b)
 	return true;
 }
 
-int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, const struct ps_device_ops *device,
+int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct ps_device *device,
         uint32_t rows, struct ps_load_error *err)
 {
 	size_t nbytes;
+	int r = 0;
 
 	*b = (struct penstock_batch){.plan = plan, .device = device, .cap = rows};
 	if (!ps_slot_layout_make(plan, rows, &b->at) ||
@@ -64,14 +65,44 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, const st
 	b->rows = calloc(rows, sizeof(*b->rows));
 	b->bad_rows = calloc(rows, sizeof(*b->bad_rows));
 	b->sources = calloc(rows, sizeof(*b->sources));
-	b->mem = device->alloc(nbytes);
+	if (!b->rows || !b->bad_rows || !b->sources || !late_init(b))
+		r = ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
+	if (r == 0) {
+		b->mem = device->ops->alloc(device, nbytes, err);
+		r = b->mem ? 0 : -ENOMEM;
+	}
 	if (b->mem)
 		b->mem_nbytes = nbytes;
-	if (!b->mem || !b->rows || !b->bad_rows || !b->sources || !late_init(b)) {
+	if (r == 0 && device->ops->mirror_new)
+		r = device->ops->mirror_new(device, nbytes, &b->mirror, err);
+	if (r < 0)
 		ps_batch_fini(b);
-		return ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
+	return r;
+}
+
+int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
+{
+	return b->mirror ? b->device->ops->send(b->mirror, b->mem, b->used, err) : 0;
+}
+
+int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_error *err)
+{
+	int r;
+
+	*ret_arrived = true;
+	if (!b->mirror)
+		return 0;
+	r = b->device->ops->leave(b->mirror, err);
+	if (r == 0) {
+		r = b->device->ops->arrived(b->mirror);
+		*ret_arrived = r != 0;
 	}
-	return 0;
+	return PS_MIN(r, 0);
+}
+
+int ps_batch_wait(struct penstock_batch *b, struct ps_load_error *err)
+{
+	return b->mirror ? b->device->ops->wait(b->mirror, err) : 0;
 }
 
 void ps_batch_fini(struct penstock_batch *b)
@@ -88,8 +119,13 @@ void ps_batch_fini(struct penstock_batch *b)
 	free(b->sources);
 	if (b->budget)
 		ps_budget_give(b->budget, b->grown_nbytes);
+	if (b->mirror) {
+		if (b->state == PS_BATCH_HELD)
+			(void)b->device->ops->leave(b->mirror, NULL);
+		b->device->ops->mirror_free(b->mirror);
+	}
 	if (b->mem)
-		b->device->free(b->mem, b->mem_nbytes);
+		b->device->ops->free(b->device, b->mem, b->mem_nbytes);
 	*b = (struct penstock_batch){0};
 }
 

@@ -1,6 +1,10 @@
 /* A batch: memory made once, rows written in place by many threads, then finished by one.
  *
  *   free ──claim──▶ filling ──all rows decoded──▶ finished ──next()──▶ held ──release()──▶ free
+ *                                                 (and sent)                  └▶ left ──arrived──▶ free
+ *
+ * On a device with memory of its own a finished batch is sent there at once; it is left where it was released
+ * while its slot was still being copied.
  *
  * Who may do what when is the pipeline's business (its lock guards `state` and the counts of rows); here is
  * what happens to the memory. See slot.h for how it is laid out.
@@ -26,6 +30,7 @@ enum ps_batch_state {
 	PS_BATCH_FILLING,
 	PS_BATCH_FINISHED,
 	PS_BATCH_HELD,
+	PS_BATCH_LEFT,
 };
 
 /* What `bad` of a row says of the whole batch: it fails, whatever on_error is. */
@@ -49,8 +54,9 @@ struct penstock_batch {
 	struct ps_pipeline *pipeline; /* whom to give it back to, NULL: it is the caller's own (get.h); ... */
 	pid_t pid;                    /* ... and in which process */
 	const struct ps_plan *plan;
-	const struct ps_device_ops *device;
-	uint8_t *mem; /* the slot; only ps_batch_finish() moves it */
+	struct ps_device *device;
+	struct ps_mirror *mirror; /* of the slot; NULL: the device is the host */
+	uint8_t *mem;             /* the slot; only ps_batch_finish() moves it */
 	size_t mem_nbytes;
 	struct ps_slot_layout at;
 	uint32_t cap;               /* rows */
@@ -106,8 +112,9 @@ struct ps_batch_worker {
 /* Bytes of one batch, late fields apart. False: more than memory can have. */
 bool ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes);
 
-int ps_batch_init(struct penstock_batch *batch, const struct ps_plan *plan,
-        const struct ps_device_ops *device, uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
+int ps_batch_init(struct penstock_batch *batch, const struct ps_plan *plan, struct ps_device *device,
+        uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
+/* Blocks until copies are over, and what streams of the consumer were given before. */
 void ps_batch_fini(struct penstock_batch *batch);
 
 /* gate: of what images may hold together; NULL: no limit. The worker must stay where it is. */
@@ -121,6 +128,16 @@ void ps_batch_decode(struct penstock_batch *batch, uint32_t row, struct ps_batch
 /* Fills bad and padded rows, late fields and ids. On failure batch->failed and why are set, and out_rows is
  * 0. */
 void ps_batch_finish(struct penstock_batch *batch);
+
+/* Begins the copy of a finished batch to its device; nothing where that is the host. */
+int ps_batch_send(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
+
+/* The consumer has done with it, but for what its streams were given. *ret_arrived: its slot may be written.
+ */
+int ps_batch_leave(struct penstock_batch *batch, bool *ret_arrived, struct ps_load_error *err) PS_MUST_USE;
+
+/* Until the slot may be written. */
+int ps_batch_wait(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
 
 /* Forgets the rows; the memory stays. */
 void ps_batch_clear(struct penstock_batch *batch);

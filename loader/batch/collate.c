@@ -110,7 +110,7 @@ static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 }
 
 /* Makes room for `used` bytes. What the slot has grown to, it stays. */
-static int slot_grow(struct penstock_batch *b, size_t used)
+static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error *err)
 {
 	size_t nbytes;
 	void *mem;
@@ -119,7 +119,7 @@ static int slot_grow(struct penstock_batch *b, size_t used)
 		return 0;
 	if (!ps_size_round_up(used + used / 4, PS_DEVICE_PAGE, &nbytes))
 		return -E2BIG;
-	mem = b->device->resize(b->mem, b->mem_nbytes, nbytes);
+	mem = b->device->ops->resize(b->device, b->mem, b->mem_nbytes, nbytes, err);
 	if (!mem)
 		return -ENOMEM;
 	if (b->budget)
@@ -212,7 +212,7 @@ static int late_fill(struct penstock_batch *b)
 	        used - b->at.fixed_nbytes > b->max_ragged_nbytes + PS_DEVICE_PAGE)
 		r = -E2BIG;
 	if (r == 0)
-		r = slot_grow(b, used);
+		r = slot_grow(b, used, &b->why);
 	if (r < 0)
 		return r;
 	b->used = used;
@@ -269,7 +269,7 @@ static void rows_fill(struct penstock_batch *b)
 		        "add_offset_of: the batch has more items than the field's dtype can count; use "
 		        "int64");
 	else if (r < 0)
-		fail(b, -r, "no memory for a ragged field");
+		fail(b, -r, b->why.text[0] ? NULL : "no memory for a ragged field");
 }
 
 /* Counts the bad rows; some of them fail the batch. */
@@ -292,6 +292,8 @@ void ps_batch_finish(struct penstock_batch *b)
 {
 	b->nbad = 0;
 	b->failed = 0;
+	b->why.err = 0;
+	b->why.text[0] = 0;
 	b->used = b->at.fixed_nbytes;
 	b->out_rows = b->pad ? b->cap : b->nrows;
 	rows_judge(b);

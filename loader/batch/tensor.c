@@ -15,22 +15,36 @@ void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_i
 	        .index = b->index,
 	        .rows = b->out_rows,
 	        .bad = b->nbad,
-	        .slot = b->mem,
+	        .slot = b->mirror ? b->mirror->data : b->mem,
 	        .slot_nbytes = b->used};
 }
 
-static struct penstock_tensor column(const void *data, uint32_t dtype, uint64_t rows)
+/* At `at` of the slot, and of its mirror. */
+static struct penstock_tensor tensor_at(const struct penstock_batch *b, size_t at)
 {
-	return (struct penstock_tensor){.data = data,
-	        .dtype = dtype,
-	        .ndim = 1,
-	        .shape = {rows},
-	        .nbytes = rows * ps_dtype_nbytes((enum ps_dtype)dtype)};
+	return (struct penstock_tensor){.data = (b->mirror ? b->mirror->data : b->mem) + at,
+	        .host = b->mem + at,
+	        .memory = b->device->ops->type,
+	        .device = (int32_t)b->device->ordinal};
 }
 
-static const uint64_t *offsets(const struct penstock_batch *b, uint32_t i)
+static void offsets_at(const struct penstock_batch *b, struct penstock_tensor *t, uint32_t field)
 {
-	return (const uint64_t *)(const void *)(b->mem + b->at.fields[i].offsets);
+	struct penstock_tensor offsets = tensor_at(b, b->at.fields[field].offsets);
+
+	t->offsets = offsets.data;
+	t->host_offsets = offsets.host;
+}
+
+static struct penstock_tensor column(const struct penstock_batch *b, size_t at, uint32_t dtype, uint64_t rows)
+{
+	struct penstock_tensor t = tensor_at(b, at);
+
+	t.dtype = dtype;
+	t.ndim = 1;
+	t.shape[0] = rows;
+	t.nbytes = rows * ps_dtype_nbytes((enum ps_dtype)dtype);
+	return t;
 }
 
 /* The elements of a field: x, or y (plane 1). */
@@ -38,9 +52,10 @@ static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t 
 {
 	const struct ps_plan_field *f = &b->plan->fields[i];
 	const struct ps_late *late = &b->late[i];
-	struct penstock_tensor t = {.dtype = (uint32_t)f->dtype};
+	struct penstock_tensor t =
+	        tensor_at(b, ps_field_is_late(f) ? late->data[plane] : b->at.fields[i].data[plane]);
 
-	t.data = b->mem + (ps_field_is_late(f) ? late->data[plane] : b->at.fields[i].data[plane]);
+	t.dtype = (uint32_t)f->dtype;
 	if (f->form != PS_FORM_RAGGED)
 		t.shape[t.ndim++] = b->out_rows;
 	for (uint32_t d = 0; d < f->ndim; d++)
@@ -51,7 +66,7 @@ static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t 
 	for (uint32_t d = 0; d < t.ndim; d++)
 		t.nbytes *= t.shape[d];
 	if (f->form == PS_FORM_RAGGED)
-		t.offsets = offsets(b, i);
+		offsets_at(b, &t, i);
 	return t;
 }
 
@@ -60,29 +75,32 @@ static struct penstock_tensor mask(const struct penstock_batch *b, uint32_t i)
 	bool late = b->plan->fields[i].form == PS_FORM_LONGEST;
 	uint64_t items = late ? b->late[i].items : b->plan->fields[i].row_items;
 
-	return (struct penstock_tensor){.data = b->mem + (late ? b->late[i].mask : b->at.fields[i].mask),
-	        .dtype = PENSTOCK_BOOL,
-	        .ndim = 2,
-	        .shape = {b->out_rows, items},
-	        .nbytes = b->out_rows * items};
+	struct penstock_tensor t = tensor_at(b, late ? b->late[i].mask : b->at.fields[i].mask);
+
+	t.dtype = PENSTOCK_BOOL;
+	t.ndim = 2;
+	t.shape[0] = b->out_rows;
+	t.shape[1] = items;
+	t.nbytes = b->out_rows * items;
+	return t;
 }
 
 static bool own_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
 {
 	if (strcmp(name, "__key__") == 0) {
-		*ret_tensor = column(
-		        b->mem + b->late[PS_SLOT_KEYS].data[0], PENSTOCK_U8, b->late[PS_SLOT_KEYS].items);
-		ret_tensor->offsets = offsets(b, PS_SLOT_KEYS);
+		*ret_tensor =
+		        column(b, b->late[PS_SLOT_KEYS].data[0], PENSTOCK_U8, b->late[PS_SLOT_KEYS].items);
+		offsets_at(b, ret_tensor, PS_SLOT_KEYS);
 	} else if (strcmp(name, "__valid__") == 0) {
-		*ret_tensor = column(b->mem + b->at.valid, PENSTOCK_U8, b->out_rows);
+		*ret_tensor = column(b, b->at.valid, PENSTOCK_U8, b->out_rows);
 	} else if (strcmp(name, "__shard__") == 0) {
-		*ret_tensor = column(b->mem + b->at.shards, PENSTOCK_I64, b->out_rows);
+		*ret_tensor = column(b, b->at.shards, PENSTOCK_I64, b->out_rows);
 	} else if (strcmp(name, "__sample__") == 0) {
-		*ret_tensor = column(b->mem + b->at.samples, PENSTOCK_I64, b->out_rows);
+		*ret_tensor = column(b, b->at.samples, PENSTOCK_I64, b->out_rows);
 	} else if (b->plan->mixes && strcmp(name, "__mix_lambda__") == 0) {
-		*ret_tensor = column(b->mem + b->at.mix_lambda, PENSTOCK_F32, b->out_rows);
+		*ret_tensor = column(b, b->at.mix_lambda, PENSTOCK_F32, b->out_rows);
 	} else if (b->plan->mixes && strcmp(name, "__mix_row__") == 0) {
-		*ret_tensor = column(b->mem + b->at.mix_row, PENSTOCK_I64, b->out_rows);
+		*ret_tensor = column(b, b->at.mix_row, PENSTOCK_I64, b->out_rows);
 	} else {
 		return false;
 	}
@@ -101,7 +119,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 	if (strcmp(colon, f->mixed_label ? ":mix" : ":y") == 0 && f->planes > 1)
 		*ret_tensor = elements(b, (uint32_t)i, 1);
 	else if (strcmp(colon, ":lengths") == 0 && ps_field_is_padded(f))
-		*ret_tensor = column(b->mem + b->at.fields[i].lengths, PENSTOCK_I64, b->out_rows);
+		*ret_tensor = column(b, b->at.fields[i].lengths, PENSTOCK_I64, b->out_rows);
 	else if (strcmp(colon, ":mask") == 0 && ps_field_is_padded(f))
 		*ret_tensor = mask(b, (uint32_t)i);
 	else
@@ -127,8 +145,8 @@ int penstock_batch_field(const struct penstock_batch *b, const char *name, struc
 
 const char *penstock_batch_name(const struct penstock_batch *b, uint32_t n)
 {
-	static const char *const own[] = {"__key__", "__valid__", "__shard__", "__sample__", "__mix_lambda__",
-	                                  "__mix_row__"};
+	static const char *const own[] = {
+	        "__key__", "__valid__", "__shard__", "__sample__", "__mix_lambda__", "__mix_row__"};
 	const size_t nown = PS_ARRAY_LEN(own) - (b->plan->mixes ? 0 : 2);
 
 	for (uint32_t i = 0; i < b->plan->nfields; i++) {
@@ -154,6 +172,27 @@ int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct pensto
 	        .offset = s->offset,
 	        .reason = ps_batch_reason(b, b->bad_rows[n])};
 	return 0;
+}
+
+int penstock_batch_use(struct penstock_batch *b, void *stream, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = b->mirror ? b->device->ops->use(b->mirror, stream, &err) : 0;
+
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
+}
+
+void *penstock_batch_event(const struct penstock_batch *b)
+{
+	return b->mirror ? b->device->ops->event(b->mirror) : NULL;
+}
+
+int penstock_batch_sync(struct penstock_batch *b, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = ps_batch_wait(b, &err);
+
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
 void penstock_batch_release(struct penstock_batch *b)

@@ -119,6 +119,8 @@ int penstock_sample_field(struct penstock_sample *s, const char *name, struct pe
 	                             : ps_batch_row(s->batch, (uint32_t)i, 0, s->row);
 	if (!t.data)
 		return -ENOMEM;
+	t.host = t.data;
+	t.memory = PENSTOCK_MEMORY_HOST;
 	t.dtype = (uint32_t)f->dtype;
 	t.ndim = f->ndim;
 	for (uint32_t d = 0; d < f->ndim; d++)

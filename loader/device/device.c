@@ -4,45 +4,89 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-static void *cpu_alloc(size_t nbytes)
+#include "device/host.h"
+
+static void *cpu_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
 {
-	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = ps_host_alloc(nbytes);
 
-	if (p == MAP_FAILED)
-		return NULL;
-	(void)madvise(
-	        p, nbytes, MADV_HUGEPAGE); /* fewer faults; where the kernel has none, nothing is lost */
+	(void)device;
+	if (!p)
+		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
 	return p;
 }
 
-static void cpu_free(void *p, size_t nbytes)
+static void *cpu_resize(
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
 {
-	munmap(p, nbytes);
+	(void)device;
+	p = ps_host_resize(p, old_nbytes, new_nbytes);
+	if (!p)
+		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", new_nbytes);
+	return p;
 }
 
-static void *cpu_resize(void *p, size_t old_nbytes, size_t new_nbytes)
+static void cpu_free(struct ps_device *device, void *p, size_t nbytes)
 {
-	p = mremap(p, old_nbytes, new_nbytes, MREMAP_MAYMOVE);
-	return p == MAP_FAILED ? NULL : p;
+	(void)device;
+	ps_host_free(p, nbytes);
 }
 
-static const struct ps_device_ops devices[] = {
-        {"cpu", cpu_alloc, cpu_resize, cpu_free},
-};
-
-const struct ps_device_ops *ps_device_find(const char *name, struct ps_load_error *err)
+static struct ps_device *cpu(void)
 {
-	if (!name)
-		return &devices[0];
-	for (size_t i = 0; i < PS_ARRAY_LEN(devices); i++)
-		if (strcmp(devices[i].name, name) == 0)
-			return &devices[i];
-	if (strcmp(name, "cuda") == 0 || strncmp(name, "cuda:", 5) == 0)
-		ps_load_error_set(err, ENODEV,
-		        "device %.40s: the CUDA device is not part of this build; use cpu", name);
-	else
-		ps_load_error_set(err, ENODEV, "device %.40s: no such device; use cpu", name);
-	return NULL;
+	static const struct ps_device_ops ops = {
+	        .name = "cpu", .type = 1, .alloc = cpu_alloc, .resize = cpu_resize, .free = cpu_free};
+	static struct ps_device device = {.ops = &ops};
+
+	return &device;
+}
+
+struct ps_device *ps_device_host(void)
+{
+	return cpu();
+}
+
+/* Those with a number behind their name. */
+static const struct ps_device_ops *const numbered[] = {&ps_device_cuda, &ps_device_fake};
+
+/* The number behind `kind` in `name`, 0 if there is none; -1: it is not of that kind. */
+static int64_t ordinal_of(const char *name, const char *kind)
+{
+	size_t len = strlen(kind);
+	int64_t n = 0;
+
+	if (strncmp(name, kind, len) != 0)
+		return -1;
+	if (name[len] == 0)
+		return 0;
+	if (name[len] != ':' || name[len + 1] == 0)
+		return -1;
+	for (const char *c = name + len + 1; *c; c++) {
+		if (*c < '0' || *c > '9' || n > 9999)
+			return -1;
+		n = n * 10 + (*c - '0');
+	}
+	return n;
+}
+
+int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_load_error *err)
+{
+	if (!name || strcmp(name, "cpu") == 0) {
+		*ret_device = cpu();
+		return 0;
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(numbered); i++) {
+		int64_t ordinal = ordinal_of(name, numbered[i]->name);
+
+		if (ordinal >= 0)
+			return numbered[i]->open((uint32_t)ordinal, ret_device, err);
+	}
+	return ps_load_error_set(err, ENODEV, "device %.40s: no such device; use cpu, cuda or cuda:N", name);
+}
+
+void ps_device_close(struct ps_device *device)
+{
+	if (device && device->ops->close)
+		device->ops->close(device);
 }

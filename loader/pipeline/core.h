@@ -60,6 +60,7 @@ struct ps_pipeline {
 	uint64_t deliver_epoch, deliver_seq;
 	uint64_t first_seq; /* of deliver_epoch */
 	uint32_t nheld;
+	pthread_cond_t left; /* the copier: a batch was left */
 	int failed;
 	struct ps_load_error why; /* of failed */
 	struct ps_stage stages[PENSTOCK_NSTAGES];

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "device/host.h"
 #include "pipeline/core.h"
 
 #define KEEP_SLABS 256 /* unused ones: 16 MiB */
@@ -92,6 +93,7 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 
 		if (b->state == PS_BATCH_HELD)
 			continue;
+		(void)!ps_batch_wait(b, NULL); /* a device that is lost says so again */
 		ps_batch_clear(b);
 		b->state = PS_BATCH_FREE;
 	}
@@ -135,6 +137,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
 	pthread_cond_init(&p->unpark, NULL);
+	pthread_cond_init(&p->left, NULL);
 	ps_image_gate_init(&p->gate, o->image_nbytes);
 	ps_cost_init(&p->cost);
 	pthread_condattr_t monotonic;
@@ -154,7 +157,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
 	p->batches = calloc(o->depth, sizeof(*p->batches));
-	p->threads = calloc((size_t)o->readers + o->threads, sizeof(*p->threads));
+	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
 	p->source = (struct ps_lane_source){.order = o->order,
 	        .epochs = o->epochs,
 	        .indexes = o->indexes,
@@ -223,6 +226,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->room);
 	pthread_cond_destroy(&p->unpark);
+	pthread_cond_destroy(&p->left);
 	ps_image_gate_fini(&p->gate);
 	pthread_cond_destroy(&p->ready);
 	ps_slab_pool_fini(&p->slabs);
@@ -233,7 +237,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 void ps_pipeline_abandon(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->o.depth; i++)
-		p->o.device->free(p->batches[i].mem, p->batches[i].mem_nbytes);
+		ps_host_free(p->batches[i].mem, p->batches[i].mem_nbytes); /* no driver works behind a fork */
 	close(p->wake_fd);
 }
 
@@ -367,12 +371,23 @@ const struct ps_position *ps_pipeline_position(const struct ps_pipeline *p)
 void ps_pipeline_release(struct penstock_batch *b)
 {
 	struct ps_pipeline *p = b->pipeline;
+	struct ps_load_error err = {0};
+	bool arrived;
+	int r;
 
 	assert(b->state == PS_BATCH_HELD); /* not released twice */
+	r = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);
 	PS_LOCK_SCOPE(&p->lock);
 	p->nheld--;
-	ps_batch_give(p, b);
+	if (r < 0)
+		ps_pipeline_fail(p, r, &err);
+	if (arrived || r < 0) {
+		ps_batch_give(p, b);
+	} else {
+		b->state = PS_BATCH_LEFT;
+		pthread_cond_signal(&p->left);
+	}
 }
 
 void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)

@@ -3,7 +3,8 @@
  *   readers            workers                             consumer
  *   fill blocks  ───▶  claim rows in the order of turns,   takes finished batches in order
  *   of lanes           decode them into a batch; the last
- *                      one of a batch finishes it
+ *                      one of a batch finishes it, and      copier, on a device with memory of its own
+ *                      sends it to the device               gives batches back once they have arrived there
  *
  * Rows are claimed in the order of the epoch, under the lock, so which sample comes where does not depend on
  * the threads; decoding is done without it. A slow row delays its own batch alone: the others go on into the
@@ -33,7 +34,7 @@ struct ps_pipeline_options {
 	struct ps_windows windows; /* of token streams */
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
-	const struct ps_device_ops *device;
+	struct ps_device *device; /* borrowed */
 	uint32_t rows, depth, threads, readers;
 	struct ps_budget *shared;        /* of several loaders; NULL: none */
 	struct ps_profile *profile;      /* NULL: not kept */

@@ -64,14 +64,20 @@ static void block_push(struct ps_lane *lane, struct ps_block *block)
 /* The lock is let go while the batch is finished. */
 static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 {
+	struct ps_load_error err = {0};
 	bool drop = b->drop;
+	int r = 0;
 
 	pthread_mutex_unlock(&p->lock);
 	if (drop)
 		ps_batch_clear(b);
 	else
 		ps_batch_finish(b);
+	if (!drop && !b->failed)
+		r = ps_batch_send(b, &err);
 	pthread_mutex_lock(&p->lock);
+	if (r < 0)
+		ps_pipeline_fail(p, r, &err);
 	if (drop) {
 		ps_batch_give(p, b);
 		return;
@@ -275,6 +281,34 @@ static void *reader_main(void *arg)
 	return NULL;
 }
 
+/* Gives batches back that were released before they had arrived on the device. */
+static void *copier_main(void *arg)
+{
+	struct ps_pipeline *p = arg;
+
+	PS_LOCK_SCOPE(&p->lock);
+	while (!atomic_load(&p->stop)) {
+		struct ps_load_error err = {0};
+		struct penstock_batch *b = NULL;
+		int r;
+
+		for (uint32_t i = 0; i < p->o.depth && !b; i++)
+			if (p->batches[i].state == PS_BATCH_LEFT)
+				b = &p->batches[i];
+		if (!b) {
+			pthread_cond_wait(&p->left, &p->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&p->lock);
+		r = ps_batch_wait(b, &err);
+		pthread_mutex_lock(&p->lock);
+		if (r < 0)
+			ps_pipeline_fail(p, r, &err);
+		ps_batch_give(p, b);
+	}
+	return NULL;
+}
+
 void ps_threads_stop(struct ps_pipeline *p)
 {
 	pthread_mutex_lock(&p->lock);
@@ -284,6 +318,7 @@ void ps_threads_stop(struct ps_pipeline *p)
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->room);
 	pthread_cond_broadcast(&p->unpark);
+	pthread_cond_signal(&p->left);
 	pthread_mutex_unlock(&p->lock);
 	for (uint32_t i = 0; i < p->nthreads; i++)
 		pthread_join(p->threads[i], NULL);
@@ -325,6 +360,8 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 		r = thread_start(p, i, "read", reader_main);
 	for (uint32_t i = 0; i < p->o.threads && r == 0; i++)
 		r = thread_start(p, i, "decode", worker_main);
+	if (r == 0 && p->o.device->ops->send)
+		r = thread_start(p, 0, "copy", copier_main);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r == 0)
 		return 0;

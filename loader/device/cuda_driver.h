@@ -1,0 +1,77 @@
+/* The CUDA driver (libcuda.so.1), opened when it is first asked for: nothing is linked, so that a machine
+ * without a driver runs the same binary. Only what the loader calls; the declarations are those of the driver
+ * API's reference (CUDA 11 and later), and tests/loader/cuda_abi.c compares them with the toolkit's cuda.h.
+ *
+ * Threads: any.   Ownership: the driver stays open until the process ends.   Blocks: the first call, on the
+ * driver's own start (up to seconds).
+ * Errors: -ENODEV with a text that says what to do. */
+#ifndef PS_DEVICE_CUDA_DRIVER_H
+#define PS_DEVICE_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+typedef int ps_cu_result; /* CUresult; 0: success */
+typedef int ps_cu_device;
+typedef struct CUctx_st *ps_cu_context;
+typedef struct CUstream_st *ps_cu_stream;
+typedef struct CUevent_st *ps_cu_event;
+typedef struct CUmod_st *ps_cu_module;
+typedef struct CUfunc_st *ps_cu_function;
+typedef unsigned long long ps_cu_pointer; /* CUdeviceptr */
+
+enum {
+	PS_CU_OUT_OF_MEMORY = 2,
+	PS_CU_NOT_READY = 600,
+	PS_CU_STREAM_NON_BLOCKING = 1,
+	PS_CU_EVENT_DEFAULT = 0,
+	PS_CU_EVENT_BLOCKING_SYNC = 1,
+	PS_CU_EVENT_DISABLE_TIMING = 2,
+	PS_CU_HOST_REGISTER_PORTABLE = 1,
+	PS_CU_MULTIPROCESSORS = 16, /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
+};
+
+/* One row a function: name in the struct, symbol of the library, type. */
+#define PS_CUDA_FUNCTIONS(X)                                                                              \
+	X(init, "cuInit", (unsigned flags))                                                               \
+	X(error_string, "cuGetErrorString", (ps_cu_result error, const char **ret_text))                  \
+	X(device_count, "cuDeviceGetCount", (int *ret_count))                                             \
+	X(device_get, "cuDeviceGet", (ps_cu_device * ret_device, int ordinal))                            \
+	X(device_attribute, "cuDeviceGetAttribute", (int *ret_value, int attribute, ps_cu_device device)) \
+	X(device_bus_id, "cuDeviceGetPCIBusId", (char *text, int len, ps_cu_device device))               \
+	X(context_retain, "cuDevicePrimaryCtxRetain", (ps_cu_context * ret_context, ps_cu_device device)) \
+	X(context_release, "cuDevicePrimaryCtxRelease_v2", (ps_cu_device device))                         \
+	X(context_push, "cuCtxPushCurrent_v2", (ps_cu_context context))                                   \
+	X(context_pop, "cuCtxPopCurrent_v2", (ps_cu_context * ret_context))                               \
+	X(stream_create, "cuStreamCreate", (ps_cu_stream * ret_stream, unsigned flags))                   \
+	X(stream_destroy, "cuStreamDestroy_v2", (ps_cu_stream stream))                                    \
+	X(stream_wait, "cuStreamWaitEvent", (ps_cu_stream stream, ps_cu_event event, unsigned flags))     \
+	X(event_create, "cuEventCreate", (ps_cu_event * ret_event, unsigned flags))                       \
+	X(event_destroy, "cuEventDestroy_v2", (ps_cu_event event))                                        \
+	X(event_record, "cuEventRecord", (ps_cu_event event, ps_cu_stream stream))                        \
+	X(event_query, "cuEventQuery", (ps_cu_event event))                                               \
+	X(event_sync, "cuEventSynchronize", (ps_cu_event event))                                          \
+	X(event_elapsed, "cuEventElapsedTime", (float *ret_ms, ps_cu_event from, ps_cu_event to))         \
+	X(memory_alloc, "cuMemAlloc_v2", (ps_cu_pointer * ret_pointer, size_t nbytes))                    \
+	X(memory_free, "cuMemFree_v2", (ps_cu_pointer pointer))                                           \
+	X(copy_to_device, "cuMemcpyHtoDAsync_v2",                                                         \
+	        (ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream))                 \
+	X(host_register, "cuMemHostRegister_v2", (void *p, size_t nbytes, unsigned flags))                \
+	X(host_unregister, "cuMemHostUnregister", (void *p))
+
+struct ps_cuda_driver {
+#define PS_CUDA_MEMBER(name, symbol, args) ps_cu_result(*name) args;
+	PS_CUDA_FUNCTIONS(PS_CUDA_MEMBER)
+#undef PS_CUDA_MEMBER
+};
+
+int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_error *err) PS_MUST_USE;
+
+/* err "WHAT: the driver's words (number)", errno -ENOMEM or -EIO; for `return`. */
+int ps_cuda_error(const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_load_error *err,
+        const char *what);
+
+#endif

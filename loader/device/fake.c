@@ -1,0 +1,508 @@
+#include "config.h"
+
+#include "device/fake.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/device.h"
+#include "device/host.h"
+
+enum what { COPY, RECORD, WAIT, CALL };
+
+/* Counts how often it was recorded. */
+struct event {
+	uint64_t asked, done;
+};
+
+struct job {
+	struct job *next;
+	enum what what;
+	struct event *event; /* RECORD, WAIT */
+	uint64_t number;     /* of the recording */
+	void (*fn)(void *arg);
+	void *arg;
+	void *to; /* COPY */
+	const void *from;
+	size_t nbytes;
+};
+
+struct ps_fake_stream {
+	struct ps_fake_stream *next;
+	struct job *head, **tail;
+	bool busy; /* its first job is being done */
+};
+
+struct user {
+	struct ps_fake_stream *stream;
+	struct event *left;
+};
+
+struct fake_mirror {
+	struct ps_mirror base;
+	struct ps_fake_stream *stream;
+	struct event sent;
+	struct user *users;
+	uint32_t nusers, nplaces;
+};
+
+static struct {
+	pthread_mutex_t lock; /* all of it */
+	pthread_cond_t changed;
+	uint32_t ndevices;
+	bool stop, lost;
+	uint32_t delay_us;
+	uint32_t random;
+	pthread_t thread;
+	struct ps_fake_stream *streams;
+	struct ps_device_copies copies;
+} the = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static int lost(struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EIO, "device fake: it is lost");
+}
+
+/* -- The engine; the lock is held ---------------------------------------------------------------------- */
+
+static uint32_t next_random(void)
+{
+	the.random = the.random * 1664525 + 1013904223;
+	return the.random >> 8;
+}
+
+static bool runnable(const struct ps_fake_stream *s)
+{
+	const struct job *j = s->head;
+
+	return j && !s->busy && (j->what != WAIT || j->event->done >= j->number || the.lost);
+}
+
+static struct ps_fake_stream *stream_choose(void)
+{
+	struct ps_fake_stream *chosen = NULL;
+	uint32_t n = 0;
+
+	for (struct ps_fake_stream *s = the.streams; s; s = s->next)
+		if (runnable(s) && next_random() % ++n == 0)
+			chosen = s;
+	return chosen;
+}
+
+static void job_do(struct job *j)
+{
+	switch (j->what) {
+	case COPY:
+		memcpy(j->to, j->from, j->nbytes);
+		break;
+	case CALL:
+		j->fn(j->arg);
+		break;
+	case RECORD:
+	case WAIT:
+		break;
+	}
+}
+
+/* The lock is let go meanwhile. */
+static void stream_step(struct ps_fake_stream *s)
+{
+	struct job *j = s->head;
+	uint32_t us = the.delay_us ? next_random() % the.delay_us : 0;
+	struct timespec ts = {.tv_nsec = (long)us * 1000};
+	bool is_lost = the.lost;
+
+	s->busy = true;
+	pthread_mutex_unlock(&the.lock);
+	if (us > 0 && !is_lost)
+		(void)nanosleep(&ts, NULL);
+	if (!is_lost)
+		job_do(j);
+	pthread_mutex_lock(&the.lock);
+	if (j->what == RECORD)
+		j->event->done = j->number;
+	if (j->what == COPY && !is_lost) {
+		the.copies.nbytes += j->nbytes;
+		the.copies.seconds += us / 1e6;
+	}
+	s->busy = false;
+	s->head = j->next;
+	if (!s->head)
+		s->tail = &s->head;
+	free(j);
+	pthread_cond_broadcast(&the.changed);
+}
+
+static void *engine_main(void *arg)
+{
+	(void)arg;
+	PS_LOCK_SCOPE(&the.lock);
+	for (;;) {
+		struct ps_fake_stream *s = stream_choose();
+
+		if (s)
+			stream_step(s);
+		else if (the.stop)
+			return NULL;
+		else
+			pthread_cond_wait(&the.changed, &the.lock);
+	}
+}
+
+static int job_give(struct ps_fake_stream *s, const struct job *what)
+{
+	struct job *j = malloc(sizeof(*j));
+
+	if (!j)
+		return -ENOMEM;
+	*j = *what;
+	j->next = NULL;
+	*s->tail = j;
+	s->tail = &j->next;
+	pthread_cond_broadcast(&the.changed);
+	return 0;
+}
+
+static int record(struct ps_fake_stream *s, struct event *event)
+{
+	struct job j = {.what = RECORD, .event = event, .number = event->asked + 1};
+	int r = job_give(s, &j);
+
+	if (r == 0)
+		event->asked++;
+	return r;
+}
+
+static int wait_for(struct ps_fake_stream *s, struct event *event)
+{
+	struct job j = {.what = WAIT, .event = event, .number = event->asked};
+
+	return job_give(s, &j);
+}
+
+static void event_sync(const struct event *event)
+{
+	uint64_t number = event->asked;
+
+	while (event->done < number && !the.lost)
+		pthread_cond_wait(&the.changed, &the.lock);
+}
+
+static void stream_sync(const struct ps_fake_stream *s)
+{
+	while (s->head)
+		pthread_cond_wait(&the.changed, &the.lock);
+}
+
+static struct ps_fake_stream *stream_new(void)
+{
+	struct ps_fake_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->tail = &s->head;
+	s->next = the.streams;
+	the.streams = s;
+	return s;
+}
+
+static void stream_free(struct ps_fake_stream *s)
+{
+	struct ps_fake_stream **at = &the.streams;
+
+	stream_sync(s);
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	free(s);
+}
+
+/* -- Streams of tests ---------------------------------------------------------------------------------- */
+
+struct ps_fake_stream *ps_fake_stream_new(void)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	return stream_new();
+}
+
+void ps_fake_stream_free(struct ps_fake_stream *s)
+{
+	if (!s)
+		return;
+	PS_LOCK_SCOPE(&the.lock);
+	stream_free(s);
+}
+
+int ps_fake_stream_call(struct ps_fake_stream *s, void (*fn)(void *arg), void *arg)
+{
+	struct job j = {.what = CALL, .fn = fn, .arg = arg};
+
+	PS_LOCK_SCOPE(&the.lock);
+	return job_give(s, &j);
+}
+
+void ps_fake_stream_sync(struct ps_fake_stream *s)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	stream_sync(s);
+}
+
+void ps_fake_delay(uint32_t us)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	the.delay_us = us;
+}
+
+void ps_fake_lose(void)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	the.lost = true;
+	pthread_cond_broadcast(&the.changed);
+}
+
+/* -- The device ---------------------------------------------------------------------------------------- */
+
+static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err)
+{
+	struct ps_device *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	*d = (struct ps_device){.ops = &ps_device_fake, .ordinal = ordinal};
+	PS_LOCK_SCOPE(&the.lock);
+	if (the.ndevices == 0) {
+		int r;
+
+		the.stop = the.lost = false;
+		the.delay_us = 300;
+		the.copies = (struct ps_device_copies){0};
+		r = pthread_create(&the.thread, NULL, engine_main, NULL);
+		if (r != 0) {
+			free(d);
+			return ps_load_error_set(err, r, "device fake: %s", strerror(r));
+		}
+	}
+	the.ndevices++;
+	*ret_device = d;
+	return 0;
+}
+
+static void fake_close(struct ps_device *device)
+{
+	bool last;
+
+	free(device);
+	pthread_mutex_lock(&the.lock);
+	last = --the.ndevices == 0;
+	the.stop = last;
+	pthread_cond_broadcast(&the.changed);
+	pthread_mutex_unlock(&the.lock);
+	if (last)
+		pthread_join(the.thread, NULL);
+}
+
+static void *fake_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
+{
+	void *p = ps_host_alloc(nbytes);
+
+	(void)device;
+	if (!p)
+		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
+	return p;
+}
+
+static void fake_free(struct ps_device *device, void *p, size_t nbytes)
+{
+	(void)device;
+	ps_host_free(p, nbytes);
+}
+
+/* Always elsewhere, as locked memory is. */
+static void *fake_resize(
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
+{
+	void *larger = fake_alloc(device, new_nbytes, err);
+
+	if (!larger)
+		return NULL;
+	memcpy(larger, p, PS_MIN(old_nbytes, new_nbytes));
+	fake_free(device, p, old_nbytes);
+	return larger;
+}
+
+static struct fake_mirror *mirror_of(struct ps_mirror *m)
+{
+	return PS_CONTAINER_OF(m, struct fake_mirror, base);
+}
+
+/* All that was given to its streams is over, or lost. */
+static void users_sync(struct fake_mirror *m)
+{
+	for (uint32_t i = 0; i < m->nusers; i++)
+		event_sync(m->users[i].left);
+	m->nusers = 0;
+}
+
+static void fake_mirror_free(struct ps_mirror *mirror)
+{
+	struct fake_mirror *m;
+
+	if (!mirror)
+		return;
+	m = mirror_of(mirror);
+	pthread_mutex_lock(&the.lock);
+	users_sync(m);
+	if (m->stream)
+		stream_free(m->stream);
+	for (uint32_t i = 0; i < m->nplaces; i++) {
+		while (m->users[i].left->done < m->users[i].left->asked)
+			pthread_cond_wait(&the.changed, &the.lock); /* its record is still in a stream */
+		free(m->users[i].left);
+	}
+	pthread_mutex_unlock(&the.lock);
+	free(m->users);
+	free(mirror->data);
+	free(m);
+}
+
+static int fake_mirror_new(
+        struct ps_device *device, size_t nbytes, struct ps_mirror **ret_mirror, struct ps_load_error *err)
+{
+	struct fake_mirror *m = calloc(1, sizeof(*m));
+
+	if (m) {
+		m->base = (struct ps_mirror){.device = device, .data = malloc(nbytes), .nbytes = nbytes};
+		m->stream = ps_fake_stream_new();
+	}
+	if (!m || !m->base.data || !m->stream) {
+		fake_mirror_free(m ? &m->base : NULL);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	*ret_mirror = &m->base;
+	return 0;
+}
+
+static int fake_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, struct ps_load_error *err)
+{
+	struct fake_mirror *m = mirror_of(mirror);
+	struct job copy = {.what = COPY, .from = slot, .nbytes = nbytes};
+	int r = 0;
+
+	PS_LOCK_SCOPE(&the.lock);
+	if (the.lost)
+		return lost(err);
+	if (nbytes > mirror->nbytes) {
+		uint8_t *data = malloc(nbytes);
+
+		if (!data)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		users_sync(m);
+		free(mirror->data);
+		mirror->data = data;
+		mirror->nbytes = nbytes;
+	}
+	for (uint32_t i = 0; i < m->nusers && r == 0; i++)
+		r = wait_for(m->stream, m->users[i].left);
+	m->nusers = 0;
+	copy.to = mirror->data;
+	if (r == 0)
+		r = job_give(m->stream, &copy);
+	if (r == 0)
+		r = record(m->stream, &m->sent);
+	return r == 0 ? 0 : ps_load_error_set(err, -r, "out of memory");
+}
+
+static int fake_arrived(struct ps_mirror *mirror)
+{
+	const struct fake_mirror *m = mirror_of(mirror);
+
+	PS_LOCK_SCOPE(&the.lock);
+	return the.lost ? -EIO : m->sent.done == m->sent.asked;
+}
+
+static int fake_wait(struct ps_mirror *mirror, struct ps_load_error *err)
+{
+	const struct fake_mirror *m = mirror_of(mirror);
+
+	PS_LOCK_SCOPE(&the.lock);
+	event_sync(&m->sent);
+	return the.lost ? lost(err) : 0;
+}
+
+static struct user *user_add(struct fake_mirror *m, struct ps_fake_stream *stream)
+{
+	for (uint32_t i = 0; i < m->nusers; i++)
+		if (m->users[i].stream == stream)
+			return &m->users[i];
+	if (m->nusers == m->nplaces) {
+		struct user *users = realloc(m->users, (m->nplaces + 1) * sizeof(*users));
+
+		if (!users)
+			return NULL;
+		m->users = users;
+		users[m->nplaces].left = calloc(1, sizeof(*users->left));
+		if (!users[m->nplaces].left)
+			return NULL;
+		m->nplaces++;
+	}
+	m->users[m->nusers].stream = stream;
+	return &m->users[m->nusers++];
+}
+
+static int fake_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *err)
+{
+	struct fake_mirror *m = mirror_of(mirror);
+
+	PS_LOCK_SCOPE(&the.lock);
+	if (the.lost)
+		return lost(err);
+	if (!user_add(m, stream) || wait_for(stream, &m->sent) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	return 0;
+}
+
+static int fake_leave(struct ps_mirror *mirror, struct ps_load_error *err)
+{
+	struct fake_mirror *m = mirror_of(mirror);
+
+	PS_LOCK_SCOPE(&the.lock);
+	if (the.lost)
+		return lost(err);
+	for (uint32_t i = 0; i < m->nusers; i++)
+		if (record(m->users[i].stream, m->users[i].left) < 0)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+	return 0;
+}
+
+static void *fake_event(struct ps_mirror *mirror)
+{
+	return &mirror_of(mirror)->sent;
+}
+
+static void fake_copies(struct ps_device *device, struct ps_device_copies *ret_copies)
+{
+	(void)device;
+	PS_LOCK_SCOPE(&the.lock);
+	*ret_copies = the.copies;
+}
+
+const struct ps_device_ops ps_device_fake = {
+        .name = "fake",
+        .type = 1, /* what takes its tensors sees host memory */
+        .open = fake_open,
+        .close = fake_close,
+        .alloc = fake_alloc,
+        .resize = fake_resize,
+        .free = fake_free,
+        .mirror_new = fake_mirror_new,
+        .mirror_free = fake_mirror_free,
+        .send = fake_send,
+        .arrived = fake_arrived,
+        .wait = fake_wait,
+        .use = fake_use,
+        .leave = fake_leave,
+        .event = fake_event,
+        .copies = fake_copies,
+};

@@ -1,0 +1,46 @@
+#include "config.h"
+
+#include "device/host.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void *ps_host_alloc(size_t nbytes)
+{
+	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	(void)madvise(
+	        p, nbytes, MADV_HUGEPAGE); /* fewer faults; where the kernel has none, nothing is lost */
+	return p;
+}
+
+void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes)
+{
+	p = mremap(p, old_nbytes, new_nbytes, MREMAP_MAYMOVE);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void ps_host_free(void *p, size_t nbytes)
+{
+	munmap(p, nbytes);
+}
+
+#define PREFERRED 1 /* MPOL_PREFERRED, of linux/mempolicy.h */
+
+void ps_host_prefer_node(void *p, size_t nbytes, int node)
+{
+	unsigned long mask[16] = {0};
+	const int bits = 8 * (int)sizeof(mask[0]);
+
+	if (node < 0 || node >= 16 * bits)
+		return;
+	mask[node / bits] = 1UL << (node % bits);
+#ifdef SYS_mbind
+	(void)syscall(SYS_mbind, p, nbytes, PREFERRED, mask, 8 * sizeof(mask), 0);
+#else
+	(void)p, (void)nbytes;
+#endif
+}

@@ -1,0 +1,613 @@
+/* Batches on a device with memory of its own: what a stream of the consumer finds there when its turn comes.
+ *
+ * The device is the one that PENSTOCK_TEST_DEVICE names: "fake" (default), or "cuda", where libcuda.so.1 is a
+ * GPU's driver, or the mock of tests/loader/mock_cuda.c. All passes if there is none: device_cuda.sh says so.
+ */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "device/cuda_driver.h"
+#include "device/fake.h"
+#include "make_tar.h"
+
+#define SHARDS 6
+#define PER_SHARD 40
+
+/* -- The consumer's side of a device ------------------------------------------------------------------- */
+
+struct consumer {
+	const char *device;
+	void *(*stream_new)(void);
+	void (*copy_out)(void *stream, void *to, const void *from, size_t n);
+	void (*sync)(void *stream);
+	void (*stream_free)(void *stream);
+	void (*lose)(void); /* NULL: a real one */
+	long (*leaks)(void);
+};
+
+struct copy {
+	void *to;
+	const void *from;
+	size_t n;
+};
+
+static void copy_do(void *arg)
+{
+	struct copy *c = arg;
+
+	memcpy(c->to, c->from, c->n);
+	free(c);
+}
+
+static void *fake_new(void)
+{
+	return ps_fake_stream_new();
+}
+
+static void fake_copy(void *stream, void *to, const void *from, size_t n)
+{
+	struct copy *c = malloc(sizeof(*c));
+
+	*c = (struct copy){to, from, n};
+	assert_int_equal(ps_fake_stream_call(stream, copy_do, c), 0);
+}
+
+static void fake_sync(void *stream)
+{
+	ps_fake_stream_sync(stream);
+}
+
+static void fake_free(void *stream)
+{
+	ps_fake_stream_free(stream);
+}
+
+static const struct ps_cuda_driver *cu;
+static ps_cu_context context;
+static ps_cu_result (*copy_from_device)(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream);
+static ps_cu_result (*stream_sync)(ps_cu_stream stream);
+
+static void *cuda_new(void)
+{
+	ps_cu_stream s;
+
+	assert_int_equal(cu->context_push(context), 0);
+	assert_int_equal(cu->stream_create(&s, PS_CU_STREAM_NON_BLOCKING), 0);
+	assert_int_equal(cu->context_pop(&context), 0);
+	return s;
+}
+
+static void cuda_copy(void *stream, void *to, const void *from, size_t n)
+{
+	if (n == 0)
+		return;
+	assert_int_equal(cu->context_push(context), 0);
+	assert_int_equal(copy_from_device(to, (ps_cu_pointer)(uintptr_t)from, n, stream), 0);
+	assert_int_equal(cu->context_pop(&context), 0);
+}
+
+static void cuda_sync(void *stream)
+{
+	assert_int_equal(cu->context_push(context), 0);
+	assert_int_equal(stream_sync(stream), 0);
+	assert_int_equal(cu->context_pop(&context), 0);
+}
+
+static void cuda_free(void *stream)
+{
+	assert_int_equal(cu->context_push(context), 0);
+	assert_int_equal(cu->stream_destroy(stream), 0);
+	assert_int_equal(cu->context_pop(&context), 0);
+}
+
+static struct consumer on = {
+        .device = "fake",
+        .stream_new = fake_new,
+        .copy_out = fake_copy,
+        .sync = fake_sync,
+        .stream_free = fake_free,
+        .lose = ps_fake_lose,
+};
+
+static void consumer_choose(void)
+{
+	const char *device = getenv("PENSTOCK_TEST_DEVICE");
+	struct ps_load_error err;
+	void *library;
+
+	if (!device || strcmp(device, "cuda") != 0)
+		return;
+	if (ps_cuda_driver_get(&cu, &err) < 0) {
+		fprintf(stderr, "%s\n", err.text);
+		exit(77);
+	}
+	library = dlopen("libcuda.so.1", RTLD_NOW);
+	*(void **)(void *)&copy_from_device = dlsym(library, "cuMemcpyDtoHAsync_v2");
+	*(void **)(void *)&stream_sync = dlsym(library, "cuStreamSynchronize");
+	on = (struct consumer){.device = "cuda",
+	        .stream_new = cuda_new,
+	        .copy_out = cuda_copy,
+	        .sync = cuda_sync,
+	        .stream_free = cuda_free};
+	*(void **)(void *)&on.lose = dlsym(library, "mock_cuda_lose");
+	*(void **)(void *)&on.leaks = dlsym(library, "mock_cuda_leaks");
+	if (cu->context_retain(&context, 0) != 0)
+		exit(77);
+}
+
+/* -- Shards and loaders -------------------------------------------------------------------------------- */
+
+static char folder[64];
+static const char *const pattern[] = {"t-{0..5}.tar"};
+
+/* Fields grow, so that slots do. */
+static void shard_write(int shard)
+{
+	struct tar t = {0};
+	uint8_t bytes[4096];
+	char name[64];
+
+	for (int i = 0; i < PER_SHARD; i++) {
+		size_t n = (size_t)(1 + i * (shard + 1) * 13 % 4000);
+
+		for (size_t k = 0; k < n; k++)
+			bytes[k] = (uint8_t)(k * 7 + (size_t)(i * 31 + shard));
+		snprintf(name, sizeof(name), "%d-%02d.bin", shard, i);
+		tar_add(&t, name, bytes, n);
+		snprintf(name, sizeof(name), "%d-%02d.cls", shard, i);
+		tar_add_text(&t, name, i % 2 ? "17" : "4");
+	}
+	tar_end(&t);
+	snprintf(name, sizeof(name), "t-%d.tar", shard);
+	tar_save(&t, name);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	for (int s = 0; s < SHARDS; s++)
+		shard_write(s);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+static struct penstock_loader *loader_open(const char *device, uint32_t depth, uint32_t threads)
+{
+	struct penstock_field f[2];
+	struct penstock_options o;
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f[0], sizeof(f[0]), "bin", PENSTOCK_BYTES);
+	penstock_field_init(&f[1], sizeof(f[1]), "cls", PENSTOCK_INT64);
+	o.fields = f;
+	o.nfields = 2;
+	o.batch = 8;
+	o.epochs = 3;
+	o.shuffle_window = 64;
+	o.lanes = 4;
+	o.depth = depth;
+	o.threads = threads;
+	o.memory_budget = 64 << 20;
+	o.device = device;
+	if (penstock_loader_open(&o, pattern, 1, &l, &e) < 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static const char *const tensors[] = {"bin", "cls", "__key__", "__valid__", "__sample__"};
+#define NTENSORS (sizeof(tensors) / sizeof(tensors[0]))
+
+/* All bytes of a run, tensor after tensor. */
+struct record {
+	uint8_t *bytes;
+	size_t n, cap;
+};
+
+static uint8_t *record_room(struct record *r, size_t n)
+{
+	uint8_t *p = r->bytes + r->n;
+
+	assert_true(r->n + n <= r->cap); /* it cannot move: streams write to it */
+	r->n += n;
+	return p;
+}
+
+static struct record record_new(void)
+{
+	struct record r = {.cap = 16 << 20};
+
+	r.bytes = calloc(1, r.cap);
+	assert_non_null(r.bytes);
+	return r;
+}
+
+static struct penstock_tensor tensor(struct penstock_batch *b, const char *name)
+{
+	struct penstock_tensor t;
+	struct penstock_error e;
+
+	if (penstock_batch_field(b, name, &t, &e) < 0)
+		fail_msg("%s", e.text);
+	return t;
+}
+
+static void use(struct penstock_batch *b, void *stream)
+{
+	struct penstock_error e;
+
+	if (penstock_batch_use(b, stream, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+/* What the stream finds in the batch, when it comes to it. */
+static void batch_record(struct penstock_batch *b, void *stream, struct record *r)
+{
+	for (size_t i = 0; i < NTENSORS; i++) {
+		struct penstock_tensor t = tensor(b, tensors[i]);
+		uint8_t *to = record_room(r, t.nbytes);
+
+		if (stream)
+			on.copy_out(stream, to, t.data, t.nbytes);
+		else if (t.nbytes > 0)
+			memcpy(to, t.data, t.nbytes);
+	}
+}
+
+static struct penstock_batch *next(struct penstock_loader *l)
+{
+	struct penstock_batch *b;
+	struct penstock_error e;
+	int r = penstock_loader_next(l, &b, &e);
+
+	if (r < 0)
+		fail_msg("%s", e.text);
+	return r == 1 ? b : NULL;
+}
+
+/* The same run on the host. */
+static struct record run_on_host(int epochs)
+{
+	struct penstock_loader *l = loader_open("cpu", 3, 1);
+	struct record r = record_new();
+	struct penstock_batch *b;
+
+	for (int e = 0; e < epochs; e++)
+		while ((b = next(l))) {
+			batch_record(b, NULL, &r);
+			penstock_batch_release(b);
+		}
+	penstock_loader_close(l);
+	return r;
+}
+
+static void records_same(struct record *a, struct record *b)
+{
+	assert_int_equal(a->n, b->n);
+	assert_memory_equal(a->bytes, b->bytes, a->n);
+	free(a->bytes);
+	free(b->bytes);
+}
+
+/* -- Tests --------------------------------------------------------------------------------------------- */
+
+/* Batches are released as soon as their work was given to a stream: their memory is used again only behind
+ * it. */
+static void a_stream_finds_the_batch(void **state)
+{
+	(void)state;
+	for (uint32_t depth = 2; depth <= 5; depth++) {
+		struct record want = run_on_host(3), got = record_new();
+		struct penstock_loader *l = loader_open(on.device, depth, depth);
+		void *streams[3];
+		struct penstock_batch *b;
+		size_t n = 0;
+
+		for (int i = 0; i < 3; i++)
+			streams[i] = on.stream_new();
+		for (int e = 0; e < 3; e++)
+			while ((b = next(l))) {
+				use(b, streams[n % 3]);
+				batch_record(b, streams[n++ % 3], &got);
+				penstock_batch_release(b);
+			}
+		for (int i = 0; i < 3; i++)
+			on.sync(streams[i]);
+		penstock_loader_close(l);
+		for (int i = 0; i < 3; i++)
+			on.stream_free(streams[i]);
+		records_same(&want, &got);
+	}
+}
+
+/* Two streams work with one batch; its memory is free only behind both. */
+static void all_streams_count(void **state)
+{
+	struct record want = run_on_host(1), got = record_new(), again = record_new(), same = run_on_host(1);
+	struct penstock_loader *l = loader_open(on.device, 2, 2);
+	void *a = on.stream_new(), *z = on.stream_new();
+	struct penstock_batch *b;
+
+	(void)state;
+	while ((b = next(l))) {
+		use(b, a);
+		use(b, z);
+		use(b, a); /* twice is once */
+		batch_record(b, a, &got);
+		batch_record(b, z, &again);
+		penstock_batch_release(b);
+	}
+	on.sync(a);
+	on.sync(z);
+	penstock_loader_close(l);
+	on.stream_free(a);
+	on.stream_free(z);
+	records_same(&want, &got);
+	records_same(&same, &again);
+}
+
+static void the_host_has_it_too(void **state)
+{
+	struct penstock_loader *l = loader_open(on.device, 3, 2);
+	struct record want = run_on_host(1), got = record_new();
+	struct penstock_batch *b;
+
+	(void)state;
+	while ((b = next(l))) {
+		for (size_t i = 0; i < NTENSORS; i++) {
+			struct penstock_tensor t = tensor(b, tensors[i]);
+
+			memcpy(record_room(&got, t.nbytes), t.host, t.nbytes);
+			assert_true(!t.offsets == !t.host_offsets);
+		}
+		penstock_batch_release(b);
+	}
+	penstock_loader_close(l);
+	records_same(&want, &got);
+}
+
+static void waiting_on_the_host(void **state)
+{
+	struct penstock_loader *l = loader_open(on.device, 3, 2);
+	struct record want = run_on_host(1), got = record_new();
+	void *stream = on.stream_new();
+	struct penstock_error e;
+	struct penstock_stats st;
+	struct penstock_batch *b;
+
+	(void)state;
+	while ((b = next(l))) {
+		assert_non_null(penstock_batch_event(b));
+		assert_int_equal(penstock_batch_sync(b, &e), 0);
+		batch_record(b, stream, &got); /* it is there, so the stream need not wait ... */
+		on.sync(stream);               /* ... but the batch for it */
+		penstock_batch_release(b);
+	}
+	assert_int_equal(penstock_loader_stats(l, &st, sizeof(st), &e), 0);
+	assert_true(st.copied_bytes >= got.n);
+	assert_true(st.copy_seconds >= 0);
+	penstock_loader_close(l);
+	on.stream_free(stream);
+	records_same(&want, &got);
+}
+
+static void all_held_is_said(void **state)
+{
+	struct penstock_loader *l = loader_open(on.device, 3, 2);
+	struct penstock_batch *held[3], *b;
+	struct penstock_error e;
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_non_null(held[i] = next(l));
+	assert_int_equal(penstock_loader_next(l, &b, &e), -EBUSY);
+	assert_non_null(strstr(e.text, "all 3 batches are held"));
+	for (int i = 0; i < 3; i++)
+		penstock_batch_release(held[i]);
+	assert_non_null(b = next(l));
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+}
+
+/* Closing waits for the work that was given before. */
+static void closing_in_the_middle(void **state)
+{
+	(void)state;
+	for (int held = 0; held <= 2; held++) {
+		struct record want = run_on_host(1), got = record_new();
+		struct penstock_loader *l = loader_open(on.device, 3, 3);
+		void *stream = on.stream_new();
+
+		for (int i = 0; i < 5; i++) {
+			struct penstock_batch *b = next(l);
+
+			use(b, stream);
+			batch_record(b, stream, &got);
+			if (i < 5 - held)
+				penstock_batch_release(b);
+		}
+		penstock_loader_close(l);
+		on.sync(stream);
+		on.stream_free(stream);
+		want.n = got.n;
+		records_same(&want, &got);
+	}
+}
+
+static void going_elsewhere_in_the_middle(void **state)
+{
+	struct record want = run_on_host(1), got = record_new();
+	struct penstock_loader *l = loader_open(on.device, 3, 2);
+	void *stream = on.stream_new();
+	struct penstock_batch *b, *held;
+	struct penstock_error e;
+
+	(void)state;
+	for (int i = 0; i < 7; i++) {
+		struct record scrap = record_new();
+
+		b = next(l);
+		use(b, stream);
+		batch_record(b, stream, &scrap);
+		penstock_batch_release(b);
+		on.sync(stream);
+		free(scrap.bytes);
+	}
+	held = next(l);
+	use(held, stream);
+	assert_int_equal(penstock_loader_set_epoch(l, 0, &e), 0);
+	while ((b = next(l))) {
+		use(b, stream);
+		batch_record(b, stream, &got);
+		penstock_batch_release(b);
+	}
+	penstock_batch_release(held);
+	on.sync(stream);
+	penstock_loader_close(l);
+	on.stream_free(stream);
+	records_same(&want, &got);
+}
+
+/* A device that is lost ends in an error that stays, and hangs nobody. */
+static void a_lost_device_is_an_error(void **state)
+{
+	struct penstock_loader *l = loader_open(on.device, 3, 2);
+	struct penstock_batch *b, *held;
+	struct penstock_error e;
+	int r = 1;
+
+	(void)state;
+	if (!on.lose) {
+		penstock_loader_close(l);
+		return;
+	}
+	held = next(l);
+	on.lose();
+	for (int i = 0; i < 20 && r == 1; i++) {
+		r = penstock_loader_next(l, &b, &e);
+		if (r == 1)
+			penstock_batch_release(b);
+	}
+	assert_int_equal(r, -EIO);
+	assert_true(e.text[0]);
+	assert_int_equal(penstock_loader_next(l, &b, &e), -EIO);
+	assert_int_equal(penstock_batch_use(held, NULL, &e), -EIO);
+	assert_int_equal(penstock_batch_sync(held, &e), -EIO);
+	penstock_batch_release(held);
+	penstock_loader_close(l);
+}
+
+static void *run_one(void *arg)
+{
+	struct record got = record_new();
+	struct penstock_loader *l = loader_open(on.device, 2, 2);
+	void *stream = on.stream_new();
+	struct penstock_batch *b;
+
+	while ((b = next(l))) {
+		use(b, stream);
+		batch_record(b, stream, &got);
+		penstock_batch_release(b);
+	}
+	on.sync(stream);
+	penstock_loader_close(l);
+	on.stream_free(stream);
+	*(struct record *)arg = got;
+	return NULL;
+}
+
+static void loaders_share_a_device(void **state)
+{
+	struct record got[3];
+	pthread_t threads[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, run_one, &got[i]), 0);
+	for (int i = 0; i < 3; i++) {
+		struct record want = run_on_host(1);
+
+		pthread_join(threads[i], NULL);
+		records_same(&want, &got[i]);
+	}
+}
+
+static void devices_have_names(void **state)
+{
+	static const char *const wrong[] = {
+	        "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:99999999999", "gpu", ""};
+	struct penstock_options o;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_tensor t;
+	struct penstock_error e;
+
+	(void)state;
+	penstock_options_init(&o, sizeof(o));
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		o.device = wrong[i];
+		assert_int_equal(penstock_loader_open(&o, pattern, 1, &l, &e), -ENODEV);
+		assert_non_null(strstr(e.text, wrong[i]));
+		assert_non_null(strstr(e.text, "use cpu"));
+	}
+	o.device = "cuda:777";
+	assert_int_equal(penstock_loader_open(&o, pattern, 1, &l, &e), -ENODEV);
+	assert_non_null(strstr(e.text, "cuda")); /* no driver, or not so many */
+
+	l = loader_open(on.device, 2, 1);
+	b = next(l);
+	t = tensor(b, "cls");
+	assert_int_equal(
+	        t.memory, strcmp(on.device, "cuda") == 0 ? PENSTOCK_MEMORY_CUDA : PENSTOCK_MEMORY_HOST);
+	assert_int_equal(t.device, 0);
+	assert_ptr_not_equal(t.data, t.host);
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+
+	l = loader_open(NULL, 2, 1);
+	b = next(l);
+	t = tensor(b, "cls");
+	assert_int_equal(t.memory, PENSTOCK_MEMORY_HOST);
+	assert_ptr_equal(t.data, t.host);
+	assert_null(penstock_batch_event(b));
+	assert_int_equal(penstock_batch_use(b, NULL, &e), 0);
+	assert_int_equal(penstock_batch_sync(b, &e), 0);
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+}
+
+static void nothing_is_left(void **state)
+{
+	(void)state;
+	if (on.leaks)
+		assert_int_equal(on.leaks(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_stream_finds_the_batch), cmocka_unit_test(all_streams_count),
+	        cmocka_unit_test(the_host_has_it_too), cmocka_unit_test(waiting_on_the_host),
+	        cmocka_unit_test(all_held_is_said), cmocka_unit_test(closing_in_the_middle),
+	        cmocka_unit_test(going_elsewhere_in_the_middle), cmocka_unit_test(loaders_share_a_device),
+	        cmocka_unit_test(devices_have_names), cmocka_unit_test(nothing_is_left),
+	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */
+	};
+
+	consumer_choose();
+	return cmocka_run_group_tests_name("loader-device", tests, setup, teardown);
+}

@@ -1,0 +1,338 @@
+/* libcuda.so.1 for tests: the driver functions that the loader calls, over the fake device's streams, which
+ * do things late and out of order. Calls without a context, copies from memory that is not locked and objects
+ * that were never destroyed are found, as a driver would or could find them. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "../../loader/device/fake.c"
+#include "device/cuda_driver.h"
+
+enum {
+	INVALID_VALUE = 1,
+	INVALID_DEVICE = 101,
+	INVALID_CONTEXT = 201,
+	INVALID_HANDLE = 400,
+	UNSPECIFIED_LAUNCH_FAILURE = 719,
+};
+
+#define EXPORT __attribute__((visibility("default")))
+
+static struct ps_device *engine; /* keeps the fake's thread running */
+static _Atomic long nobjects;    /* streams, events, pieces of memory, locked ranges, retained contexts */
+static _Thread_local uint32_t depth;
+
+struct range {
+	struct range *next;
+	const char *from;
+	size_t nbytes;
+};
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct range *ranges;
+
+/* Beside each piece of memory and each event, whatever uses it when it goes. */
+static void all_sync(void)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	for (struct ps_fake_stream *s = the.streams; s;) {
+		if (s->head) {
+			pthread_cond_wait(&the.changed, &the.lock);
+			s = the.streams;
+		} else {
+			s = s->next;
+		}
+	}
+}
+
+static ps_cu_result usable(void)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	return the.lost ? UNSPECIFIED_LAUNCH_FAILURE : depth == 0 ? INVALID_CONTEXT : 0;
+}
+
+#define USABLE()                            \
+	do {                                \
+		ps_cu_result r_ = usable(); \
+		if (r_ != 0)                \
+			return r_;          \
+	} while (0)
+
+static ps_cu_result made(const void *p)
+{
+	nobjects += p != NULL;
+	return p ? 0 : PS_CU_OUT_OF_MEMORY;
+}
+
+/* -- For the test -------------------------------------------------------------------------------------- */
+
+EXPORT void mock_cuda_lose(void);
+EXPORT long mock_cuda_leaks(void);
+
+void mock_cuda_lose(void)
+{
+	ps_fake_lose();
+}
+
+/* But for the context that the test itself has retained. */
+long mock_cuda_leaks(void)
+{
+	return nobjects - 1 + depth;
+}
+
+/* -- The driver ---------------------------------------------------------------------------------------- */
+
+#define PROTOTYPE(name, symbol, args) EXPORT ps_cu_result name##_mock args __asm__(symbol);
+PS_CUDA_FUNCTIONS(PROTOTYPE)
+#undef PROTOTYPE
+EXPORT ps_cu_result cuStreamSynchronize(ps_cu_stream stream);
+EXPORT ps_cu_result cuMemcpyDtoHAsync_v2(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream);
+
+ps_cu_result init_mock(unsigned flags)
+{
+	return flags ? INVALID_VALUE : engine ? 0 : ps_device_fake.open(0, &engine, NULL) < 0;
+}
+
+ps_cu_result error_string_mock(ps_cu_result error, const char **ret_text)
+{
+	static _Thread_local char text[32];
+
+	snprintf(text, sizeof(text), "mock error %d", error);
+	*ret_text = text;
+	return 0;
+}
+
+ps_cu_result device_count_mock(int *ret_count)
+{
+	*ret_count = 1;
+	return 0;
+}
+
+ps_cu_result device_get_mock(ps_cu_device *ret_device, int ordinal)
+{
+	*ret_device = ordinal;
+	return ordinal == 0 ? 0 : INVALID_DEVICE;
+}
+
+ps_cu_result device_attribute_mock(int *ret_value, int attribute, ps_cu_device device)
+{
+	(void)device;
+	*ret_value = 4;
+	return attribute == PS_CU_MULTIPROCESSORS ? 0 : INVALID_VALUE;
+}
+
+ps_cu_result device_bus_id_mock(char *text, int len, ps_cu_device device)
+{
+	(void)device;
+	snprintf(text, (size_t)len, "0000:FF:1F.0");
+	return 0;
+}
+
+ps_cu_result context_retain_mock(ps_cu_context *ret_context, ps_cu_device device)
+{
+	(void)device;
+	nobjects++;
+	*ret_context = (ps_cu_context)(void *)&the;
+	return 0;
+}
+
+ps_cu_result context_release_mock(ps_cu_device device)
+{
+	(void)device;
+	nobjects--;
+	return 0;
+}
+
+ps_cu_result context_push_mock(ps_cu_context context)
+{
+	if ((void *)context != (void *)&the)
+		return INVALID_CONTEXT;
+	depth++;
+	return 0;
+}
+
+ps_cu_result context_pop_mock(ps_cu_context *ret_context)
+{
+	if (depth == 0)
+		return INVALID_CONTEXT;
+	depth--;
+	*ret_context = (ps_cu_context)(void *)&the;
+	return 0;
+}
+
+ps_cu_result stream_create_mock(ps_cu_stream *ret_stream, unsigned flags)
+{
+	USABLE();
+	if (flags != PS_CU_STREAM_NON_BLOCKING)
+		return INVALID_VALUE;
+	*ret_stream = (ps_cu_stream)(void *)ps_fake_stream_new();
+	return made(*ret_stream);
+}
+
+ps_cu_result stream_destroy_mock(ps_cu_stream stream)
+{
+	if (depth == 0)
+		return INVALID_CONTEXT;
+	ps_fake_stream_free((struct ps_fake_stream *)(void *)stream);
+	nobjects--;
+	return 0;
+}
+
+ps_cu_result stream_wait_mock(ps_cu_stream stream, ps_cu_event event, unsigned flags)
+{
+	USABLE();
+	if (!stream || !event || flags)
+		return INVALID_HANDLE;
+	PS_LOCK_SCOPE(&the.lock);
+	return wait_for((struct ps_fake_stream *)(void *)stream, (struct event *)(void *)event) < 0
+	               ? PS_CU_OUT_OF_MEMORY
+	               : 0;
+}
+
+ps_cu_result cuStreamSynchronize(ps_cu_stream stream)
+{
+	USABLE();
+	ps_fake_stream_sync((struct ps_fake_stream *)(void *)stream);
+	return 0;
+}
+
+ps_cu_result event_create_mock(ps_cu_event *ret_event, unsigned flags)
+{
+	USABLE();
+	if (flags > (PS_CU_EVENT_BLOCKING_SYNC | PS_CU_EVENT_DISABLE_TIMING))
+		return INVALID_VALUE;
+	*ret_event = (ps_cu_event)calloc(1, sizeof(struct event));
+	return made(*ret_event);
+}
+
+ps_cu_result event_destroy_mock(ps_cu_event event)
+{
+	if (depth == 0)
+		return INVALID_CONTEXT;
+	all_sync(); /* streams may still come to it: a driver counts */
+	free(event);
+	nobjects--;
+	return 0;
+}
+
+ps_cu_result event_record_mock(ps_cu_event event, ps_cu_stream stream)
+{
+	USABLE();
+	if (!stream || !event)
+		return INVALID_HANDLE;
+	PS_LOCK_SCOPE(&the.lock);
+	return record((struct ps_fake_stream *)(void *)stream, (struct event *)(void *)event) < 0
+	               ? PS_CU_OUT_OF_MEMORY
+	               : 0;
+}
+
+ps_cu_result event_query_mock(ps_cu_event event)
+{
+	const struct event *e = (const struct event *)(void *)event;
+
+	USABLE();
+	PS_LOCK_SCOPE(&the.lock);
+	return e->done == e->asked ? 0 : PS_CU_NOT_READY;
+}
+
+ps_cu_result event_sync_mock(ps_cu_event event)
+{
+	USABLE();
+	PS_LOCK_SCOPE(&the.lock);
+	event_sync((const struct event *)(void *)event);
+	return the.lost ? UNSPECIFIED_LAUNCH_FAILURE : 0;
+}
+
+ps_cu_result event_elapsed_mock(float *ret_ms, ps_cu_event from, ps_cu_event to)
+{
+	USABLE();
+	if (event_query_mock(from) != 0 || event_query_mock(to) != 0)
+		return PS_CU_NOT_READY;
+	*ret_ms = 0.125F;
+	return 0;
+}
+
+ps_cu_result memory_alloc_mock(ps_cu_pointer *ret_pointer, size_t nbytes)
+{
+	void *p;
+
+	USABLE();
+	p = malloc(nbytes);
+	*ret_pointer = (ps_cu_pointer)(uintptr_t)p;
+	return made(p);
+}
+
+ps_cu_result memory_free_mock(ps_cu_pointer pointer)
+{
+	if (depth == 0)
+		return INVALID_CONTEXT;
+	free((void *)(uintptr_t)pointer); /* not waiting for streams: the loader must have */
+	nobjects--;
+	return 0;
+}
+
+static bool is_locked(const char *p, size_t nbytes)
+{
+	bool found = false;
+
+	PS_LOCK_SCOPE(&ranges_lock);
+	for (const struct range *r = ranges; r && !found; r = r->next)
+		found = p >= r->from && p + nbytes <= r->from + r->nbytes;
+	return found;
+}
+
+static ps_cu_result copy(void *to, const void *from, size_t nbytes, ps_cu_stream stream)
+{
+	struct job job = {.what = COPY, .to = to, .from = from, .nbytes = nbytes};
+
+	PS_LOCK_SCOPE(&the.lock);
+	return job_give((struct ps_fake_stream *)(void *)stream, &job) < 0 ? PS_CU_OUT_OF_MEMORY : 0;
+}
+
+ps_cu_result copy_to_device_mock(ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream)
+{
+	USABLE();
+	if (!stream || !is_locked(from, nbytes))
+		return INVALID_VALUE;
+	return copy((void *)(uintptr_t)to, from, nbytes, stream);
+}
+
+ps_cu_result cuMemcpyDtoHAsync_v2(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream)
+{
+	USABLE();
+	return copy(to, (const void *)(uintptr_t)from, n, stream);
+}
+
+ps_cu_result host_register_mock(void *p, size_t nbytes, unsigned flags)
+{
+	struct range *r;
+
+	USABLE();
+	if (flags != PS_CU_HOST_REGISTER_PORTABLE)
+		return INVALID_VALUE;
+	r = malloc(sizeof(*r));
+	if (made(r) != 0)
+		return PS_CU_OUT_OF_MEMORY;
+	*r = (struct range){.from = p, .nbytes = nbytes};
+	PS_LOCK_SCOPE(&ranges_lock);
+	r->next = ranges;
+	ranges = r;
+	return 0;
+}
+
+ps_cu_result host_unregister_mock(void *p)
+{
+	if (depth == 0)
+		return INVALID_CONTEXT;
+	PS_LOCK_SCOPE(&ranges_lock);
+	for (struct range **at = &ranges; *at; at = &(*at)->next) {
+		struct range *r = *at;
+
+		if (r->from != p)
+			continue;
+		*at = r->next;
+		free(r);
+		nobjects--;
+		return 0;
+	}
+	return INVALID_VALUE;
+}
