@@ -15,7 +15,7 @@ static const struct ps_opts opts = {
         .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
                  "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
                  "@FILE),\n"
-                 "file:///DIR/ or /DIR/. penstock-mount(1) tells more.",
+                 "hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/. penstock-mount(1) tells more.",
         .tables = {ps_options_source, ps_options_mount},
         .other = ps_options_generic,
 };

@@ -45,6 +45,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	free(o->cache_size);
 	free(o->policy);
 	free(o->cacert);
+	free(o->hf_token_file);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
@@ -286,6 +287,8 @@ const struct ps_opt ps_options_source[] = {
         {"user", 0, PS_OPT_CALL, 0, "NAME:PASSWORD", "basic authentication; or set PENSTOCK_USER_PASSWORD",
                 PS_OPT_SECRET, set_user},
         {"cacert", 0, PS_OPT_PATH, FIELD(cacert), "FILE", "trust these certificates instead of the system's"},
+        {"hf-token-file", 0, PS_OPT_PATH, FIELD(hf_token_file), "FILE",
+                "token of the Hugging Face Hub [HF_TOKEN, or where hf auth login puts it]"},
         {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},
         {0},
 };

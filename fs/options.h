@@ -27,7 +27,7 @@ struct ps_mount_options {
 	unsigned max_connections;
 	char **headers; /* NULL-terminated, or NULL */
 	size_t nheaders;
-	char *user, *cacert;
+	char *user, *cacert, *hf_token_file;
 	bool insecure;
 	/* the mount */
 	uid_t uid;

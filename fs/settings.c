@@ -169,6 +169,7 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	        .origin = {.headers = (const char *const *)o->headers,
 	                .user_password = o->user,
 	                .ca_file = o->cacert,
+	                .hf_token_file = o->hf_token_file,
 	                .insecure = o->insecure,
 	                .env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,

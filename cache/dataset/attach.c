@@ -141,7 +141,8 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 {
 	/* Of the environment, what names an identity to a store; what changes with each hour's token does not. */
 	static const char *const identity[] = {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN",
-	        "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN", "HOME"};
+	        "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HF_ENDPOINT", "HF_TOKEN",
+	        "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HOME"};
 	const char *const *env = strncmp(canonical, "s3:", 3) == 0 || strncmp(canonical, "gs:", 3) == 0 ||
 	                                         strncmp(canonical, "hf:", 3) == 0
 	                                 ? options->origin.env
@@ -152,6 +153,8 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 
 	ps_strbuf_addf(&secret, "%s\n%s\n", source,
 	        options->origin.user_password ? options->origin.user_password : "");
+	if (options->origin.hf_token_file)
+		ps_strbuf_addf(&secret, "%s\n", options->origin.hf_token_file);
 	for (const char *const *h = options->origin.headers; h && *h; h++)
 		ps_strbuf_addf(&secret, "%s\n", *h);
 	for (size_t i = 0; env && i < PS_ARRAY_LEN(identity); i++) {

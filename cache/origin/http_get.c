@@ -69,7 +69,7 @@ static void scatter(const struct ps_get *get, const char *bytes, size_t n)
 	}
 }
 
-static void get_tell(struct ps_http_request *rq)
+void ps_http_get_tell(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
@@ -80,7 +80,7 @@ static void get_tell(struct ps_http_request *rq)
 		get->progress(get, get->nbytes_done);
 }
 
-static int get_body(struct ps_http_request *rq, const char *bytes, size_t n)
+int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 {
 	struct ps_get *get = get_of(rq->work);
 
@@ -95,22 +95,29 @@ static int get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	get->nbytes_done += n;
 	rq->untold_nbytes += n;
 	if (rq->untold_nbytes >= TELL_NBYTES)
-		get_tell(rq);
+		ps_http_get_tell(rq);
 	else
 		ps_transfer_later(&rq->work->transfer);
 	return 0;
+}
+
+void ps_http_get_finish(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+
+	if (rq->untold_nbytes)
+		ps_http_get_tell(rq);
+	get->wire_nbytes = rq->wire_nbytes;
+	get->first_byte_ns = rq->first_byte_ns;
 }
 
 static void get_finish(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
-	if (rq->untold_nbytes)
-		get_tell(rq);
 	if (!rq->error.err && rq->redirects && !rq->remembered)
 		ps_redirects_note(&rq->client->redirects, get->url, rq->url, ps_clock_mono_ns());
-	get->wire_nbytes = rq->wire_nbytes;
-	get->first_byte_ns = rq->first_byte_ns;
+	ps_http_get_finish(rq);
 }
 
 /* What refuses at a remembered place may be gone from there alone. */
@@ -130,19 +137,23 @@ static bool ask_anew(struct ps_http_request *rq)
 	return take_url(rq, get->url) == 0;
 }
 
-/* A body that ends too soon without Content-Length is no error to curl. */
-static bool get_again(struct ps_http_request *rq)
+void ps_http_get_check_whole(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
-	if (ask_anew(rq))
-		return true;
 	if (!rq->error.err && get->nbytes_done < get->nbytes) {
 		ps_error_set(&rq->error, EIO, "the connection ended after %zu of %zu bytes", get->nbytes_done,
 		        get->nbytes);
 		rq->error.retryable = true;
 		rq->error.http_status = rq->response.status;
 	}
+}
+
+static bool get_again(struct ps_http_request *rq)
+{
+	if (ask_anew(rq))
+		return true;
+	ps_http_get_check_whole(rq);
 	return false;
 }
 
@@ -157,8 +168,8 @@ static const struct ps_http_kind get_kind = {
         .method = "GET",
         .prepare = get_prepare,
         .accept = get_accept,
-        .body = get_body,
-        .tell = get_tell,
+        .body = ps_http_get_body,
+        .tell = ps_http_get_tell,
         .again = get_again,
         .finish = get_finish,
         .done = get_done,

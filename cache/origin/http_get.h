@@ -5,6 +5,13 @@
 #include "origin/http_request.h"
 
 void ps_http_get(struct ps_http_client *c, struct ps_get *get);
+/* What other kinds that fetch a ps_get (the rq's work is embedded in one) do likewise: they are such functions. */
+int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n);
+void ps_http_get_tell(struct ps_http_request *rq);
+void ps_http_get_finish(struct ps_http_request *rq);
+/* For again(): a body that ended too soon without Content-Length is no error to curl; it becomes one. */
+void ps_http_get_check_whole(struct ps_http_request *rq);
+
 void ps_http_head(struct ps_http_client *c, struct ps_head *head);
 
 #endif

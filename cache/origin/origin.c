@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "origin/file.h"
+#include "origin/hf.h"
+#include "origin/hf_source.h"
 #include "origin/http.h"
 #include "origin/source.h"
 
@@ -33,8 +35,10 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
 {
 	static const struct ps_origin_options defaults = {0};
 	struct ps_source parsed;
-	int rc = ps_source_parse(source, &parsed, err);
 
+	if (ps_hf_is_source(source))
+		return ps_hf_open(source, options ? options : &defaults, ret, err);
+	int rc = ps_source_parse(source, &parsed, err);
 	if (rc)
 		return rc;
 	if (parsed.is_file)
@@ -46,6 +50,15 @@ char *ps_source_canonical(const char *source, struct ps_error *err)
 {
 	struct ps_source parsed;
 
+	if (ps_hf_is_source(source)) {
+		struct ps_hf_source hub;
+
+		if (ps_hf_source_parse(source, &hub, err) < 0)
+			return NULL;
+		char *spelled = ps_steal_ptr(&hub.canonical);
+		ps_hf_source_fini(&hub);
+		return spelled;
+	}
 	if (ps_source_parse(source, &parsed, err) < 0)
 		return NULL;
 	char *canonical = ps_steal_ptr(&parsed.canonical);

@@ -1,4 +1,4 @@
-/* Origins: where the bytes of a dataset live. One table of functions a kind (http, file; later s3, gs, hf).
+/* Origins: where the bytes of a dataset live. One table of functions a kind (http, file, hf).
  *
  * An origin lists the objects of a source, tells size and version of one, and reads ranges of one. It makes
  * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
@@ -54,6 +54,8 @@ struct ps_origin_work {
 	void *request;
 	uint64_t submitted_ns;
 	int rc; /* of one that ended before it began */
+	unsigned turn; /* what an origin counts for itself, from one submission to the next */
+	bool refused;
 };
 
 /* One ranged read. The caller fills the first part and keeps it all alive until done. */
@@ -139,6 +141,7 @@ struct ps_origin_options {
 	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
 	                              URL */
 	const char *ca_file;       /* PEM bundle instead of the system's */
+	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see hf_token.h */
 	bool insecure;             /* do not verify TLS; logged once as a warning */
 	/* The environment of whoever mounts, "NAME=value", NULL-terminated; secret. NULL: the process's own.
 	 * Ask by ps_env_get() (credentials.h), never by getenv(): a daemon mounts for others, too. */

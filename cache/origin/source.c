@@ -233,12 +233,12 @@ static int parse(const char *text, struct ps_source *s, struct ps_error *err)
 		return parse_path_source(text, s, err);
 	if (has_scheme(text, "http") || has_scheme(text, "https") || has_scheme(text, "file"))
 		return parse_url_source(text, s, err);
-	if (has_scheme(text, "s3") || has_scheme(text, "gs") || has_scheme(text, "hf"))
+	if (has_scheme(text, "s3") || has_scheme(text, "gs"))
 		return ps_error_set(err, EINVAL,
 		        "%s: %.2s:// is not supported by this version; https:// and file:// are",
 		        ps_url_redact(text, safe), text);
 	if (strstr(text, "://"))
-		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http and file",
+		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, file and hf",
 		        ps_url_redact(text, safe));
 	return ps_error_set(err, EINVAL,
 	        "%s: neither a URL (https://..., http://..., file:///...), an absolute path "

@@ -36,7 +36,7 @@ static void sources_have_a_canonical_form(void **state)
 	        {"", NULL},
 	        {"s3://bucket/x", NULL},
 	        {"gs://bucket/x", NULL},
-	        {"hf://datasets/a/b", NULL},
+	        {"hf://datasets/a/b", "hf://datasets/a/b/"},
 	        {"ftp://h/x", NULL},
 	        {"data/x", NULL},
 	        {"https://", NULL},

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# A mount shows the commit that its branch had when it was listed, also what it has not fetched yet; the next mount shows the
+# new one, and fetches only what has changed. Signed URLs that have expired are asked for again, once.
+. "$(dirname "$0")/../lib.sh"
+. "$top_srcdir/tests/fs/hub.sh"
+requires mount
+
+start_hub
+old=$(commit a) new=$(commit b)
+for name in same changed; do random_file "$old/$name.tar" 9000000 "$name"; done
+random_file "$old/gone.tar" 9000000
+random_file "$new/same.tar" 9000000 same
+random_file "$new/changed.tar" 9000000 other
+random_file "$new/made.tar" 5000
+point main a
+
+mount_penstock hf://acme/shards
+tell hold 3000000
+exec 5<"$MNT/changed.tar"
+head -c 2000000 <&5 >"$T/part"
+check "the first half of a file" cmp "$T/part" <(head -c 2000000 "$old/changed.tar")
+point main b
+tell generation 1 # what was signed has expired
+forget hold
+cat <&5 >>"$T/part"
+exec 5<&-
+check "the rest is of the same commit, though the branch has moved" cmp "$T/part" "$old/changed.tar"
+check "so is a file that was not begun" cmp "$MNT/gone.tar" "$old/gone.tar"
+check "and one that has not changed" cmp "$MNT/same.tar" "$old/same.tar"
+at_least "an expired URL was refused" 1 "$(asked CDN GET changed.tar 403)"
+equal "and the file was asked for twice" 2 "$(asked HUB HEAD /changed.tar)"
+umount_penstock
+
+forget requests.log
+mount_penstock hf://acme/shards
+equal "the next mount lists the new commit" "changed.tar made.tar same.tar" "$(cd "$MNT" && echo *)"
+check "what has changed is the new one" cmp "$MNT/changed.tar" "$new/changed.tar"
+check "what has not is right" cmp "$MNT/same.tar" "$new/same.tar"
+equal "and was not fetched again" 0 "$(asked CDN GET same.tar)"
+umount_penstock
+
+# A URL that is refused for ever is an error, and not a loop.
+rm -rf "$CACHE"
+mount_penstock hf://acme/shards
+tell generation 2
+cat "$MNT/made.tar" >/dev/null
+forget requests.log
+tell unsignable
+check_not "a file that the CDN refuses always cannot be read" cat "$MNT/same.tar"
+at_most "it was not asked for without end" 6 "$(asked HUB HEAD /same.tar)"
+forget unsignable
+check "it can once the CDN gives it" wait_until 20 cmp -s "$MNT/same.tar" "$new/same.tar"
+tell shift x
+check "a CDN that calls a file otherwise is no other file" cmp "$MNT/changed.tar" "$new/changed.tar"
+umount_penstock

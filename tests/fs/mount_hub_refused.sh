@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Tokens from the usual places open private and gated repositories, go to the Hub alone, and are shown nowhere; what is
+# refused or missing says what to do.
+. "$(dirname "$0")/../lib.sh"
+. "$top_srcdir/tests/fs/hub.sh"
+requires mount
+
+start_hub
+main=$(commit a)
+random_file "$main/a.tar" 3000000
+echo small >"$main/b.txt"
+point main a
+
+refused() { # WHAT WORDS SOURCE OPTION...
+	local what=$1 words=$2 rc=0
+	shift 2
+	CACHE=$T/cache-refused mount_penstock "$@" >"$T/out" 2>&1 || rc=$?
+	equal "$what: fails" 1 "$((rc != 0))"
+	equal "$what: in one line" 1 "$(wc -l <"$T/out")"
+	check "$what: the line says why" grep -Eq "$words" "$T/out"
+	check_not "$what: nothing is mounted" is_mounted
+	rm -rf "$T/cache-refused"
+}
+works=0
+works() { # WHAT OPTION...
+	local what=$1
+	shift
+	CACHE=$T/cache-$((++works))
+	check "$what: mounts" mount_penstock hf://acme/shards "$@"
+	check "$what: LFS" cmp "$MNT/a.tar" "$main/a.tar"
+	check "$what: git" cmp "$MNT/b.txt" "$main/b.txt"
+	umount_penstock
+}
+
+refused "no such repository" 'acme/none.*(log in|token)' hf://acme/none
+refused "no such revision" 'no branch, tag or commit "v9"' hf://acme/shards@v9
+refused "no such folder" 'not in .*acme/shards' hf://acme/shards/none/
+refused "a space" 'only datasets and models' hf://spaces/acme/demo
+refused "half a name" 'hf://datasets/OWNER/NAME' hf://acme
+refused "a glob that matches nothing" 'no files' 'hf://acme/shards/*.none'
+
+secret=hf_4xYsecretTOKENzz
+tell token $secret
+refused "private, without a token" 'private.*log in' hf://acme/shards
+HF_TOKEN=hf_wrong refused "a wrong token" 'does not take your token' hf://acme/shards
+HF_TOKEN="two words" refused "what is no token" 'HF_TOKEN: not a token' hf://acme/shards
+
+HF_TOKEN=$secret works "HF_TOKEN"
+HUGGING_FACE_HUB_TOKEN=$secret works "HUGGING_FACE_HUB_TOKEN"
+echo "$secret" >"$T/token"
+HF_TOKEN_PATH=$T/token works "HF_TOKEN_PATH"
+works "--hf-token-file" --hf-token-file "$T/token"
+cp "$T/token" "$HF_HOME/token"
+works "HF_HOME"
+unset HF_HOME
+mkdir -p "$T/home/.cache/huggingface"
+cp "$T/token" "$T/home/.cache/huggingface/token"
+HOME=$T/home XDG_CACHE_HOME='' works "the home folder"
+refused "a token file that is not there" 'No such file' hf://acme/shards --hf-token-file "$T/none"
+
+equal "the CDN never saw a token" 0 "$(awk '$1 == "CDN" && $5 != "-"' "$hub/requests.log" | wc -l)"
+at_least "the Hub did" 10 "$(awk '$1 == "HUB" && $5 == "Bearer_hf_4xYsecretTOKENzz"' "$hub/requests.log" | wc -l)"
+check_not "no log has it" grep -q "$secret" "$T/penstock.log"
+check_not "no cache has it" grep -rlq "$secret" "$T"/cache-*
+
+tell gated
+HF_TOKEN=$secret refused "gated, with a token" 'gated.*ask for access at .*/datasets/acme/shards' hf://acme/shards
+refused "gated, without a token" 'gated.*ask for access.*log in' hf://acme/shards
+forget gated
+tell page-size 1
+tell next http://127.0.0.2:9/api/datasets/acme/shards/tree/x
+HF_TOKEN=$secret refused "a next page on another host" 'another host: refused' hf://acme/shards
+forget token
+HF_ENDPOINT=gopher://x refused "an endpoint that is none" 'HF_ENDPOINT' hf://acme/shards
