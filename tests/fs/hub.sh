@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2034
 # A Hugging Face Hub for a test: see hub_server.py. Read after lib.sh.
 
 # start_hub: serves $T/hub. Sets HF_ENDPOINT, and $hub for what the test says to the server. Nobody's own token counts.
