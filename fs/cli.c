@@ -181,6 +181,21 @@ static char *next_item(char **list)
 	return item;
 }
 
+const struct ps_opt *ps_opts_find(const struct ps_opts *opts, const char *name)
+{
+	return find(opts, name, strlen(name), 0);
+}
+
+int ps_opts_set(
+        const struct ps_opts *opts, void *ctx, const char *name, const char *value, struct ps_error *err)
+{
+	const struct ps_opt *opt = ps_opts_find(opts, name);
+
+	if (!opt || opt->flags & PS_OPT_CLI_ONLY)
+		return ps_error_set(err, EINVAL, "unknown option '%s'", name);
+	return set_option(opts, opt, ctx, value, err);
+}
+
 int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, struct ps_error *err)
 {
 	ps_autofree char *copy = strdup(list);

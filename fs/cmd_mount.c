@@ -1,38 +1,31 @@
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "commands.h"
 #include "daemon.h"
+#include "join.h"
 #include "mountpoint.h"
 #include "mounts.h"
-#include "session.h"
 
-static const struct ps_opts opts = {
-        .command = "mount",
-        .usage = "SOURCE MOUNTPOINT [OPTION...]",
-        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
-                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
-                 "@FILE),\n"
-                 "hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/. penstock-mount(1) tells more.",
-        .tables = {ps_options_source, ps_options_mount},
-        .other = ps_options_generic,
-};
+/* How long a cache may be locked by somebody who cannot be joined: a daemon that is just coming or going. */
+#define BUSY_MS 10000
+#define RETRY_MS 20
 
 struct mount {
-	struct ps_mount_options options;
-	const char *source, *canonical; /* canonical: without secrets */
-	char *mountpoint;
-	struct ps_daemon daemon;
+	struct ps_mount_options options; /* first: the tables of options.h count from here */
+	struct ps_mount_request request;
+	struct ps_launch launch;
 };
 
 static void mount_ready(void *arg)
 {
 	struct mount *m = arg;
 
-	ps_log_info("mount: %s on %s", m->canonical, m->mountpoint);
-	ps_daemon_ready(&m->daemon);
+	ps_launch_ready(&m->launch);
 }
 
 /* "in use by pid N" is the store's story; which mount that is, is ours. */
@@ -47,100 +40,132 @@ static void name_server(struct ps_error *err, const char *cache_dir)
 	ps_error_set(err, EBUSY, "%.300s (it serves %s)", old, mountpoint);
 }
 
-/* With cache and dataset open: the life of the mount. */
-static int serve_dataset(
-        struct mount *m, struct ps_cache *cache, struct ps_dataset *dataset, struct ps_error *err)
+static int join(struct mount *m, struct ps_error *err)
 {
-	const struct ps_session_events events = {.ready = mount_ready, .arg = m};
-	struct ps_fs fs;
+	const struct ps_join_options options = {.allow_other = m->options.allow_other,
+	        .stay = m->options.foreground,
+	        .ready = mount_ready,
+	        .arg = m};
 
-	ps_fs_init(&fs, cache, dataset, &m->options, m->mountpoint);
-	int rc = ps_session_run(&fs, &events, err);
-	ps_dataset_detach(dataset);
-	ps_cache_close(cache);
-	/* Now all that waited has been answered, and the descriptor may go. */
-	if (ps_pending_drain(&fs.pending, false, 1000)) {
-		ps_session_free(&fs);
-		ps_fs_fini(&fs);
-	} else {
-		ps_log_error("mount: %s: requests unanswered at the end", m->mountpoint);
+	return ps_join_mount(m->options.cache_dir, &m->request, &options, err);
+}
+
+static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
+{
+	const struct ps_daemon_options options = {
+	        .options = &m->options, .request = &m->request, .launch = &m->launch};
+	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
+	int rc = ps_log_open(log, m->options.log_level, "penstock", err);
+
+	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
+}
+
+/* Joins the daemon of the cache, or becomes it. Whoever else tries the same at this moment does, too. */
+static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + BUSY_MS * PS_NS_PER_MS;
+
+	for (;;) {
+		*err = (struct ps_error){0};
+		int rc = join(m, err);
+
+		if (rc != -ENOENT || err->err)
+			return rc;
+		rc = serve(m, ret_exit, err);
+		if (rc != -EBUSY)
+			return rc;
+		if (ps_clock_mono_ns() > until_ns || ps_launch_abandoned(&m->launch)) {
+			name_server(err, m->options.cache_dir);
+			return rc;
+		}
+		poll(NULL, 0, RETRY_MS);
 	}
-	ps_log_info("mount: %s: unmounted", m->mountpoint);
+}
+
+static int add_source(struct mount *m, char *arg, struct ps_error *err)
+{
+	ps_autofree char *name = NULL;
+	size_t n;
+	bool named = ps_source_has_name(arg, &n);
+
+	name = named ? strndup(arg, n) : strdup("");
+	if (!name)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	return ps_request_add_source(&m->request, name, named ? arg + n + 1 : arg, err);
+}
+
+static int check_places(struct mount *m, struct ps_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < m->request.nsources; i++)
+		rc = ps_mountpoint_apart(
+		        m->request.mountpoint, m->request.sources[i].source, m->options.cache_dir, err);
 	return rc;
 }
 
-static int serve(struct mount *m, struct ps_error *err)
-{
-	struct ps_cache_options cache_options;
-	struct ps_dataset_options dataset_options;
-	struct ps_dataset *dataset;
-	struct ps_cache *cache;
-	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
-
-	int rc = ps_log_open(log, m->options.log_level, "penstock", err);
-	if (rc == 0)
-		rc = ps_mount_options_cache(&m->options, &cache_options, err);
-	if (rc == 0)
-		rc = ps_mountpoint_apart(m->mountpoint, m->source, m->options.cache_dir, err);
-	if (rc < 0)
-		return rc;
-	rc = ps_cache_open(&cache_options, &cache, err);
-	if (rc < 0) {
-		name_server(err, m->options.cache_dir);
-		return rc;
-	}
-	ps_mount_options_dataset(&m->options, &dataset_options);
-	rc = ps_dataset_attach(cache, m->source, &dataset_options, &dataset, err);
-	if (rc < 0)
-		dataset = NULL;
-	else if (!ps_daemon_commit(&m->daemon))
-		rc = ps_error_set(err, ECANCELED, "interrupted");
-	else
-		rc = ps_session_signals(err);
-	if (rc < 0) {
-		ps_dataset_detach(dataset);
-		ps_cache_close(cache);
-		return rc;
-	}
-	return serve_dataset(m, cache, dataset, err);
-}
-
-static int run(struct mount *m, const char *source, const char *mountpoint)
+/* With the sources in the request. */
+static int run(struct mount *m, const char *mountpoint)
 {
 	struct ps_error err = {0};
+	int code = PS_EXIT_OK;
 
-	if (ps_mount_options_finish(&m->options, &err) < 0)
+	if (ps_mount_options_finish(&m->options, &err) < 0 ||
+	        ps_request_take_options(&m->request, &m->options, &err) < 0 ||
+	        ps_request_check(&m->request, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
-	ps_autofree char *absolute = ps_source_absolute(source);
-	if (!absolute)
-		return ps_cli_fail("mount", PS_EXIT_FAILED, "out of memory");
-	m->source = absolute;
-	/* A source that makes no sense is told of before anything is touched. */
-	ps_autofree char *canonical = ps_source_canonical(absolute, &err);
-	if (!canonical)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
-	m->canonical = canonical;
-	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->mountpoint, &err) < 0)
+	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err) < 0 ||
+	        ps_mount_options_cache_dir(&m->options, &err) < 0 || check_places(m, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
-	if (ps_daemon_start(&m->daemon, "mount", !m->options.foreground, &err) < 0)
+	if (ps_launch_start(&m->launch, "mount", !m->options.foreground, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
-	if (serve(m, &err) < 0)
-		return ps_daemon_failed(&m->daemon, "mount", err.text);
-	return PS_EXIT_OK;
-}
-
-static int mount_with(struct mount *m, char **args)
-{
-	ps_autofree char *source = strdup(args[1]);
-
-	if (!source)
-		return ps_cli_fail("mount", PS_EXIT_FAILED, "out of memory");
-	ps_source_wipe(args[1]);
-	int code = run(m, source, args[2]);
-	explicit_bzero(source, strlen(source));
-	free(m->mountpoint);
+	if (join_or_serve(m, &code, &err) < 0)
+		return ps_launch_failed(&m->launch, "mount", err.text);
 	return code;
 }
+
+/* args: SOURCE... MOUNTPOINT. */
+static int mount_with(struct mount *m, char **args, int nargs)
+{
+	struct ps_error err = {0};
+	size_t n;
+	int rc = 0;
+
+	for (int i = 0; nargs > 2 && i < nargs - 1; i++)
+		if (!ps_source_has_name(args[i], &n))
+			return ps_cli_fail("mount", PS_EXIT_USAGE,
+			        "too many arguments; several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
+	/* A source that makes no sense is told of before anything is touched. */
+	for (int i = 0; rc == 0 && i < nargs - 1; i++) {
+		rc = add_source(m, args[i], &err);
+		ps_source_wipe(args[i]);
+	}
+	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text) : run(m, args[nargs - 1]);
+}
+
+static void mount_fini(struct mount *m)
+{
+	ps_mount_options_fini(&m->options);
+	ps_request_fini(&m->request);
+}
+
+static struct ps_given *given_of(void *ctx)
+{
+	return &((struct mount *)ctx)->options.given;
+}
+
+static const struct ps_opts opts = {
+        .command = "mount",
+        .usage = "SOURCE MOUNTPOINT [OPTION...]",
+        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
+                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
+                 "@FILE),\n"
+                 "hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/. Several, as NAME=SOURCE, get a folder each.\n"
+                 "penstock-mount(1) tells more.",
+        .tables = {ps_options_source, ps_options_mount},
+        .other = ps_options_generic,
+        .given = given_of,
+};
 
 int ps_cmd_mount(int argc, char **argv)
 {
@@ -148,9 +173,9 @@ int ps_cmd_mount(int argc, char **argv)
 	int nargs, code;
 
 	ps_mount_options_init(&m.options);
-	if (ps_cli_begin(&opts, &m.options, argc, argv, 2, 2, &nargs, &code))
-		code = mount_with(&m, argv);
-	ps_mount_options_fini(&m.options);
+	if (ps_cli_begin(&opts, &m, argc, argv, 2, -1, &nargs, &code))
+		code = mount_with(&m, argv + 1, nargs);
+	mount_fini(&m);
 	return code;
 }
 
@@ -176,7 +201,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 		if (c == 'f') {
 			fake = true;
 		} else if (c == 'o') {
-			if (ps_opts_parse_list(&opts, &m.options, optarg, &err) < 0)
+			if (ps_opts_parse_list(&opts, &m, optarg, &err) < 0)
 				code = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
 			if (ps_opts_list_has_secret(&opts, optarg))
 				ps_cli_wipe(optarg);
@@ -192,7 +217,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 		code = ps_cli_fail(
 		        "mount", PS_EXIT_USAGE, "usage: mount.penstock SOURCE MOUNTPOINT [-o OPTION,...]");
 	if (!code && !fake)
-		code = mount_with(&m, argv + optind - 1);
-	ps_mount_options_fini(&m.options);
+		code = mount_with(&m, argv + optind, nargs);
+	mount_fini(&m);
 	return code;
 }

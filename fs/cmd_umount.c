@@ -5,12 +5,14 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "commands.h"
 #include "guarded.h"
 #include "holders.h"
+#include "join.h"
 #include "mounts.h"
 
 /* All of it together takes at most 5 s: asking the daemon for its pid, the call itself, and waiting for the
@@ -104,21 +106,56 @@ static int call_umount(const struct umount *u, const struct ps_mount_info *info)
 	return rc == -EPERM ? umount_by_helper(u, info->mountpoint) : rc;
 }
 
-/* A descriptor that becomes readable when the daemon has ended; -1: who it is is not known. Before
- * unmounting, since only the mount knows its daemon. */
-static int open_daemon(const struct umount *u, const struct ps_mount_info *info, pid_t *ret_pid)
+/* The daemon of a mount, asked for before unmounting, since only the mount knows it. */
+struct server {
+	pid_t pid;       /* 0: not known */
+	int fd;          /* becomes readable when it has ended; -1: not known */
+	char *cache_dir; /* where its socket is; NULL: not known */
+	size_t nmounts;
+};
+
+static void find_server(const struct umount *u, const struct ps_mount_info *info, struct server *ret)
 {
 	json_t *stats = NULL;
-	int fd = -1;
 
-	*ret_pid = 0;
+	*ret = (struct server){.fd = -1};
 	if (ps_mounts_stats(info, left_ms(u, ASK_TIMEOUT_MS), &stats) < 0)
-		return -1;
-	*ret_pid = ps_mounts_pid(stats);
+		return;
+	const char *dir = json_string_value(json_object_get(json_object_get(stats, "cache"), "dir"));
+	ret->cache_dir = dir ? strdup(dir) : NULL;
+	ret->nmounts = json_array_size(json_object_get(stats, "mounts"));
+	ret->pid = ps_mounts_pid(stats);
 	json_decref(stats);
-	if (*ret_pid > 0)
-		fd = (int)syscall(SYS_pidfd_open, *ret_pid, 0);
-	return fd;
+	if (ret->pid > 0)
+		ret->fd = (int)syscall(SYS_pidfd_open, ret->pid, 0);
+}
+
+static void server_fini(struct server *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->cache_dir);
+}
+
+/* Waits until the daemon has let go of the mount and, if that was its last, of the cache. */
+static int await_server(const struct umount *u, const struct ps_mount_info *info, const struct server *s,
+        const char *arg)
+{
+	const dev_t dev = makedev(info->dev_major, info->dev_minor);
+	struct ps_error err = {0};
+	unsigned others = 0;
+
+	/* It may be out of our reach, in another mount namespace: then its end is all that can be seen. */
+	int rc = s->cache_dir ? ps_join_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err) : -ENOENT;
+	bool waits = s->fd >= 0 && (rc == 0 ? others == 0 : s->nmounts <= 1);
+	struct pollfd p = {.fd = s->fd, .events = POLLIN};
+
+	if (rc != -ETIMEDOUT && (!waits || poll(&p, 1, left_ms(u, TOTAL_MS)) > 0))
+		return PS_EXIT_OK;
+	return ps_cli_fail("umount", PS_EXIT_FAILED,
+	        "%s is unmounted, but its daemon (pid %d) still %s; a container may still have the mount (another "
+	        "mount namespace)",
+	        arg, (int)s->pid, s->nmounts > 1 ? "serves it" : "holds the cache");
 }
 
 static int run(struct umount *u, const char *arg)
@@ -126,7 +163,7 @@ static int run(struct umount *u, const char *arg)
 	const struct ps_mount_info *info;
 	struct ps_error err = {0};
 	struct ps_mounts mounts;
-	pid_t pid;
+	struct server server;
 	int code = PS_EXIT_OK;
 
 	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
@@ -134,7 +171,7 @@ static int run(struct umount *u, const char *arg)
 	/* Called from within the mount, we would keep it busy ourselves. */
 	if (chdir("/") < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "/: %s", strerror(errno));
-	ps_autofd int daemon = open_daemon(u, info, &pid);
+	find_server(u, info, &server);
 	int rc = call_umount(u, info);
 	if (rc == -EBUSY) {
 		code = busy(info, arg);
@@ -144,17 +181,11 @@ static int run(struct umount *u, const char *arg)
 	} else if (rc < 0) {
 		code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: %s", arg,
 		        rc == -EPERM ? "not permitted: it is another user's; run as root" : strerror(-rc));
-	} else if (daemon >= 0 && !u->lazy) {
+	} else if (!u->lazy) {
 		/* A lazy one may go on for as long as somebody reads. */
-		struct pollfd p = {.fd = daemon, .events = POLLIN};
-
-		if (poll(&p, 1, left_ms(u, TOTAL_MS)) <= 0)
-			code = ps_cli_fail("umount", PS_EXIT_FAILED,
-			        "%s is unmounted, but its daemon (pid %d) still holds the cache; a container "
-			        "may still "
-			        "have the mount (another mount namespace)",
-			        arg, (int)pid);
+		code = await_server(u, info, &server, arg);
 	}
+	server_fini(&server);
 	ps_mounts_fini(&mounts);
 	return code;
 }

@@ -1,139 +1,431 @@
 #include "daemon.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
 
-#include "cli.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cgroup.h"
+#include "control.h"
+#include "daemon_private.h"
+#include "mountfd.h"
+#include "mounts.h"
+#include "stats.h"
 
-/* What goes through the pipe: nothing for success, else the reason. Success is one NUL byte, since the end of
- * the pipe alone is what a crash looks like. */
-static const char ok_byte = '\0';
+#define STOP_GRACE_MS 300 /* for users without open files, whose detached mount ends by itself */
+#define KICK_MS 20
 
-/* The parent: never returns. */
-static void await_child(const char *command, pid_t child, int in)
+/* Written by the handler: async-signal-safe, and poll()ed by the main thread. */
+static int signal_fd = -1;
+static _Atomic int stop_signal, hangup; /* lock-free, so fit for a handler */
+
+static void on_signal(int signo)
 {
-	char text[PS_ERROR_TEXT_LEN + 64] = "";
-	size_t n = 0;
-	ssize_t got;
-	int status = 0;
+	uint64_t one = 1;
+	int saved = errno;
 
-	while (n < sizeof text - 1 &&
-	        ((got = read(in, text + n, sizeof text - 1 - n)) > 0 || (got < 0 && errno == EINTR))) {
-		n += got > 0 ? (size_t)got : 0;
-		if (n > 0 && text[0] == ok_byte)
-			_exit(PS_EXIT_OK);
+	if (signo == SIGHUP)
+		hangup = 1;
+	else
+		stop_signal = signo;
+	if (write(signal_fd, &one, sizeof one) < 0) {
+		/* An eventfd refuses only when it is readable already. */
 	}
-	if (n > 0)
-		_exit(ps_cli_fail(command, PS_EXIT_FAILED, "%s", text));
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-	}
-	if (WIFSIGNALED(status))
-		_exit(ps_cli_fail(command, PS_EXIT_FAILED,
-		        "the daemon died before the mount was there (signal %d)", WTERMSIG(status)));
-	_exit(ps_cli_fail(
-	        command, PS_EXIT_FAILED, "the daemon ended before the mount was there (see the log)"));
+	errno = saved;
 }
 
-int ps_daemon_start(struct ps_daemon *daemon, const char *command, bool background, struct ps_error *err)
+static int handle_signals(int wake_fd)
 {
-	int ends[2];
+	struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
-	*daemon = (struct ps_daemon){.background = background, .pipe = -1};
-	if (!background)
-		return 0;
-	fflush(NULL);
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return ps_error_set(err, errno, "pipe: %s", strerror(errno));
-	pid_t parent = getpid(), child = fork();
-	if (child < 0) {
-		int rc = ps_error_set(err, errno, "fork: %s", strerror(errno));
+	signal_fd = wake_fd;
+	ps_session_setup();
+	return sigaction(SIGTERM, &act, NULL) < 0 || sigaction(SIGINT, &act, NULL) < 0 ||
+	                       sigaction(SIGHUP, &act, NULL) < 0
+	               ? -errno
+	               : 0;
+}
 
-		close(ends[0]);
-		close(ends[1]);
-		return rc;
+static void wake(struct ps_daemon *d)
+{
+	uint64_t one = 1;
+
+	if (write(d->wake_fd, &one, sizeof one) < 0) {
+		/* Readable already. */
 	}
-	if (child > 0) {
-		close(ends[1]);
-		await_child(command, child, ends[0]);
+}
+
+/* Mounts --------------------------------------------------------------------------------------------- */
+
+json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
+{
+	json_t *list = json_array();
+
+	PS_LOCK_SCOPE(&d->lock);
+	if (first && !ps_list_empty(&first->link))
+		json_array_append_new(list, ps_mount_json(first));
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (m != first)
+			json_array_append_new(list, ps_mount_json(m));
 	}
-	close(ends[0]);
-	daemon->pipe = ends[1];
-	/* Who ends the command while it waits does not want a mount that appears later. */
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(PS_EXIT_FAILED);
+	return list;
+}
+
+static json_t *mounts_of(void *arg)
+{
+	struct ps_mount *m = arg;
+
+	return ps_daemon_mounts(m->owner, m);
+}
+
+int ps_daemon_start_mount(
+        struct ps_daemon *d, struct ps_mount *m, int fd, dev_t dev, struct ps_error *err)
+{
+	m->owner = d;
+	m->fs.mounts = mounts_of;
+	m->fs.mounts_arg = m;
+	{
+		/* On the list first: an order to stop that comes now must find it. */
+		PS_LOCK_SCOPE(&d->lock);
+		if (d->stopping) {
+			close(fd);
+			return ps_error_set(err, ECANCELED, "the daemon has been told to stop");
+		}
+		int rc = ps_mount_start(m, fd, dev, err);
+		if (rc < 0)
+			return rc;
+		ps_list_append(&d->mounts, &m->link);
+	}
 	return 0;
 }
 
-bool ps_daemon_commit(struct ps_daemon *daemon)
+void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 {
-	struct pollfd p = {.fd = daemon->pipe};
+	ps_autofree char *mountpoint = strdup(m->request.mountpoint);
+	bool served = m->session.started;
 
-	if (daemon->pipe < 0)
-		return true;
-	prctl(PR_SET_PDEATHSIG, 0);
-	return poll(&p, 1, 0) == 0; /* the pipe has a reader as long as the parent lives */
+	if (served) {
+		ps_session_await(&m->session);
+		/* After an abort the dead mount is still there. */
+		if (m->here)
+			ps_mountfd_detach(m->request.mountpoint, m->session.dev);
+	}
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		ps_list_remove(&m->link);
+	}
+	int rc = ps_mount_finish(m);
+	if (rc == -EDEADLK) {
+		/* The cache survives a process that ends anywhere, so this one shall when its time comes. */
+		ps_log_error("mount: %s: reads do not end; it stays in memory", m->request.mountpoint);
+		atomic_store(&d->leaked, true);
+	}
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		if (served)
+			d->nended++;
+		pthread_cond_broadcast(&d->ended);
+	}
+	if (served && mountpoint)
+		ps_log_info("mount: %s: unmounted", mountpoint);
+	if (rc != -EDEADLK)
+		ps_mount_free(m);
 }
 
-/* "READY=1" to the service manager that started us with Type=notify, if one did. */
-static void notify_manager(void)
+static bool serves_device(struct ps_daemon *d, dev_t dev)
 {
-	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	static const char message[] = "READY=1";
-
-	if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof addr.sun_path)
-		return;
-	ps_autofd int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	memcpy(addr.sun_path, path, strlen(path));
-	socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-	if (addr.sun_path[0] == '@')
-		addr.sun_path[0] = '\0';
-	if (fd >= 0 &&
-	        sendto(fd, message, sizeof message - 1, MSG_NOSIGNAL, (struct sockaddr *)&addr, len) < 0)
-		return; /* it is gone, and will find out by itself */
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		if (PS_CONTAINER_OF(l, struct ps_mount, link)->session.dev == dev)
+			return true;
+	return false;
 }
 
-void ps_daemon_ready(struct ps_daemon *daemon)
+unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
 {
-	if (!daemon->background) {
-		notify_manager();
-		return;
-	}
-	/* Only now: until here a ^C at the terminal is meant for us too. */
-	setsid();
-	if (chdir("/") < 0) {
-		/* Then it stays where it was: a folder kept busy, no more. */
-	}
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	for (int fd = 0; null >= 0 && fd <= 2; fd++)
-		dup2(null, fd);
-	if (null > 2)
-		close(null);
-	if (write(daemon->pipe, &ok_byte, 1) < 0) {
-		/* The parent was killed; the mount is there all the same. */
-	}
-	close(daemon->pipe);
-	daemon->pipe = -1;
+	unsigned left = 0;
+
+	PS_LOCK_SCOPE(&d->lock);
+	while (serves_device(d, dev))
+		pthread_cond_wait(&d->ended, &d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		left++;
+	return left;
 }
 
-int ps_daemon_failed(struct ps_daemon *daemon, const char *command, const char *text)
+/* The first mount ------------------------------------------------------------------------------------ */
+
+/* Through the kernel, as any program would ask. */
+static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
 {
-	if (daemon->pipe < 0)
-		return ps_cli_fail(command, PS_EXIT_FAILED, "%s", text);
-	if (write(daemon->pipe, text, strlen(text)) < 0) {
-		/* Nobody is left to tell. */
+	struct stat st;
+
+	if (stat(m->request.mountpoint, &st) < 0)
+		return ps_error_set(err, errno, "the mount on %s does not answer: %s", m->request.mountpoint,
+		        strerror(errno));
+	if (st.st_dev != m->session.dev)
+		return ps_error_set(err, EIO, "the mount on %s was unmounted at once", m->request.mountpoint);
+	return 0;
+}
+
+static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *err)
+{
+	const char *mountpoint = m->request.mountpoint;
+	int fd;
+
+	if (ps_launch_abandoned(d->launch))
+		return ps_error_set(err, ECANCELED, "interrupted");
+	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = m->device,
+	                                  .mountpoint = mountpoint,
+	                                  .allow_other = m->options->allow_other},
+	        &fd, err);
+	if (rc < 0)
+		return rc;
+	dev_t dev = ps_mounts_device(mountpoint);
+	rc = ps_daemon_start_mount(d, m, fd, dev, err);
+	if (rc < 0) {
+		ps_mountfd_detach(mountpoint, dev);
+		return rc;
 	}
-	close(daemon->pipe);
-	daemon->pipe = -1;
-	return PS_EXIT_FAILED;
+	rc = see_it_answer(m, err);
+	if (rc < 0) {
+		ps_mountfd_detach(mountpoint, dev);
+		while (!atomic_load(&m->session.ended)) {
+			ps_session_kick(&m->session);
+			poll(NULL, 0, KICK_MS);
+		}
+	}
+	return rc;
+}
+
+static void *first_main(void *arg)
+{
+	struct ps_daemon *d = arg;
+	struct ps_error err = {0};
+	struct ps_mount *m = NULL;
+
+	pthread_setname_np(pthread_self(), "mount");
+	int rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
+	if (rc == 0)
+		rc = mount_here(d, m, &err);
+	if (rc == 0) {
+		ps_session_answers(&m->session);
+		ps_log_info("mount: %s on %s", m->device, m->request.mountpoint);
+		if (d->launch->background)
+			ps_cgroup_leave();
+	} else {
+		ps_log_error("mount: %s", err.text);
+	}
+	{
+		/* The main thread looks at the launch as long as it is not told. */
+		PS_LOCK_SCOPE(&d->lock);
+		d->told = true;
+		if (rc == 0)
+			ps_launch_ready(d->launch);
+		else
+			d->exit_code = ps_launch_failed(d->launch, "mount", err.text);
+	}
+	if (m)
+		ps_daemon_end_mount(d, m);
+	ps_daemon_thread_ends(d);
+	return NULL;
+}
+
+/* Threads and their end ------------------------------------------------------------------------------ */
+
+int ps_daemon_thread(struct ps_daemon *d, void *(*fn)(void *), void *arg)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		d->nthreads++;
+	}
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	int rc = -pthread_create(&thread, &attr, fn, arg);
+	pthread_attr_destroy(&attr);
+	if (rc < 0)
+		ps_daemon_thread_ends(d);
+	return rc;
+}
+
+void ps_daemon_thread_ends(struct ps_daemon *d)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	d->nthreads--;
+	wake(d);
+}
+
+/* Stopping ------------------------------------------------------------------------------------------- */
+
+struct place {
+	char *mountpoint;
+	dev_t dev;
+};
+
+/* Where mounts are that we may detach: that waits for others, so not under the lock. */
+static size_t own_places(struct ps_daemon *d, struct place **ret)
+{
+	size_t n = 0, max = 0;
+
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		max++;
+	*ret = calloc(max + 1, sizeof **ret);
+	for (struct ps_list *l = d->mounts.next; *ret && l != &d->mounts; l = l->next) {
+		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+		char *copy = m->here ? strdup(m->request.mountpoint) : NULL;
+
+		if (copy)
+			(*ret)[n++] = (struct place){copy, m->session.dev};
+	}
+	return n;
+}
+
+static bool any_mounts(struct ps_daemon *d, bool kick)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; kick && l != &d->mounts; l = l->next)
+		ps_session_kick(&PS_CONTAINER_OF(l, struct ps_mount, link)->session);
+	return !ps_list_empty(&d->mounts);
+}
+
+/* Somebody may have files open. They get ENOTCONN: an order to stop is not to wait for them. */
+static void stop(struct ps_daemon *d)
+{
+	struct place *places = NULL;
+
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		d->stopping = true;
+		atomic_store(&d->first_cancelled, true);
+		ps_guests_cancel(d);
+	}
+	size_t n = own_places(d, &places);
+	for (size_t i = 0; i < n; i++) {
+		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
+		ps_mountfd_detach(places[i].mountpoint, places[i].dev);
+		free(places[i].mountpoint);
+	}
+	free(places);
+	for (int ms = 0; any_mounts(d, ms >= STOP_GRACE_MS); ms += KICK_MS)
+		poll(NULL, 0, KICK_MS);
+}
+
+static void heed_signals(struct ps_daemon *d)
+{
+	const struct ps_mount_options *o = d->options;
+
+	if (hangup) {
+		hangup = 0;
+		if (o->log && o->log[0] == '/')
+			ps_log_reopen();
+		else if (o->foreground)
+			stop_signal = SIGHUP; /* the terminal is gone */
+	}
+	if (stop_signal && !d->stopping)
+		stop(d);
+}
+
+/* The main thread ------------------------------------------------------------------------------------ */
+
+#define POLL_FIXED 3
+
+static void main_loop(struct ps_daemon *d)
+{
+	struct pollfd p[POLL_FIXED + PS_GUESTS_MAX];
+	uint64_t count;
+
+	for (;;) {
+		size_t n = POLL_FIXED;
+		{
+			PS_LOCK_SCOPE(&d->lock);
+			if (d->nthreads == 0)
+				return;
+			/* The parent that was ended, and guests that went away while they wait. */
+			p[2] = (struct pollfd){.fd = d->told || atomic_load(&d->first_cancelled) ? -1 : d->launch->pipe};
+			n += ps_guests_poll(d, p + POLL_FIXED);
+		}
+		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
+		if (poll(p, n, -1) < 0 && errno != EINTR)
+			return;
+		if (p[0].revents && read(d->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+			return;
+		heed_signals(d);
+		if (p[2].fd >= 0 && p[2].revents)
+			atomic_store(&d->first_cancelled, true);
+		ps_guests_gone(d, p + POLL_FIXED, n - POLL_FIXED);
+		if (p[1].revents)
+			ps_guest_accept(d);
+	}
+}
+
+static int open_all(struct ps_daemon *d, struct ps_error *err)
+{
+	struct ps_mount_options options = *d->options; /* a shallow one: it fills in what is not told */
+	struct ps_cache_options cache;
+	int rc = ps_mount_options_cache(&options, &cache, err);
+
+	if (rc == 0)
+		rc = ps_cache_open(&cache, &d->cache, err);
+	if (rc < 0)
+		return rc;
+	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (d->wake_fd < 0)
+		rc = ps_error_set(err, errno, "eventfd: %s", strerror(errno));
+	if (rc == 0)
+		rc = ps_control_listen(d->options->cache_dir, &d->listen_fd, err);
+	if (rc == 0 && (rc = handle_signals(d->wake_fd)) < 0)
+		ps_error_set(err, -rc, "signals: %s", strerror(-rc));
+	return rc;
+}
+
+static void close_all(struct ps_daemon *d)
+{
+	/* The socket before the lock of the cache: a new daemon's must not be taken away. Who has connected and was
+	 * not heard finds it closed, and tries again. */
+	if (d->listen_fd >= 0) {
+		ps_control_remove(d->options->cache_dir);
+		close(d->listen_fd);
+	}
+	if (!atomic_load(&d->leaked))
+		ps_cache_close(d->cache);
+}
+
+int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err)
+{
+	struct ps_daemon d = {.options = options->options,
+	        .given = &options->options->given,
+	        .first = options->request,
+	        .launch = options->launch,
+	        .listen_fd = -1,
+	        .wake_fd = -1};
+
+	pthread_mutex_init(&d.lock, NULL);
+	pthread_cond_init(&d.ended, NULL);
+	ps_list_init(&d.mounts);
+	ps_list_init(&d.guests);
+	int rc = open_all(&d, err);
+	if (rc == 0 && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
+		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	if (rc == 0) {
+		main_loop(&d);
+		*ret_exit = d.exit_code;
+	}
+	close_all(&d);
+	if (atomic_load(&d.leaked))
+		_exit(PS_EXIT_FAILED);
+	if (d.wake_fd >= 0)
+		close(d.wake_fd);
+	pthread_cond_destroy(&d.ended);
+	pthread_mutex_destroy(&d.lock);
+	return rc;
 }

@@ -1,31 +1,48 @@
-/* Going into the background, with a parent that waits for the outcome.
+/* The daemon of a cache directory: one cache, any number of mounts.
  *
- *   ps_daemon_start()    forks; the parent stays inside until the child is ready or gone, and exits
- *   ps_daemon_commit()   the slow part is over; until here the child dies with the parent
- *   ps_daemon_ready()    the parent exits 0; the child leaves its terminal and session
- *   ps_daemon_failed()   the parent prints the one line and exits 1
+ *   main      starts with its own mount, accepts guests, hears signals; ends when neither mounts nor guests are left
+ *   mount     a thread of each mount, its own or a guest's: attach, mount, serve, let go
+ *   guest     a process that has connected to the control socket: `mount` (join.h), `status`, `umount`
  *
- * In the foreground (background false) there is no parent; ready and failed then tell systemd and stderr.
- * Threads: start before any is made; ready from any, once; failed instead of ready. */
+ *      guest                           daemon
+ *        │ do=mount, options, sources    │
+ *        ├──────────────────────────────▶│ attaches the datasets, which takes what it takes
+ *        │ do=prepared, device, warning  │ (a guest that goes away meanwhile calls that off)
+ *        │◀──────────────────────────────┤
+ *        │ mounts, in its own namespace  │
+ *        │ do=mounted, device + the descriptor
+ *        ├──────────────────────────────▶│ starts the session
+ *        │ do=serving                    │
+ *        │◀──────────────────────────────┤
+ *        │ stat of the mount             │
+ *        │ do=answers                    │
+ *        ├──────────────────────────────▶│ from here on the mount lives without its guest
+ *        │ do=ended, when it is gone     │
+ *        │◀──────────────────────────────┤
+ *
+ * Any step may be answered do=error with a text. A guest that is gone before "answers" leaves nothing.
+ *
+ * Threads: run is called from the main thread, before there are others; it gets the signals: SIGTERM and SIGINT
+ * detach all mounts and end all sessions, open files or not; SIGHUP opens the log anew.
+ * Locks: daemon.lock, over lists only. Errors: -errno and a text. */
 #ifndef PS_DAEMON_H
 #define PS_DAEMON_H
 
-#include <stdbool.h>
+#include "launch.h"
+#include "request.h"
 
-#include "base/error.h"
+/* The guests' requests and the answers to them. */
+#define PS_DO "do"
 
-struct ps_daemon {
-	bool background;
-	int pipe; /* to the parent, or -1 */
+struct ps_daemon_options {
+	const struct ps_mount_options *options; /* cache_dir is set; log and cache are as it says */
+	struct ps_mount_request *request;       /* the first mount's; taken over */
+	struct ps_launch *launch;               /* is told of the first mount's success or failure */
 };
 
-int ps_daemon_start(
-        struct ps_daemon *daemon, const char *command, bool background, struct ps_error *err) PS_MUST_USE;
-/* Call from the thread that called start (the kernel remembers the wish to die with the parent by thread).
- * False: the parent is gone, do not go on. */
-bool ps_daemon_commit(struct ps_daemon *daemon) PS_MUST_USE;
-void ps_daemon_ready(struct ps_daemon *daemon);
-/* Returns the exit code for the caller. */
-int ps_daemon_failed(struct ps_daemon *daemon, const char *command, const char *text);
+/* Serves until the last mount is gone; then the cache is closed. Returns an exit code: of the first mount's
+ * failure, too, though others may have been served meanwhile. -EBUSY: another process has the cache (nothing is
+ * taken over, nobody is told); other failures to open it are told. */
+int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err) PS_MUST_USE;
 
 #endif

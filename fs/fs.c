@@ -4,15 +4,16 @@
 
 #include "base/clock.h"
 
-void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dataset,
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, const struct ps_fs_source *sources, size_t nsources,
         const struct ps_mount_options *options, const char *mountpoint)
 {
 	*fs = (struct ps_fs){.cache = cache,
-	        .dataset = dataset,
+	        .sources = sources,
+	        .nsources = nsources,
+	        .named = sources[0].name[0],
 	        .options = options,
 	        .mountpoint = mountpoint,
 	        .mounted_at_s = ps_clock_real_s(),
-	        .root = ps_dataset_root(dataset),
 	        .read_ahead_nbytes = 128 * 1024};
 	_Static_assert(PS_FS_READ_NBYTES <= PS_READ_MAX_NBYTES, "a READ is one read of the cache");
 	pthread_mutex_init(&fs->lock, NULL);
@@ -91,22 +92,48 @@ void ps_fs_close_all(struct ps_fs *fs)
 		ps_fs_open_free(fs, PS_CONTAINER_OF(opens.next, struct ps_open, link));
 }
 
+bool ps_fs_is_top(const struct ps_fs *fs, fuse_ino_t ino)
+{
+	return fs->named && ino == FUSE_ROOT_ID;
+}
+
+const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino)
+{
+	size_t i = ps_node_number(ino) >> PS_SOURCE_SHIFT;
+
+	return &fs->sources[i < fs->nsources ? i : 0]; /* the kernel names what it was told */
+}
+
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)
 {
-	return ino == FUSE_ROOT_ID ? fs->root : ps_node_number(ino);
+	return ino == FUSE_ROOT_ID ? fs->sources[0].root : ino & ((UINT64_C(1) << PS_SOURCE_SHIFT) - 1);
 }
 
-fuse_ino_t ps_fs_ino(struct ps_fs *fs, uint64_t node)
+static uint64_t bits_of(const struct ps_fs *fs, const struct ps_fs_source *source)
 {
-	return node == fs->root ? FUSE_ROOT_ID : ps_openmode_ino(&fs->openmodes, node);
+	return source ? (uint64_t)(source - fs->sources) << PS_SOURCE_SHIFT : 0;
 }
 
-void ps_fs_stat(const struct ps_fs *fs, const struct ps_attr *attr, struct stat *ret)
+fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64_t node)
+{
+	if (!fs->named && node == source->root)
+		return FUSE_ROOT_ID;
+	return ps_openmode_ino(&fs->openmodes, bits_of(fs, source) | node);
+}
+
+void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret)
+{
+	*ret = (struct ps_attr){
+	        .node = source->root, .ino = source->root, .is_dir = true, .complete_attr = true};
+}
+
+void ps_fs_stat(
+        const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct stat *ret)
 {
 	const struct ps_mount_options *o = fs->options;
 
 	*ret = (struct stat){
-	        .st_ino = attr->ino,
+	        .st_ino = bits_of(fs, source) | attr->ino,
 	        .st_mode = attr->is_dir ? S_IFDIR | o->dir_mode : S_IFREG | o->file_mode,
 	        .st_nlink = attr->is_dir ? 2 : 1,
 	        .st_uid = o->uid,

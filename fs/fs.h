@@ -1,9 +1,13 @@
 /* One mount as the FUSE callbacks see it: what it shows, how, and what is open in it.
  *
- * Node numbers: FUSE's root 1 stands for the dataset's root node; 2 to PS_NODE_FIRST - 1 are the virtual
- * files (virtual.h); all others are the cache's own, each naming one version of one object for ever, so there
- * is no table of names here and nothing to forget. A node id may have an alias above the number (openmode.h);
- * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the session that made it;
+ * Node ids: FUSE's root 1 stands for the root node of the only source or, where sources have names, for a folder
+ * of these; 2 to PS_NODE_FIRST - 1 are the virtual files (virtual.h); all others are the cache's own, each naming
+ * one version of one object for ever, so there is no table of names here and nothing to forget.
+ *
+ *   63        48 47          40 39                    0
+ *   |  alias    |  source      |  number of the node  |     alias: openmode.h; source: whose node it is
+ *
+ * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it;
  * open files belong to the kernel until it releases them, and what it never released is closed by
  * ps_fs_close_all(). Threads: any, but init, fini and close_all.   Locks: fs.lock covers the list of open
  * files. */
@@ -18,6 +22,7 @@
 #include "base/list.h"
 #include "cache.h"
 #include "fuse_api.h"
+#include "mountfd.h"
 #include "openmode.h"
 #include "options.h"
 #include "passthrough.h"
@@ -29,10 +34,6 @@
 /* A name that is not there may appear with the next listing. */
 #define PS_FS_NEGATIVE_TIMEOUT_S 1.0
 #define PS_FS_BLKSIZE (1 << 20)
-/* The largest READ: so much can be spliced from a file. More would need a pipe past the usual
- * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would copy through memory of its own instead. */
-#define PS_FS_READ_NBYTES (512u * 1024)
-
 enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
 
 /* What fi->fh points at. */
@@ -50,13 +51,24 @@ struct ps_open {
 	size_t text_len;
 };
 
+#define PS_SOURCE_SHIFT 40
+struct ps_fs_source {
+	char *name; /* of its folder; "": it is the root */
+	struct ps_dataset *dataset;
+	uint64_t root;
+};
+
 struct ps_fs {
 	struct ps_cache *cache;
-	struct ps_dataset *dataset;
+	const struct ps_fs_source *sources;
+	size_t nsources;
+	bool named; /* the sources have folders of their own */
 	const struct ps_mount_options *options;
 	const char *mountpoint;
 	int64_t mounted_at_s;
-	uint64_t root;
+	/* What all mounts of the daemon are, this one first; the caller owns it. */
+	json_t *(*mounts)(void *arg);
+	void *mounts_arg;
 	struct fuse_session *session;
 	struct ps_passthrough passthrough;
 	struct ps_openmode_table openmodes;
@@ -67,9 +79,12 @@ struct ps_fs {
 	pthread_mutex_t lock; /* opens, closing */
 	struct ps_list opens;
 	bool closing; /* an open that succeeds now is closed at once */
+	/* Bytes that were read through this mount's daemon, and of them those that nobody had to wait for. */
+	_Alignas(64) _Atomic uint64_t read_nbytes, hit_nbytes;
 };
 
-void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_dataset *dataset,
+/* All is borrowed until fini. With named false there is one source. */
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, const struct ps_fs_source *sources, size_t nsources,
         const struct ps_mount_options *options, const char *mountpoint);
 void ps_fs_fini(struct ps_fs *fs);
 
@@ -80,9 +95,17 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
 /* Closes what is still open. Call after the loop has ended and all reads have been answered. */
 void ps_fs_close_all(struct ps_fs *fs);
 
+/* The folder of the sources' folders, which is no node of the cache. */
+bool ps_fs_is_top(const struct ps_fs *fs, fuse_ino_t ino);
+/* Of all others but the virtual ones: whose node it is, and its number there. */
+const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino);
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino);
-fuse_ino_t ps_fs_ino(struct ps_fs *fs, uint64_t node);
-void ps_fs_stat(const struct ps_fs *fs, const struct ps_attr *attr, struct stat *ret);
+fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64_t node);
+/* The root folder of a source. */
+void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret);
+/* source NULL: of a virtual node. */
+void ps_fs_stat(
+        const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct stat *ret);
 /* What the kernel is told for an errno of the cache. */
 int ps_fs_errno(int errnum);
 

@@ -42,7 +42,7 @@ static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struc
 		return fd;
 	snprintf(data, sizeof data,
 	        "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions,max_read=%u%s", fd,
-	        (unsigned)geteuid(), (unsigned)getegid(), o->max_read, o->allow_other ? ",allow_other" : "");
+	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES, o->allow_other ? ",allow_other" : "");
 	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV, data) < 0)
 		return ps_error_set(err, errno, "mount on %s: %s", o->mountpoint, strerror(errno));
 	*ret_fd = ps_steal_fd(&fd);
@@ -157,7 +157,7 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	int sockets[2], fd = -1;
 
 	ps_strbuf_addf(&b,
-	        "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,fsname=", o->max_read,
+	        "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,fsname=", PS_FS_READ_NBYTES,
 	        o->allow_other ? ",allow_other" : "");
 	add_escaped(&b, o->source);
 	ps_autofree char *options = ps_strbuf_take(&b);

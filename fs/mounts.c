@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/strbuf.h"
 #include "cli.h"
@@ -112,6 +113,20 @@ const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const
 		if (strcmp(mounts->v[i].mountpoint, path) == 0)
 			return &mounts->v[i];
 	return NULL;
+}
+
+dev_t ps_mounts_device(const char *mountpoint)
+{
+	struct ps_mounts mounts;
+	dev_t dev = 0;
+
+	if (ps_mounts_read(NULL, false, &mounts) < 0)
+		return 0;
+	const struct ps_mount_info *info = ps_mounts_find(&mounts, mountpoint);
+	if (info)
+		dev = makedev(info->dev_major, info->dev_minor);
+	ps_mounts_fini(&mounts);
+	return dev;
 }
 
 int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)

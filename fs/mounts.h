@@ -28,6 +28,9 @@ void ps_mounts_fini(struct ps_mounts *mounts);
 /* The topmost mount on exactly this path, or NULL. */
 const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path);
 
+/* The device of the penstock mount on exactly this path; 0: there is none. */
+dev_t ps_mounts_device(const char *mountpoint);
+
 /* "\040" and the like to bytes, in place. */
 void ps_mounts_unescape(char *s);
 

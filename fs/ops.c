@@ -29,18 +29,20 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	ps_handshake_init_op(&fs->passthrough.handshake, conn);
 }
 
-void ps_op_entry(struct ps_fs *fs, const struct ps_attr *attr, struct fuse_entry_param *ret)
+void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
+        struct fuse_entry_param *ret)
 {
-	*ret = (struct fuse_entry_param){.ino = ps_fs_ino(fs, attr->node),
+	*ret = (struct fuse_entry_param){.ino = source ? ps_fs_ino(fs, source, attr->node) : attr->node,
 	        .attr_timeout = PS_FS_TIMEOUT_S,
 	        .entry_timeout = PS_FS_TIMEOUT_S};
-	ps_fs_stat(fs, attr, &ret->attr);
+	ps_fs_stat(fs, source, attr, &ret->attr);
 }
 
 /* Lookup and getattr, which may wait for a HEAD. */
 struct attr_op {
 	struct ps_pending pending;
 	struct ps_fs *fs;
+	const struct ps_fs_source *source;
 };
 
 static void free_attr_op(struct ps_pending *pending)
@@ -48,7 +50,7 @@ static void free_attr_op(struct ps_pending *pending)
 	free(PS_CONTAINER_OF(pending, struct attr_op, pending));
 }
 
-static struct attr_op *new_attr_op(fuse_req_t req)
+static struct attr_op *new_attr_op(fuse_req_t req, fuse_ino_t ino)
 {
 	struct attr_op *op = malloc(sizeof *op);
 
@@ -57,11 +59,13 @@ static struct attr_op *new_attr_op(fuse_req_t req)
 		return NULL;
 	}
 	op->fs = ps_op_fs(req);
+	op->source = ps_fs_source(op->fs, ino);
 	ps_pending_init(&op->pending, &op->fs->pending, req, free_attr_op, NULL);
 	return op;
 }
 
-static void reply_entry(fuse_req_t req, struct ps_fs *fs, int errnum, const struct ps_attr *attr)
+static void reply_entry(fuse_req_t req, struct ps_fs *fs, const struct ps_fs_source *source, int errnum,
+        const struct ps_attr *attr)
 {
 	struct fuse_entry_param entry = {.entry_timeout = PS_FS_NEGATIVE_TIMEOUT_S};
 
@@ -70,11 +74,12 @@ static void reply_entry(fuse_req_t req, struct ps_fs *fs, int errnum, const stru
 		return;
 	}
 	if (!errnum)
-		ps_op_entry(fs, attr, &entry);
+		ps_op_entry(fs, source, attr, &entry);
 	fuse_reply_entry(req, &entry);
 }
 
-static void reply_attr(fuse_req_t req, const struct ps_fs *fs, int errnum, const struct ps_attr *attr)
+static void reply_attr(fuse_req_t req, const struct ps_fs *fs, const struct ps_fs_source *source, int errnum,
+        const struct ps_attr *attr)
 {
 	struct stat st;
 
@@ -82,7 +87,7 @@ static void reply_attr(fuse_req_t req, const struct ps_fs *fs, int errnum, const
 		fuse_reply_err(req, ps_fs_errno(errnum));
 		return;
 	}
-	ps_fs_stat(fs, attr, &st);
+	ps_fs_stat(fs, source, attr, &st);
 	fuse_reply_attr(req, &st, PS_FS_TIMEOUT_S);
 }
 
@@ -91,7 +96,7 @@ static void lookup_done(void *arg, int errnum, const struct ps_attr *attr)
 	struct attr_op *op = arg;
 
 	if (ps_pending_claim(&op->pending))
-		reply_entry(op->pending.req, op->fs, errnum, attr);
+		reply_entry(op->pending.req, op->fs, op->source, errnum, attr);
 	ps_pending_put(&op->pending);
 }
 
@@ -100,8 +105,23 @@ static void getattr_done(void *arg, int errnum, const struct ps_attr *attr)
 	struct attr_op *op = arg;
 
 	if (ps_pending_claim(&op->pending))
-		reply_attr(op->pending.req, op->fs, errnum, attr);
+		reply_attr(op->pending.req, op->fs, op->source, errnum, attr);
 	ps_pending_put(&op->pending);
+}
+
+static void lookup_source(fuse_req_t req, struct ps_fs *fs, const char *name)
+{
+	const struct ps_fs_source *source = fs->sources;
+	struct ps_attr attr;
+
+	while (source < fs->sources + fs->nsources && strcmp(source->name, name) != 0)
+		source++;
+	if (source == fs->sources + fs->nsources) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	ps_fs_root_attr(source, &attr);
+	reply_entry(req, fs, source, 0, &attr);
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -113,13 +133,17 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (virtual || ps_virtual_is(parent)) {
 		if (virtual)
 			ps_virtual_attr(virtual, &attr);
-		reply_entry(req, fs, virtual ? 0 : ENOENT, &attr);
+		reply_entry(req, fs, NULL, virtual ? 0 : ENOENT, &attr);
 		return;
 	}
-	struct attr_op *op = new_attr_op(req);
+	if (ps_fs_is_top(fs, parent)) {
+		lookup_source(req, fs, name);
+		return;
+	}
+	struct attr_op *op = new_attr_op(req, parent);
 	if (!op)
 		return;
-	ps_dataset_lookup(fs->dataset, ps_fs_node(fs, parent), name, lookup_done, op);
+	ps_dataset_lookup(op->source->dataset, ps_fs_node(fs, parent), name, lookup_done, op);
 	ps_pending_issued(&op->pending);
 }
 
@@ -129,15 +153,15 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct ps_attr attr;
 
 	(void)fi;
-	if (ps_virtual_is(ino)) {
+	if (ps_virtual_is(ino) || ps_fs_is_top(fs, ino)) {
 		ps_virtual_attr(ino, &attr);
-		reply_attr(req, fs, 0, &attr);
+		reply_attr(req, fs, NULL, 0, &attr);
 		return;
 	}
-	struct attr_op *op = new_attr_op(req);
+	struct attr_op *op = new_attr_op(req, ino);
 	if (!op)
 		return;
-	ps_dataset_getattr(fs->dataset, ps_fs_node(fs, ino), getattr_done, op);
+	ps_dataset_getattr(op->source->dataset, ps_fs_node(fs, ino), getattr_done, op);
 	ps_pending_issued(&op->pending);
 }
 

@@ -137,7 +137,7 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	op->ino = ino;
 	op->fi = *fi;
 	ps_pending_init(&op->pending, &fs->pending, req, free_open_op, NULL);
-	ps_handle_open(fs->dataset, ps_fs_node(fs, ino), open_done, op);
+	ps_handle_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), open_done, op);
 	ps_pending_issued(&op->pending);
 }
 
@@ -152,6 +152,8 @@ void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 struct read_op {
 	struct ps_pending pending;
+	struct ps_fs *fs;
+	pthread_t issuer; /* who is called back from there did not wait */
 	struct ps_read read;
 };
 
@@ -193,11 +195,25 @@ static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t
 		fuse_reply_iov(req, iov, (int)nsegs);
 }
 
+static void count_read(struct read_op *op, const struct ps_segment *segs, size_t nsegs)
+{
+	uint64_t nbytes = 0;
+
+	for (size_t i = 0; i < nsegs; i++)
+		nbytes += segs[i].nbytes;
+	/* Relaxed: sums that nobody orders anything by. */
+	atomic_fetch_add_explicit(&op->fs->read_nbytes, nbytes, memory_order_relaxed);
+	if (pthread_equal(op->issuer, pthread_self()))
+		atomic_fetch_add_explicit(&op->fs->hit_nbytes, nbytes, memory_order_relaxed);
+}
+
 static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)
 {
 	struct read_op *op = PS_CONTAINER_OF(read, struct read_op, read);
 
 	if (ps_pending_claim(&op->pending)) {
+		if (!errnum)
+			count_read(op, segs, nsegs);
 		if (errnum)
 			fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
 		else if (nsegs == 0)
@@ -259,6 +275,8 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		return;
 	}
 	note_read(fs, open, size, (uint64_t)off, fi);
+	op->fs = fs;
+	op->issuer = pthread_self();
 	op->read = (struct ps_read){.handle = open->handle,
 	        .offset = (uint64_t)off,
 	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),

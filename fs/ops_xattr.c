@@ -61,11 +61,12 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;
 	}
-	if (strncmp(name, prefix, sizeof prefix - 1) != 0 || ps_virtual_is(ino)) {
+	if (strncmp(name, prefix, sizeof prefix - 1) != 0 || ps_virtual_is(ino) ||
+	        ps_fs_is_top(fs, ino)) {
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
-	int rc = ps_node_info_get(fs->dataset, ps_fs_node(fs, ino), &info);
+	int rc = ps_node_info_get(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), &info);
 	if (rc < 0) {
 		fuse_reply_err(req, ps_fs_errno(-rc));
 		return;
@@ -84,8 +85,8 @@ void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	struct ps_node_info info = {0};
 	bool file = false;
 
-	if (!ps_virtual_is(ino)) {
-		int rc = ps_node_info_get(fs->dataset, ps_fs_node(fs, ino), &info);
+	if (!ps_virtual_is(ino) && !ps_fs_is_top(fs, ino)) {
+		int rc = ps_node_info_get(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), &info);
 		if (rc < 0) {
 			fuse_reply_err(req, ps_fs_errno(-rc));
 			return;

@@ -312,6 +312,13 @@ const struct ps_opt ps_options_mount[] = {
         {0},
 };
 
+const struct ps_opt *ps_options_find(const char *name)
+{
+	static const struct ps_opts all = {.tables = {ps_options_source, ps_options_mount}};
+
+	return ps_opts_find(&all, name);
+}
+
 /* Words of mount(8) and fstab that say nothing to us: either always true here, or for others. */
 static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "user",
         "users", "nouser", "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "noexec", "exec",

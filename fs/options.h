@@ -49,12 +49,16 @@ void ps_mount_options_fini(struct ps_mount_options *o);
 
 /* Options of cache and origin, which `warm SOURCE` takes too, and those of the mount alone. */
 extern const struct ps_opt ps_options_source[], ps_options_mount[];
+/* An option of these tables, or NULL. */
+const struct ps_opt *ps_options_find(const char *name);
 /* For ps_opts.other: mount(8)'s generic words. -ENOENT: not one of them. */
 int ps_options_generic(void *ctx, const char *name, const char *value, struct ps_error *err);
 
 /* Takes what the environment tells (PENSTOCK_USER_PASSWORD; o->env), and checks what no single option can. */
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 
+/* The default cache directory, if none was given; the folders above it are made. */
+int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 /* The options as the cache wants them; pointers into *o. The default cache directory is made, and a share of
  * the disk resolved, here. Blocks on disk. */
 int ps_mount_options_cache(

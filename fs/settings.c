@@ -131,16 +131,23 @@ int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 	return take_environment(o) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
+int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err)
+{
+	if (o->cache_dir)
+		return 0;
+	o->cache_dir = ps_cache_dir_default(err);
+	if (!o->cache_dir)
+		return -err->err;
+	make_parents(o->cache_dir);
+	return 0;
+}
+
 int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err)
 {
 	uint64_t limit = 0;
 
-	if (!o->cache_dir) {
-		o->cache_dir = ps_cache_dir_default(err);
-		if (!o->cache_dir)
-			return -err->err;
-		make_parents(o->cache_dir);
-	}
+	if (ps_mount_options_cache_dir(o, err) < 0)
+		return -err->err;
 	if (o->cache_size) {
 		uint64_t disk = 0;
 		int rc = disk_size(o->cache_dir, &disk);

@@ -41,19 +41,33 @@ static json_t *hit_ratio(const json_t *doc)
 	                  : json_null();
 }
 
-static json_t *document(struct ps_fs *fs)
+void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 {
-	json_t *doc = json_object(), *mount = ps_dataset_stats(fs->dataset),
-	       *cache = ps_cache_stats(fs->cache);
+	json_object_set_new(mount, "mountpoint", json_string_nocheck(fs->mountpoint));
+	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
+	json_object_set_new(mount, "modes", modes(&fs->openmodes));
+	json_object_set_new(mount, "reads",
+	        json_pack("{s:I, s:I}", "bytes", (json_int_t)atomic_load(&fs->read_nbytes), "hit_bytes",
+	                (json_int_t)atomic_load(&fs->hit_nbytes)));
+}
+
+json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
+{
+	json_t *doc = json_object(), *parts = ps_cache_stats(cache);
 
 	json_object_set_new(doc, "version", json_string(PACKAGE_VERSION));
 	json_object_set_new(doc, "pid", json_integer(getpid()));
-	json_object_set_new(mount, "mountpoint", json_string(fs->mountpoint));
-	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
-	json_object_set_new(mount, "modes", modes(&fs->openmodes));
-	json_object_set_new(doc, "mounts", json_pack("[O]", mount));
-	json_object_update(doc, cache);
+	json_object_set_new(doc, "mounts", mounts);
+	json_object_update(doc, parts);
 	json_object_set_new(json_object_get(doc, "reads"), "hit_ratio", hit_ratio(doc));
+	json_decref(parts);
+	return doc;
+}
+
+static json_t *document(struct ps_fs *fs)
+{
+	json_t *doc = ps_stats_daemon(fs->cache, fs->mounts(fs->mounts_arg));
+
 	json_object_set_new(doc, "opens", opens(&fs->openmodes));
 	/* The kernel tells nobody what it reads by itself. */
 	json_object_set_new(doc, "passthrough",
@@ -61,14 +75,16 @@ static json_t *document(struct ps_fs *fs)
 	                "reason", ps_passthrough_reason(&fs->passthrough), "bytes", "opens",
 	                (json_int_t)atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]), "open",
 	                (json_int_t)atomic_load(&fs->openmodes.nopen[PS_MODE_PASSED])));
-	json_decref(mount);
-	json_decref(cache);
 	return doc;
 }
 
 char *ps_stats_json(struct ps_fs *fs)
 {
-	json_t *doc = document(fs);
+	return ps_stats_text(document(fs));
+}
+
+char *ps_stats_text(json_t *doc)
+{
 	ps_autofree char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	ps_autostrbuf struct ps_strbuf b = {0};
 

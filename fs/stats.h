@@ -5,12 +5,21 @@
 
 #include <jansson.h>
 
+struct ps_cache;
 struct ps_fs;
 
-/* {"version", "pid", "mounts": [{mountpoint, mounted_at, source, files, ...}], "cache": {...}, "origin":
+/* "mounts" are all of the daemon, the one that is asked first.
+ * {"version", "pid", "mounts": [{mountpoint, mounted_at, source, files, ...}], "cache": {...}, "origin":
  * {...}, "reads": {...}, "opens": {"passed", "direct", "cached"}, "passthrough": {"active", "reason",
  * "bytes": null, "opens", "open"}} */
 char *ps_stats_json(struct ps_fs *fs);
 char *ps_stats_metrics(struct ps_fs *fs);
+
+/* What the mount itself counts, added to what its datasets tell. */
+void ps_stats_add_mount(struct ps_fs *fs, json_t *mount);
+/* What concerns all mounts of a daemon, and these (stolen). */
+json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts);
+/* As a file; the document is stolen. */
+char *ps_stats_text(json_t *doc);
 
 #endif

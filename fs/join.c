@@ -1,0 +1,238 @@
+#include "join.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "control.h"
+#include "daemon.h"
+#include "mountfd.h"
+#include "mounts.h"
+
+#define WORD_MS 60000 /* for what a daemon can say at once; its machine may be busy */
+
+/* What the daemon says next, which must be this word. */
+static int expect(int sock, const char *word, int timeout_ms, struct ps_given *ret, struct ps_error *err)
+{
+	uint32_t protocol = 0;
+	int rc = ps_wire_receive(sock, timeout_ms, ret, NULL, &protocol);
+
+	if (rc == -EPROTONOSUPPORT)
+		return ps_error_set(err, EPROTONOSUPPORT,
+		        "the daemon that serves this cache is of another version (protocol %u, this is %d); unmount what "
+		        "it serves first, or use the same version",
+		        (unsigned)protocol, PS_WIRE_PROTOCOL);
+	if (rc == -EPIPE)
+		return ps_error_set(err, EPIPE, "the daemon that serves this cache has died (see its log)");
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+	const char *said = ps_wire_get(ret, PS_DO), *text = ps_wire_get(ret, "text");
+	if (said && strcmp(said, word) == 0)
+		return 0;
+	if (said && text && strcmp(said, "error") == 0)
+		rc = ps_error_set(err, EIO, "%s", text);
+	else
+		rc = ps_error_set(err, EPROTO, "the daemon that serves this cache says '%.32s', not '%s'",
+		        said ? said : "", word);
+	ps_given_fini(ret);
+	return rc;
+}
+
+static int say(int sock, const char *word, const char *name, const char *value, int fd)
+{
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, PS_DO, word, NULL);
+
+	if (rc == 0 && name)
+		rc = ps_given_add(&message, name, value, NULL);
+	if (rc == 0)
+		rc = ps_wire_send(sock, &message, fd);
+	ps_given_fini(&message);
+	return rc;
+}
+
+static int ask(int sock, const struct ps_mount_request *request)
+{
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, PS_DO, "mount", NULL);
+
+	if (rc == 0)
+		rc = ps_request_encode(request, &message);
+	if (rc == 0)
+		rc = ps_wire_send(sock, &message, -1);
+	ps_given_fini(&message);
+	return rc;
+}
+
+static const char *device_name(dev_t dev, char buf[static 24])
+{
+	snprintf(buf, 24, "%u:%u", major(dev), minor(dev));
+	return buf;
+}
+
+/* From "prepared": mounts, hands the descriptor over, and sees the mount answer. */
+static int hand_over(int sock, const struct ps_mount_request *request, const struct ps_join_options *options,
+        const char *device, dev_t *ret_dev, struct ps_error *err)
+{
+	const char *mountpoint = request->mountpoint;
+	struct ps_given message = {0};
+	struct stat st;
+	char name[24];
+	ps_autofd int fd = -1;
+
+	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = device,
+	                                  .mountpoint = mountpoint,
+	                                  .allow_other = options->allow_other},
+	        &fd, err);
+	if (rc < 0)
+		return rc;
+	dev_t dev = *ret_dev = ps_mounts_device(mountpoint);
+	rc = say(sock, "mounted", "device", device_name(dev, name), fd);
+	if (rc < 0)
+		ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+	close(ps_steal_fd(&fd)); /* only the daemon has it now: when that dies, the kernel answers for it */
+	if (rc == 0)
+		rc = expect(sock, "serving", WORD_MS, &message, err);
+	ps_given_fini(&message);
+	if (rc == 0 && stat(mountpoint, &st) < 0)
+		rc = ps_error_set(err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
+	if (rc == 0 && st.st_dev != dev)
+		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
+	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
+		ps_error_set(err, -rc, "the daemon that serves this cache has died (see its log)");
+	if (rc < 0)
+		ps_mountfd_detach(mountpoint, dev);
+	return rc;
+}
+
+/* Staying -------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int signo)
+{
+	stop_signal = signo;
+}
+
+/* Until the daemon says that the mount is gone. Signals are blocked but while it waits. */
+static int stay(int sock, const struct ps_mount_request *request, dev_t dev, const sigset_t *unblocked,
+        struct ps_error *err)
+{
+	struct ps_given message = {0};
+	bool detached = false;
+
+	for (;;) {
+		struct pollfd p = {.fd = sock, .events = POLLIN};
+
+		if (stop_signal && !detached) {
+			ps_mountfd_detach(request->mountpoint, dev);
+			detached = true;
+		}
+		if (ppoll(&p, 1, NULL, unblocked) > 0)
+			break;
+	}
+	int rc = expect(sock, "ended", WORD_MS, &message, err);
+	ps_given_fini(&message);
+	if (rc < 0)
+		ps_mountfd_detach(request->mountpoint, dev); /* of a dead daemon */
+	return rc;
+}
+
+static void block_signals(sigset_t *ret_unblocked)
+{
+	struct sigaction act = {.sa_handler = on_signal};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, ret_unblocked);
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGHUP, &act, NULL);
+}
+
+int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
+        const struct ps_join_options *options, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	ps_autofd int sock = -1;
+	sigset_t unblocked;
+	dev_t dev = 0;
+	pid_t pid;
+	int rc = ps_control_connect(cache_dir, &sock, &pid, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ask(sock, request);
+	if (rc == 0)
+		rc = expect(sock, "prepared", -1, &message, err);
+	if (rc == -EPIPE)
+		return -ENOENT; /* it was on its way out when we came */
+	if (rc < 0)
+		return err->err ? rc : ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+	for (size_t i = 0; i < message.n; i++)
+		if (strcmp(message.v[i].name, "warning") == 0)
+			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
+	const char *device = ps_wire_get(&message, "device");
+	/* From here on a signal would leave a mount behind that nobody serves. */
+	block_signals(&unblocked);
+	rc = hand_over(sock, request, options, device ? device : "penstock", &dev, err);
+	ps_given_fini(&message);
+	if (rc < 0)
+		return rc;
+	options->ready(options->arg);
+	return options->stay ? stay(sock, request, dev, &unblocked, err) : 0;
+}
+
+/* Questions ------------------------------------------------------------------------------------------ */
+
+static int question(const char *cache_dir, const char *word, const char *name, const char *value, const char *answer,
+        int timeout_ms, struct ps_given *ret, struct ps_error *err)
+{
+	ps_autofd int sock = -1;
+	pid_t pid;
+	int rc = ps_control_connect(cache_dir, &sock, &pid, err);
+
+	if (rc < 0)
+		return rc;
+	rc = say(sock, word, name, value, -1);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the daemon that serves %s: %s", cache_dir, strerror(-rc));
+	return expect(sock, answer, timeout_ms, ret, err);
+}
+
+int ps_join_status(const char *cache_dir, int timeout_ms, char **ret_text, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	int rc = question(cache_dir, "status", NULL, NULL, "status", timeout_ms, &message, err);
+
+	if (rc < 0)
+		return rc;
+	const char *text = ps_wire_get(&message, "json");
+	*ret_text = strdup(text ? text : "{}");
+	ps_given_fini(&message);
+	return *ret_text ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+int ps_join_await_end(
+        const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	char name[24];
+	int rc = question(
+	        cache_dir, "wait", "device", device_name(dev, name), "ended", timeout_ms, &message, err);
+
+	if (rc < 0)
+		return rc;
+	const char *left = ps_wire_get(&message, "mounts");
+	*ret_left = left ? (unsigned)strtoul(left, NULL, 10) : 0;
+	ps_given_fini(&message);
+	return 0;
+}

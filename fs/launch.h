@@ -1,0 +1,35 @@
+/* Going into the background, with a parent that waits for the outcome.
+ *
+ *   ps_launch_start()      forks; the parent stays inside until the child is ready or gone, and exits
+ *   ps_launch_abandoned()  the parent was ended by its user: what it asked for is not wanted any more
+ *   ps_launch_ready()      the parent exits 0; the child lets go of terminal and folder
+ *   ps_launch_failed()     the parent prints the one line and exits 1; so does the child, or goes on for others
+ *
+ * The child leaves session and process group at once: it may come to serve others than who started it, whom a ^C
+ * for that one does not concern. In the foreground (background false) there is no parent; ready and failed then
+ * tell systemd and stderr.
+ *
+ * Threads: start before any is made; ready or failed from any, once. */
+#ifndef PS_LAUNCH_H
+#define PS_LAUNCH_H
+
+#include <stdbool.h>
+
+#include "base/error.h"
+
+struct ps_launch {
+	bool background;
+	int pipe; /* to the parent, or -1 */
+};
+
+int ps_launch_start(
+        struct ps_launch *launch, const char *command, bool background, struct ps_error *err) PS_MUST_USE;
+bool ps_launch_abandoned(const struct ps_launch *launch);
+void ps_launch_ready(struct ps_launch *launch);
+/* Returns the exit code for the caller. */
+int ps_launch_failed(struct ps_launch *launch, const char *command, const char *text);
+
+/* "READY=1" to the service manager that started us with Type=notify, if one did. */
+void ps_launch_notify(void);
+
+#endif

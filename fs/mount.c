@@ -1,0 +1,163 @@
+#include "mount.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "mounts.h"
+#include "stats.h"
+
+#define DEVICE_MAX_NBYTES 2000 /* mount(2) takes a page */
+
+static void detach_all(struct ps_mount *m)
+{
+	for (size_t i = 0; i < m->nsources; i++)
+		ps_dataset_detach(ps_steal_ptr(&m->sources[i].dataset));
+}
+
+static void free_all(struct ps_mount *m)
+{
+	for (size_t i = 0; m->options && i < m->nsources; i++)
+		ps_mount_options_fini(&m->options[i]);
+	free(m->options);
+	free(m->sources);
+	free(m->device);
+	ps_request_fini(&m->request);
+	free(m);
+}
+
+static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _Atomic bool *cancelled,
+        struct ps_error *err)
+{
+	const struct ps_source_request *source = &m->request.sources[i];
+	struct ps_dataset_options options;
+
+	m->sources[i].name = source->name;
+	int rc = ps_request_options(&m->request, source, &m->options[i], err);
+	if (rc == 0)
+		rc = ps_request_same_place(source, err);
+	if (rc < 0)
+		return rc;
+	ps_mount_options_dataset(&m->options[i], &options);
+	options.origin.env = (const char *const *)m->request.env;
+	options.cancelled = cancelled;
+	rc = ps_dataset_attach(cache, source->source, &options, &m->sources[i].dataset, err);
+	if (rc < 0) {
+		m->sources[i].dataset = NULL;
+		return source->name[0] ? ps_error_prefix(err, "%s", source->name) : rc;
+	}
+	m->sources[i].root = ps_dataset_root(m->sources[i].dataset);
+	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
+		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
+		        ps_dataset_source(m->sources[i].dataset));
+	return 0;
+}
+
+static char *device_text(const struct ps_mount *m)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	for (size_t i = 0; i < m->nsources; i++) {
+		const char *name = m->sources[i].name, *source = ps_dataset_source(m->sources[i].dataset);
+
+		if (i > 0 && b.len + strlen(name) + strlen(source) > DEVICE_MAX_NBYTES) {
+			ps_strbuf_add(&b, " ...");
+			break;
+		}
+		ps_strbuf_addf(&b, "%s%s%s%s", i ? " " : "", name, *name ? "=" : "", source);
+	}
+	return ps_strbuf_take(&b);
+}
+
+int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const _Atomic bool *cancelled,
+        struct ps_mount **ret, struct ps_error *err)
+{
+	struct ps_mount *m = calloc(1, sizeof *m);
+	int rc = 0;
+
+	if (!m) {
+		ps_request_fini(request);
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	m->request = *request;
+	*request = (struct ps_mount_request){0};
+	ps_list_init(&m->link);
+	m->nsources = m->request.nsources;
+	m->sources = calloc(m->nsources, sizeof *m->sources);
+	m->options = calloc(m->nsources, sizeof *m->options);
+	if (!m->sources || !m->options)
+		rc = ps_error_set(err, ENOMEM, "out of memory");
+	for (size_t i = 0; rc == 0 && i < m->nsources; i++)
+		rc = attach(m, cache, i, cancelled, err);
+	if (rc == 0 && !(m->device = device_text(m)))
+		rc = ps_error_set(err, ENOMEM, "out of memory");
+	if (rc < 0) {
+		if (m->sources)
+			detach_all(m);
+		free_all(m);
+		return rc;
+	}
+	ps_fs_init(&m->fs, cache, m->sources, m->nsources, m->options, m->request.mountpoint);
+	*ret = m;
+	return 0;
+}
+
+int ps_mount_start(struct ps_mount *m, int fd, dev_t dev, struct ps_error *err)
+{
+	m->here = dev && ps_mounts_device(m->request.mountpoint) == dev;
+	return ps_session_start(&m->session, &m->fs, fd, dev, err);
+}
+
+int ps_mount_finish(struct ps_mount *m)
+{
+	int rc = m->session.started ? ps_session_finish(&m->session) : 0;
+
+	if (rc != -EDEADLK)
+		detach_all(m);
+	return rc;
+}
+
+void ps_mount_free(struct ps_mount *m)
+{
+	/* A lookup that came late waits for a dataset that another mount keeps. */
+	while (!ps_pending_drain(&m->fs.pending, false, 1000))
+		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
+	ps_session_free(&m->session);
+	ps_fs_fini(&m->fs);
+	free_all(m);
+}
+
+/* Sums over the sources of what is a number; for one source, what that tells. */
+json_t *ps_mount_json(struct ps_mount *m)
+{
+	json_t *doc = json_object(), *sources = json_array();
+
+	for (size_t i = 0; i < m->nsources; i++) {
+		json_t *one = ps_dataset_stats(m->sources[i].dataset), *value;
+		const char *key;
+
+		json_object_foreach(one, key, value)
+		{
+			const json_t *sum = json_object_get(doc, key);
+
+			if (!sum)
+				json_object_set_new(doc, key, json_deep_copy(value));
+			else if (json_is_integer(value) && strcmp(key, "listed_at") != 0)
+				json_object_set_new(doc, key,
+				        json_integer(json_integer_value(sum) + json_integer_value(value)));
+			else if (json_is_array(value))
+				json_array_extend(json_object_get(doc, key), value);
+			else if (json_is_true(value) || (json_is_string(value) && json_string_length(value)))
+				json_object_set(doc, key, value);
+		}
+		json_object_set_new(one, "name", json_string(m->sources[i].name));
+		json_array_append_new(sources, one);
+	}
+	json_object_set_new(doc, "source", json_string_nocheck(m->device));
+	if (m->fs.named)
+		json_object_set(doc, "sources", sources);
+	json_decref(sources);
+	ps_stats_add_mount(&m->fs, doc);
+	return doc;
+}
