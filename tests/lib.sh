@@ -504,6 +504,27 @@ read_tree() {
 	"$python" "$top_srcdir/tests/fs/read_tree.py" "$1" "${2:-$MNT}" "$T/manifest" "${3:-1}"
 }
 
+# Disks -----------------------------------------------------------------------------------------------------------
+
+# make_disk DIR SIZE [MOUNT-OPTION]: an ext4 of its own, kept in DIR.img, mounted at DIR. Skips the test where that
+# cannot be. mount_disk DIR [MOUNT-OPTION] mounts it again.
+make_disk() {
+	mkdir -p "$1"
+	truncate -s "$2" "$1.img"
+	mkfs.ext4 -q -F -b 4096 "$1.img" >/dev/null 2>&1 && mount_disk "$1" "${3-}" 2>/dev/null ||
+		skip_all "a disk of its own cannot be made here"
+}
+mount_disk() {
+	mount -o "loop${2:+,$2}" "$1.img" "$1"
+}
+
+# cut_power DIR: the file system stops at once, and what it had not yet written to its disk is lost.
+cut_power() {
+	"$python" -c 'import fcntl, os, struct, sys
+EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))' "$1"
+}
+
 # Mounts ----------------------------------------------------------------------------------------------------------
 
 # mount_penstock SOURCE [OPTION...]: at $MNT [$T/mnt] with the cache in $CACHE [$T/cache].

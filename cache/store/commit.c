@@ -31,6 +31,11 @@ static void begin_batch(struct ps_store *store)
 	pthread_cond_signal(&store->commit_wake);
 }
 
+bool ps_commit_done_locked(const struct ps_store *store)
+{
+	return nothing_dirty(store) && !store->commit_running;
+}
+
 void ps_commit_pins_locked(struct ps_store *store)
 {
 	begin_batch(store);

@@ -18,6 +18,9 @@ int ps_commit_stop(struct ps_store *store) PS_MUST_USE;
 /* The object's rows are behind by so many blocks (0: the object row alone). store->lock held. */
 void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks);
 
+/* Is all in the index? store->lock held. */
+bool ps_commit_done_locked(const struct ps_store *store);
+
 /* A pin's row is behind. store->lock held. */
 void ps_commit_pins_locked(struct ps_store *store);
 

@@ -1,9 +1,11 @@
 #include "store/index.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -74,10 +76,9 @@ static const struct upgrade {
 } upgrades[] = {
         /* 2: pin rows, and object rows with flags and a learned ETag; those without stay as they were. */
         {1, nothing_to_do},
-        /* 3: checksums of node and object rows, the change time of data files, when each extent was used; rows
-         * without are still read. */
-        {2, nothing_to_do},
-        {0, NULL}, /* the end: schema 1 is the first */
+        /* 3: checksums of node and object rows, the change time of data files, when each extent was used;
+         * rows without are still read. */
+        {2, nothing_to_do}, {0, NULL}, /* the end: schema 1 is the first */
 };
 
 static int upgrade_from(struct ps_index *index, uint64_t schema, struct ps_error *err)
@@ -145,7 +146,19 @@ static int load_numbers(struct ps_index *index, struct ps_numbers *numbers, uint
 	return 0;
 }
 
-static int load_meta(struct ps_index *index, const char *boot_id, struct ps_error *err)
+/* Which mount of its file system the directory is on; 0: the kernel (before 6.8) has no number that it would
+ * not give again. */
+static uint64_t mount_id(const char *dir)
+{
+	enum { MNT_ID_UNIQUE = 0x4000 }; /* STATX_MNT_ID_UNIQUE: not in the headers of Debian 12 */
+	struct statx st;
+
+	return statx(AT_FDCWD, dir, 0, MNT_ID_UNIQUE, &st) == 0 && st.stx_mask & MNT_ID_UNIQUE ? st.stx_mnt_id
+	                                                                                       : 0;
+}
+
+/* NULL: on the mount of the last time. */
+static int load_meta(struct ps_index *index, const char *dir, const char *boot_id, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_stop_row stop = {.clean = true}; /* of an index that is new */
@@ -165,7 +178,12 @@ static int load_meta(struct ps_index *index, const char *boot_id, struct ps_erro
 		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the last stop cannot be read");
 	index->was_clean = stop.clean;
 	index->same_boot = boot_id[0] != '\0' && strcmp(boot_id, stop.boot_id) == 0;
-	index->stop.trust = stop.trust + (!index->was_clean && !index->same_boot);
+	index->stop.mount_id = dir ? mount_id(dir) : stop.mount_id;
+	/* The page cache has what a killed process wrote, but not beyond a reboot, nor beyond a new mount of
+	 * a disk that had failed. A mount namespace of one's own looks like the latter: that costs a check.
+	 */
+	index->kept = index->same_boot && (!stop.mount_id || stop.mount_id == index->stop.mount_id);
+	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
 	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof index->stop.boot_id - 1));
 	e = put_stop(index, false);
 	/* Before anything is written: a clean stop that a power cut brings back would vouch for it. */
@@ -181,10 +199,11 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 {
 	_Static_assert('B' < 'C', "extents come first");
 
-	return ps_kv_check(index->kv, index->was_clean || index->same_boot ? "C" : "", err);
+	return ps_kv_check(index->kv, index->was_clean || index->kept ? "C" : "", err);
 }
 
-int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
+static int index_open(
+        const char *dir, bool same_mount, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof *index);
 
@@ -197,7 +216,7 @@ int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index 
 	if (e == 0)
 		e = check_schema(index, err);
 	if (e == 0)
-		e = load_meta(index, boot_id, err);
+		e = load_meta(index, same_mount ? NULL : dir, boot_id, err);
 	if (e == 0)
 		e = check_rows(index, err);
 	if (e < 0)
@@ -207,12 +226,17 @@ int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index 
 	return e;
 }
 
+int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
+{
+	return index_open(dir, true, boot_id, ret, err);
+}
+
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err)
 {
 	char boot_id[37];
 
 	ps_clock_boot_id(boot_id);
-	return ps_index_open_at_boot(dir, boot_id, ret, err);
+	return index_open(dir, false, boot_id, ret, err);
 }
 
 void ps_index_close(struct ps_index *index)

@@ -108,7 +108,7 @@ void ps_index_close(struct ps_index *index);
 
 /* State of the last stop, read once at open and replaced by "dirty in this boot". */
 bool ps_index_was_clean(const struct ps_index *index); /* data was synced, then ps_index_mark_clean() */
-bool ps_index_same_boot(const struct ps_index *index); /* the kernel still had what a killed process wrote */
+bool ps_index_same_boot(const struct ps_index *index); /* readers of a killed process may still be there */
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
 /* RocksDB refuses every write after one has failed, until it is opened anew: this does that, if it has to and

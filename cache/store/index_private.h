@@ -17,7 +17,7 @@ struct ps_index {
 	struct ps_kv *kv;
 	void (*failed)(void *arg);
 	void *failed_arg;
-	bool was_clean, same_boot;
+	bool was_clean, same_boot, kept;
 	struct ps_stop_row stop; /* as it stands in the index since open */
 
 	/* Over next and end, also while more are reserved: whoever waits wants exactly that. */
@@ -25,7 +25,7 @@ struct ps_index {
 	struct ps_numbers nodes, datasets;
 };
 
-/* ps_index_open() as if the kernel's boot id were boot_id ("": unknown). */
+/* ps_index_open() as if the kernel's boot id were boot_id ("": unknown), on the mount that it was last on. */
 int ps_index_open_at_boot(
         const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 

@@ -26,7 +26,8 @@
 #define MAX_OPEN_FILES 64
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define BLOOM_BITS 10
-#define DAMAGED_NAME "DAMAGED" /* a file of ours among RocksDB's */
+#define DAMAGED_NAME "DAMAGED" /* files of ours among RocksDB's */
+#define PROBE_NAME "probe"
 /* Left free for what RocksDB writes in the background, a memtable and its map, when a batch is taken. */
 #define ROOM_NBYTES (MEMTABLE_NBYTES + PS_MIB)
 #define LOG_DIR_TEMPLATE "/dev/shm/penstock-XXXXXX"
@@ -236,9 +237,27 @@ static int check_room(const struct ps_kv *kv, size_t nbytes)
 	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + ROOM_NBYTES ? -ENOSPC : 0;
 }
 
+/* Not all that refuses is to be seen by statvfs: a quota, a file system that has become read-only by itself.
+ */
+static int try_to_write(const struct ps_kv *kv)
+{
+	static const char zeros[4096];
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/" PROBE_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int e = fd < 0 || write(fd, zeros, sizeof zeros) < 0 || fdatasync(fd) < 0 ? -errno : 0;
+
+	unlink(path);
+	return e;
+}
+
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 {
 	int e = check_room(kv, 0);
+
+	if (e == 0)
+		e = try_to_write(kv);
 
 	if (e < 0)
 		return ps_error_set(err, -e, "index %s: %s", kv->dir, strerror(-e));

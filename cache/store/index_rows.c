@@ -12,6 +12,7 @@
 /* Of extent rows. 2 is read; 3 is written. */
 #define EXTENT_FORMAT_CHUNKS 2 /* partial blocks, if there are any */
 #define EXTENT_FORMAT_USED 3   /* always, and before all when it was used */
+#define STOP_FORMAT_MOUNT 2    /* of the row about the last stop: the mount; 1 is read */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
 #define FLAG_CHECKSUM 4u
@@ -184,10 +185,11 @@ void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struc
 
 void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
 {
-	put_le(b, ROW_FORMAT, 1);
+	put_le(b, STOP_FORMAT_MOUNT, 1);
 	put_le(b, row->clean, 1);
 	put_le(b, row->trust, 8);
 	put_string(b, row->boot_id);
+	put_le(b, row->mount_id, 8);
 }
 
 /* Reading ---------------------------------------------------------------------------------------- */
@@ -474,7 +476,7 @@ int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_
 
 int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret)
 {
-	struct reader r = reader_at(bytes, n);
+	struct reader r = reader_up_to(STOP_FORMAT_MOUNT, bytes, n);
 	struct ps_stop_row row = {0};
 
 	uint64_t clean = get_le(&r, 1);
@@ -486,6 +488,8 @@ int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret)
 		len = 0;
 	}
 	get_text(&r, (size_t)len, row.boot_id);
+	if (r.format >= STOP_FORMAT_MOUNT)
+		row.mount_id = get_le(&r, 8);
 	int err = reader_end(&r);
 	if (err == 0)
 		*ret = row;

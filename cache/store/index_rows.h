@@ -38,6 +38,7 @@ int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_
 struct ps_stop_row {
 	bool clean;
 	char boot_id[37];
+	uint64_t mount_id; /* of the cache directory's file system in that boot; 0: not known */
 	uint64_t trust;
 };
 void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b);

@@ -197,7 +197,7 @@ struct ps_store {
 	/* sync.c */
 	pthread_t syncer;
 	pthread_cond_t sync_wake;
-	bool syncer_started, stopping_sync;
+	bool syncer_started, stopping_sync, syncing;
 	struct ps_list unsynced; /* of struct ps_object.sync_link */
 	size_t nunsynced;
 	uint64_t unsynced_since_ns; /* 0: all batches are safe */

@@ -53,6 +53,7 @@ static void sync_round(struct ps_store *store)
 	int e = 0;
 
 	store->unsynced_since_ns = 0;
+	store->syncing = true;
 	for (; n > 0 && !ps_list_empty(&store->unsynced) && !store->stopping_sync; n--) {
 		struct ps_object *object = take_first(store);
 
@@ -65,13 +66,17 @@ static void sync_round(struct ps_store *store)
 		pthread_mutex_lock(&store->lock);
 		ps_object_unref_locked(object);
 	}
-	if (store->index_failed)
-		return;
 	pthread_mutex_unlock(&store->lock);
 	e = ps_index_sync(store->index);
 	if (e < 0)
 		ps_log_debug("sync: %s: the index: %s", store->dir, strerror(-e));
 	pthread_mutex_lock(&store->lock);
+	store->syncing = false;
+}
+
+bool ps_sync_done_locked(const struct ps_store *store)
+{
+	return !store->unsynced_since_ns && !store->syncing;
 }
 
 static void *sync_thread(void *arg)

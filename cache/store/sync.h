@@ -17,6 +17,8 @@ void ps_sync_stop(struct ps_store *store);
 
 /* A batch with rows of this object is in the index. store->lock held. */
 void ps_sync_queue_locked(struct ps_object *object);
+/* Is all that is in the index safe? store->lock held. */
+bool ps_sync_done_locked(const struct ps_store *store);
 /* An evicted object need not be safe. store->lock held, and the caller has a ref of its own. */
 void ps_sync_unqueue_locked(struct ps_object *object);
 
