@@ -65,6 +65,7 @@ serve_lighttpd() {
 		dir-listing.encoding = "utf-8"
 		mimetype.assign = (".tar" => "application/x-tar")
 		static-file.etags = "disable"
+		server.stat-cache-engine = "disable"
 	CONF
 	exec lighttpd -D -f "$2/conf"
 }
