@@ -119,6 +119,7 @@ static int run(struct mount *m, const char *mountpoint)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
 	if (ps_launch_start(&m->launch, "mount", !m->options.foreground, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+	ps_environment_forget();
 	if (join_or_serve(m, &code, &err) < 0)
 		return ps_launch_failed(&m->launch, "mount", err.text);
 	return code;

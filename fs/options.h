@@ -59,6 +59,9 @@ int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS
 
 /* The default cache directory, if none was given; the folders above it are made. */
 int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
+/* Wipes what of this process's environment is secret, for a process that stays: origins ask in o->env. One thread. */
+void ps_environment_forget(void);
+
 /* The options as the cache wants them; pointers into *o. The default cache directory is made, and a share of
  * the disk resolved, here. Blocks on disk. */
 int ps_mount_options_cache(

@@ -71,7 +71,10 @@ static bool of_interest(const char *variable)
 {
 	static const char *const prefixes[] = {"AWS_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_", "HUGGING", "HOME=",
 	        "XDG_", "NETRC=", "SSL_CERT_", "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=",
-	        "all_proxy=", "ALL_PROXY=", "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH="};
+	        "all_proxy=", "ALL_PROXY=", "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH=",
+	        /* And what the commands of AWS profiles run with. */
+	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "USER=", "LOGNAME=", "LANG=", "LC_", "TMPDIR=",
+	        "DBUS_SESSION_BUS_ADDRESS=", "SSH_AUTH_SOCK=", "KRB5CCNAME=", "VAULT_", "OP_"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(prefixes); i++)
 		if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
@@ -85,7 +88,14 @@ static int take_environment(struct ps_mount_options *o)
 
 	while (environ[count])
 		count++;
-	o->env = calloc(count + 1, sizeof *o->env);
+	o->env = calloc(count + 2, sizeof *o->env);
+	/* Where relative paths in the others start: not always what the shell has in it. */
+	ps_autofree char *cwd = getcwd(NULL, 0);
+	if (o->env && cwd && asprintf(&o->env[n], "PWD=%s", cwd) < 0) {
+		o->env[n] = NULL;
+		return -ENOMEM;
+	}
+	n += o->env && cwd;
 	for (size_t i = 0; o->env && i < count; i++) {
 		if (!of_interest(environ[i]))
 			continue;
@@ -94,6 +104,25 @@ static int take_environment(struct ps_mount_options *o)
 			return -ENOMEM;
 	}
 	return o->env ? 0 : -ENOMEM;
+}
+
+/* The environment that a process started with stays readable in /proc. */
+static void forget(const char *name)
+{
+	char *value = getenv(name);
+
+	if (value)
+		ps_cli_wipe(value);
+	unsetenv(name);
+}
+
+void ps_environment_forget(void)
+{
+	static const char *const names[] = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+		forget(names[i]);
 }
 
 static int give_number(struct ps_mount_options *o, const char *name, unsigned n, struct ps_error *err)
@@ -122,10 +151,7 @@ int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 		if (ps_given_add(&o->given, "user", env, err) < 0)
 			return -ENOMEM;
 	}
-	if (env) {
-		ps_cli_wipe(env); /* the environment a process started with stays readable in /proc */
-		unsetenv("PENSTOCK_USER_PASSWORD");
-	}
+	forget("PENSTOCK_USER_PASSWORD");
 	if (give_number(o, "uid", o->uid, err) < 0 || give_number(o, "gid", o->gid, err) < 0)
 		return -ENOMEM;
 	return take_environment(o) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;

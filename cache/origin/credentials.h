@@ -47,9 +47,10 @@ enum ps_credentials_kind { PS_CREDENTIALS_AWS, PS_CREDENTIALS_GOOGLE };
 /* All borrowed during ps_credentials_new() only. */
 struct ps_credentials_options {
 	enum ps_credentials_kind kind;
-	bool no_sign_request; /* anonymous, whatever else there is */
-	const char *profile;  /* --profile; NULL: $AWS_PROFILE, then "default" */
-	const char *region;   /* for STS; NULL: as the environment and the profile say */
+	bool no_sign_request;    /* anonymous, whatever else there is */
+	const char *profile;     /* --profile; NULL: $AWS_PROFILE, then "default" */
+	const char *google_file; /* --gs-credentials; NULL: as the environment says */
+	const char *region;      /* for STS; NULL: as the environment and the profile say */
 	/* The user's environment, "NAME=value", NULL-terminated: a daemon may mount for another shell than
 	 * its own. NULL: the process's own. */
 	const char *const *env;

@@ -1,0 +1,42 @@
+/* One small HTTP request, answered before it returns: to a metadata server, a token endpoint, STS. No
+ * redirects, no retries; headers and bodies may be secrets and are wiped.
+ *
+ * Ownership: an answer is the caller's, until ps_answer_fini(). Threads: any; not one that carries transfers.
+ * Blocks: on the network, up to timeout_ms or until *stop. Errors: EHOSTUNREACH, ETIMEDOUT, EPROTO, EFBIG,
+ * EIO, ENOMEM, ECANCELED by stop; texts start with the method and the URL. Any status is a success here: the
+ * caller judges it. */
+#ifndef PS_ORIGIN_CALL_H
+#define PS_ORIGIN_CALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define PS_CALL_MAX_NBYTES (256u << 10) /* of an answer; a longer one is EFBIG */
+#define PS_CALL_MAX_HEADERS 8
+
+struct ps_call {
+	const char *method;
+	const char *url;                              /* http or https */
+	const char *headers[PS_CALL_MAX_HEADERS + 1]; /* "Name: value"; NULL ends them */
+	const char *body;                             /* NULL: none */
+	uint64_t timeout_ms;
+	bool is_local;       /* a metadata server of this machine: never through a proxy */
+	const char *ca_file; /* NULL: the system's */
+	const _Atomic bool *stop;
+};
+
+struct ps_answer {
+	int status;
+	char *body; /* NUL-terminated */
+	size_t nbytes;
+};
+
+int ps_call_run(const struct ps_call *call, struct ps_answer *ret, struct ps_error *err) PS_MUST_USE;
+void ps_answer_fini(struct ps_answer *answer);
+
+#define ps_autoanswer __attribute__((cleanup(ps_answer_fini)))
+
+#endif

@@ -1,0 +1,636 @@
+/* Each source of credentials against a server that behaves as the cloud's does; how keys are renewed. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "cloud.h"
+#include "origin/credentials.h"
+
+static struct ps_cloud cloud;
+
+#define ENV_MAX 24
+struct test {
+	char *env[ENV_MAX + 1];
+	size_t n;
+	struct ps_credentials_options options;
+	struct ps_credentials *c;
+	struct ps_error err;
+};
+
+static void set(struct test *t, const char *name, const char *fmt, ...) PS_PRINTF(3, 4);
+static void set(struct test *t, const char *name, const char *fmt, ...)
+{
+	char value[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(value, sizeof value, fmt, ap);
+	va_end(ap);
+	assert_true(t->n < ENV_MAX);
+	assert_true(asprintf(&t->env[t->n++], "%s=%s", name, value) > 0);
+}
+
+/* A home of its own, and no metadata server but what a test names. */
+static int set_up(void **state)
+{
+	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "fail.imds", "fail.sts",
+	        "fail.container", "fail.token", "fail.google", "ttl", "token.container", "token.web",
+	        "token.refresh", "token.sso", "external_id", "credentials", "config",
+	        "application_default_credentials.json"};
+	struct test *t = calloc(1, sizeof *t);
+
+	assert_non_null(t);
+	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
+		ps_cloud_put(&cloud, files[i], NULL);
+	ps_cloud_put(&cloud, "log", "");
+	set(t, "HOME", "%s", cloud.dir);
+	set(t, "AWS_CONFIG_FILE", "%s/config", cloud.dir);
+	set(t, "AWS_SHARED_CREDENTIALS_FILE", "%s/credentials", cloud.dir);
+	set(t, "CLOUDSDK_CONFIG", "%s", cloud.dir);
+	set(t, "AWS_ENDPOINT_URL_STS", "%s", cloud.http);
+	t->options.env = (const char *const *)t->env;
+	*state = t;
+	return 0;
+}
+
+static void close_it(struct test *t)
+{
+	ps_credentials_free(t->c);
+	t->c = NULL;
+}
+
+static int tear_down(void **state)
+{
+	struct test *t = *state;
+
+	close_it(t);
+	for (size_t i = 0; i < t->n; i++)
+		free(t->env[i]);
+	free(t);
+	return 0;
+}
+
+/* The result of asking anew. */
+static int open_and_wait(struct test *t)
+{
+	close_it(t);
+	memset(&t->err, 0, sizeof t->err);
+	assert_int_equal(ps_credentials_new(&t->options, &t->c, &t->err), 0);
+	return ps_credentials_wait(t->c, NULL, &t->err);
+}
+
+static struct ps_key *key_of(struct test *t)
+{
+	struct ps_key *key = NULL;
+
+	int rc = ps_credentials_get(t->c, &key, &t->err);
+	if (rc)
+		print_message("# %s\n", t->err.text);
+	assert_int_equal(rc, 0);
+	return key;
+}
+
+/* An access key that begins so comes. */
+static void comes(struct test *t, const char *start)
+{
+	int rc = open_and_wait(t);
+
+	if (rc)
+		print_message("# %s\n", t->err.text);
+	assert_int_equal(rc, 0);
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_non_null(key);
+	const char *seen = key->bearer ? key->bearer : key->access_key;
+	if (strncmp(seen, start, strlen(start)) != 0)
+		fail_msg("%s, not %s", seen, start);
+	assert_true(key->bearer || key->secret);
+}
+
+/* None comes; the text has all of these words, and nothing secret. */
+static void fails(struct test *t, const char *a, const char *b)
+{
+	assert_int_equal(open_and_wait(t), -EACCES);
+	if (!strstr(t->err.text, a) || !strstr(t->err.text, b))
+		fail_msg("\"%s\" has no \"%s\" or no \"%s\"", t->err.text, a, b);
+	assert_null(strstr(t->err.text, "hush"));
+	assert_null(strstr(t->err.text, "never-to-be-seen"));
+}
+
+static void nap(unsigned ms)
+{
+	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	nanosleep(&ts, NULL);
+}
+
+/* What hung in the server ends there before the next test counts. */
+static void wait_for_log(const char *what, int n)
+{
+	for (int i = 0; i < 3000 && ps_cloud_seen(&cloud, what, "") < n; i++)
+		nap(20);
+	assert_int_equal(ps_cloud_seen(&cloud, what, ""), n);
+}
+
+/* The environment --------------------------------------------------------------------------------- */
+
+static void keys_of_the_environment_come_first(void **state)
+{
+	struct test *t = *state;
+
+	ps_cloud_put(
+	        &cloud, "credentials", "[default]\naws_access_key_id = FILE\naws_secret_access_key = hush\n");
+	set(t, "AWS_ACCESS_KEY_ID", "ENV");
+	fails(t, "AWS_ACCESS_KEY_ID is set", "AWS_SECRET_ACCESS_KEY is not");
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	set(t, "AWS_SESSION_TOKEN", "session");
+	comes(t, "ENV");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_string_equal(key->session_token, "session");
+}
+
+static void a_profile_by_option_comes_before_the_environment(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_ACCESS_KEY_ID", "ENV");
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	ps_cloud_put(
+	        &cloud, "credentials", "[other]\naws_access_key_id = FILE\naws_secret_access_key = hush\n");
+	t->options.profile = "other";
+	comes(t, "FILE");
+	t->options.profile = "missing";
+	fails(t, "missing", "credentials");
+}
+
+static void unsigned_means_unsigned(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_ACCESS_KEY_ID", "ENV");
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	t->options.no_sign_request = true;
+	assert_int_equal(open_and_wait(t), 0);
+	assert_null(key_of(t));
+}
+
+static void nothing_found_tells_where_was_looked(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_EC2_METADATA_DISABLED", "true");
+	fails(t, "AWS_ACCESS_KEY_ID", "--no-sign-request");
+}
+
+static void what_would_break_a_header_is_refused(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_ACCESS_KEY_ID", "ENV\r\nX-Evil: 1");
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	assert_int_equal(open_and_wait(t), -EACCES);
+}
+
+/* Profiles ---------------------------------------------------------------------------------------- */
+
+static void profiles_of_both_files(void **state)
+{
+	struct test *t = *state;
+
+	ps_cloud_put(&cloud, "config",
+	        "\xef\xbb\xbf# comment\r\n[default]\r\nregion = eu-west-3\r\naws_access_key_id = CONFIG\r\n"
+	        "aws_secret_access_key = hush\r\n\n[profile  \"two words\"]\nAWS_ACCESS_KEY_ID=TWO\n"
+	        "aws_secret_access_key=hush==\ns3 =\n  max_concurrent_requests = 20\n  addressing_style = "
+	        "path\n");
+	comes(t, "CONFIG");
+	ps_autofree char *region = ps_credentials_region(t->c);
+	assert_string_equal(region, "eu-west-3");
+	ps_cloud_put(&cloud, "credentials",
+	        "[default]\naws_access_key_id = KEYS\naws_secret_access_key = hush\n"
+	        "aws_session_token = it\n; comment\n");
+	comes(t, "KEYS");
+	set(t, "AWS_PROFILE", "two words");
+	comes(t, "TWO");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_string_equal(key->secret, "hush==");
+	ps_cloud_put(&cloud, "credentials", "[default]\nhush hush\n");
+	fails(t, "credentials", "line 2");
+	ps_cloud_put(&cloud, "credentials", "[two words]\naws_access_key_id = KEYS\n");
+	fails(t, "two words", "aws_secret_access_key");
+}
+
+static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(void **state)
+{
+	struct test *t = *state;
+
+	ps_cloud_put(
+	        &cloud, "credentials", "[default]\naws_access_key_id = OLD\naws_secret_access_key = hush\n");
+	comes(t, "OLD");
+	ps_autokey struct ps_key *old = key_of(t);
+	ps_cloud_put(
+	        &cloud, "credentials", "[default]\naws_access_key_id = NEW\naws_secret_access_key = hush\n");
+	nap(PS_CREDENTIALS_PAUSE_MS + 100); /* since the first load */
+	assert_true(ps_credentials_refused(t->c, old));
+	for (int i = 0; i < 1000; i++) {
+		ps_autokey struct ps_key *key = key_of(t);
+
+		if (strcmp(key->access_key, "NEW") == 0) {
+			/* The old one, refused late, asks for no third. */
+			assert_true(ps_credentials_refused(t->c, old));
+			/* And the new one, right after it came, is refused for good. */
+			assert_false(ps_credentials_refused(t->c, key));
+			assert_string_equal(old->access_key, "OLD");
+			return;
+		}
+		nap(20);
+	}
+	fail_msg("the new key never came");
+}
+
+static void a_command(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "PATH", "%s", "/usr/bin:/bin");
+	set(t, "FROM_THE_SHELL", "%s", "COMMAND");
+	ps_cloud_put(&cloud, "config",
+	        "[default]\ncredential_process = echo \"{\\\"Version\\\": 1, \\\"AccessKeyId\\\": "
+	        "\\\"$FROM_THE_SHELL\\\", "
+	        "\\\"SecretAccessKey\\\": \\\"hush\\\", \\\"SessionToken\\\": \\\"s\\\", \\\"Expiration\\\": "
+	        "\\\"2099-01-01T00:00:00Z\\\"}\"; echo hush >&2\n");
+	comes(t, "COMMAND");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_int_equal(key->expires_s, 4070908800);
+	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = echo hush; exit 3\n");
+	fails(t, "credential_process", "exit status 3");
+	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = echo '{\"Version\": 2}'\n");
+	fails(t, "credential_process", "Version");
+	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = yes hush\n");
+	fails(t, "credential_process", "64 KiB");
+	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = /nowhere/hushed\n");
+	fails(t, "credential_process", "no such command");
+	/* It has none of our descriptors. */
+	ps_cloud_put(&cloud, "config",
+	        "[default]\ncredential_process = test \"$(ls /proc/self/fd | tr -d '\\n')\" = 0123 || exit "
+	        "9; exit 4\n");
+	fails(t, "credential_process", "exit status 4");
+}
+
+static void a_command_that_hangs_does_not_keep_the_end_waiting(void **state)
+{
+	struct test *t = *state;
+	struct ps_key *key = NULL;
+
+	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = sleep 1000 | sleep 1000\n");
+	assert_int_equal(ps_credentials_new(&t->options, &t->c, &t->err), 0);
+	assert_int_equal(ps_credentials_get(t->c, &key, &t->err), -EAGAIN);
+	assert_true(t->err.retryable);
+	nap(300);
+	uint64_t start = ps_clock_mono_ns();
+	close_it(t);
+	assert_true(ps_clock_mono_ns() - start < 20 * PS_NS_PER_S);
+}
+
+static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
+{
+	struct test *t = *state;
+
+	ps_cloud_put(&cloud, "keys", "AKIABASE hush/base+key\n");
+	ps_cloud_put(&cloud, "external_id", "ext=1");
+	ps_cloud_put(&cloud, "config",
+	        "[profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = hush/base+key\n"
+	        "[profile one]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\nexternal_id = "
+	        "ext=1\n"
+	        "[profile two]\nrole_arn = arn:aws:iam::1:role/two\nsource_profile = one\nexternal_id = "
+	        "ext=1\n"
+	        "role_session_name = me@here\nregion = eu-west-1\n"
+	        "[profile round]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = turn\n"
+	        "[profile turn]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = round\n"
+	        "[profile code]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = base\nmfa_serial = x\n"
+	        "[profile bare]\nrole_arn = arn:aws:iam::1:role/x\n"
+	        "[profile wrong]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = base\nexternal_id = "
+	        "other\n"
+	        "[profile env]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = "
+	        "Environment\nexternal_id = ext=1\n");
+	t->options.profile = "one";
+	comes(t, "ASIASTS");
+	t->options.profile = "two";
+	comes(t, "ASIASTS");
+	assert_int_equal(ps_cloud_seen(&cloud, "POST / ", "200"), 3);
+	t->options.profile = "round";
+	fails(t, "refers to itself", "round");
+	t->options.profile = "code";
+	fails(t, "mfa_serial", "code");
+	t->options.profile = "bare";
+	fails(t, "role_arn", "source_profile");
+	t->options.profile = "wrong";
+	fails(t, "AccessDenied", "external id");
+	t->options.profile = "env";
+	fails(t, "credential_source", "Environment");
+}
+
+static void single_sign_on(void **state)
+{
+	struct test *t = *state;
+	char path[256];
+
+	ps_cloud_put(&cloud, "config",
+	        "[default]\nsso_session = my\nsso_account_id = 123456789012\nsso_role_name = reader\n"
+	        "[sso-session my]\nsso_region = us-east-1\nsso_start_url = https://my.example/start\n");
+	set(t, "AWS_ENDPOINT_URL_SSO", "%s", cloud.http);
+	fails(t, "aws sso login", "default");
+	static const char *const dirs[] = {".aws", ".aws/sso", ".aws/sso/cache"};
+	for (size_t i = 0; i < PS_ARRAY_LEN(dirs); i++) {
+		snprintf(path, sizeof path, "%s/%s", cloud.dir, dirs[i]);
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
+	ps_cloud_put(&cloud, "token.sso", "sso-token");
+	char command[600];
+	snprintf(command, sizeof command,
+	        "cd %s/.aws/sso/cache && echo '{\"accessToken\": \"sso-token\", \"expiresAt\": "
+	        "\"2099-01-01T00:00:00Z\"}' >"
+	        "$(printf my | sha1sum | cut -c1-40).json",
+	        cloud.dir);
+	assert_int_equal(system(command), 0);
+	comes(t, "ASIASSO");
+	ps_cloud_put(&cloud, "token.sso", "another");
+	fails(t, "SSO", "401");
+	snprintf(command, sizeof command, "sed -i s/2099/2001/ %s/.aws/sso/cache/*.json", cloud.dir);
+	assert_int_equal(system(command), 0);
+	fails(t, "expired", "aws sso login");
+}
+
+/* Tokens of pods, agents, machines ---------------------------------------------------------------- */
+
+static void web_identity(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_WEB_IDENTITY_TOKEN_FILE", "%s/token.web", cloud.dir);
+	fails(t, "AWS_ROLE_ARN", "is not");
+	set(t, "AWS_ROLE_ARN", "arn:aws:iam::1:role/pod");
+	fails(t, "token.web", "No such file");
+	ps_cloud_put(&cloud, "token.web", "hush-jwt.1\n");
+	comes(t, "ASIASTS");
+	/* The file is read anew each time. */
+	ps_cloud_put(&cloud, "token.web", "hush-jwt.2\n");
+	comes(t, "ASIASTS");
+	ps_cloud_put(&cloud, "fail.sts", "503");
+	assert_int_equal(open_and_wait(t), -EAGAIN);
+	assert_true(t->err.retryable);
+}
+
+static void a_web_identity_that_is_refused_tells_the_code(void **state)
+{
+	struct test *t = *state;
+	char path[128];
+
+	set(t, "AWS_WEB_IDENTITY_TOKEN_FILE", "%s/mine", cloud.dir);
+	set(t, "AWS_ROLE_ARN", "arn:aws:iam::1:role/pod");
+	snprintf(path, sizeof path, "%s/mine", cloud.dir);
+	ps_cloud_put(&cloud, "mine", "hush");
+	ps_cloud_put(&cloud, "token.web", "expected");
+	fails(t, "InvalidIdentityToken", "role/pod");
+}
+
+static void a_container_s_agent(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s/agent/creds", cloud.http);
+	comes(t, "ASIAAGENT");
+	ps_cloud_put(&cloud, "token.container", "Bearer hush");
+	fails(t, "container", "401");
+	ps_cloud_put(&cloud, "fail.container", "500");
+	assert_int_equal(open_and_wait(t), -EAGAIN);
+	ps_cloud_put(&cloud, "fail.container", NULL);
+	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "%s/token.container", cloud.dir);
+	fails(t, "token.container", "not a token"); /* a blank within */
+	ps_cloud_put(&cloud, "token.container", "hush");
+	comes(t, "ASIAAGENT");
+}
+
+static void an_agent_elsewhere_is_not_told_the_token(void **state)
+{
+	static const char *const elsewhere[] = {"http://example.com/x", "http://128.0.0.1/",
+	        "http://169.254.170.3/", "http://127.0.0.1.example.com/", "ftp://127.0.0.1/",
+	        "http://user@10.0.0.1/"};
+	struct test *t = *state;
+
+	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
+	for (size_t i = 0; i < PS_ARRAY_LEN(elsewhere); i++) {
+		set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s", elsewhere[i]);
+		fails(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "");
+		free(t->env[--t->n]);
+		t->env[t->n] = NULL;
+	}
+}
+
+static void an_instance_s_role(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s/", cloud.http);
+	comes(t, "ASIAIMDS");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_non_null(key->session_token);
+	assert_true(key->expires_s > ps_clock_real_s() + 3000);
+	set(t, "AWS_EC2_METADATA_DISABLED", "TRUE");
+	fails(t, "no credentials", "instance");
+}
+
+static void a_metadata_server_that_hangs_is_given_up(void **state)
+{
+	struct test *t = *state;
+
+	ps_cloud_put(&cloud, "hang.imds", "");
+	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s", cloud.http);
+	uint64_t start = ps_clock_mono_ns();
+	fails(t, "no credentials", "instance");
+	assert_true(ps_clock_mono_ns() - start < 30 * PS_NS_PER_S);
+	ps_cloud_put(&cloud, "hang.imds", NULL);
+	wait_for_log("PUT /latest/api/token", 2);
+}
+
+/* Renewal ----------------------------------------------------------------------------------------- */
+
+static bool is_new(struct test *t, const struct ps_key *old)
+{
+	ps_autokey struct ps_key *key = NULL;
+
+	return ps_credentials_get(t->c, &key, NULL) == 0 && strcmp(key->access_key, old->access_key) != 0;
+}
+
+static void keys_are_renewed_before_they_expire(void **state)
+{
+	struct test *t = *state;
+
+	ps_cloud_put(&cloud, "ttl", "8");
+	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s", cloud.http);
+	comes(t, "ASIAIMDS");
+	ps_autokey struct ps_key *old = key_of(t);
+	ps_cloud_put(&cloud, "ttl", "3600");
+	for (int i = 0; i < 500 && !is_new(t, old); i++) {
+		/* There is one at any moment. */
+		ps_autokey struct ps_key *key = key_of(t);
+		nap(20);
+	}
+	assert_true(is_new(t, old));
+	/* By one who asks for all. */
+	assert_int_equal(ps_cloud_seen(&cloud, "PUT /latest/api/token", "200"), 2);
+}
+
+static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
+{
+	struct test *t = *state;
+	struct ps_key *none = NULL;
+
+	ps_cloud_put(&cloud, "ttl", "6");
+	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s", cloud.http);
+	comes(t, "ASIAIMDS");
+	ps_autokey struct ps_key *old = key_of(t);
+	ps_cloud_put(&cloud, "fail.imds", "500");
+	while (ps_clock_real_ms() < old->expires_s * 1000 - 500) {
+		ps_autokey struct ps_key *key = NULL;
+		int rc = ps_credentials_get(t->c, &key, &t->err);
+
+		/* Unless this was descheduled meanwhile. */
+		if (ps_clock_real_s() < old->expires_s)
+			assert_int_equal(rc, 0);
+		nap(20);
+	}
+	assert_true(ps_cloud_seen(&cloud, "PUT /latest/api/token", "500") > 0);
+	while (ps_clock_real_s() <= old->expires_s)
+		nap(20);
+	assert_int_equal(ps_credentials_get(t->c, &none, &t->err), -EAGAIN);
+	assert_true(t->err.retryable);
+	ps_cloud_put(&cloud, "fail.imds", NULL);
+	for (int i = 0; i < 1000 && !is_new(t, old); i++)
+		nap(20);
+	assert_true(is_new(t, old));
+}
+
+static void asking_for_keys_never_waits(void **state)
+{
+	struct test *t = *state;
+	struct ps_key *none = NULL;
+
+	ps_cloud_put(&cloud, "hang.sts", "");
+	ps_cloud_put(&cloud, "token.web", "jwt");
+	set(t, "AWS_WEB_IDENTITY_TOKEN_FILE", "%s/token.web", cloud.dir);
+	set(t, "AWS_ROLE_ARN", "arn:aws:iam::1:role/pod");
+	assert_int_equal(ps_credentials_new(&t->options, &t->c, &t->err), 0);
+	for (int i = 0; i < 200; i++)
+		assert_int_equal(ps_credentials_get(t->c, &none, &t->err), -EAGAIN);
+	_Atomic bool stop = true;
+	assert_int_equal(ps_credentials_wait(t->c, &stop, &t->err), -ECANCELED);
+	uint64_t start = ps_clock_mono_ns();
+	close_it(t);
+	assert_true(ps_clock_mono_ns() - start < 8 * PS_NS_PER_S);
+	ps_cloud_put(&cloud, "hang.sts", NULL);
+}
+
+/* Google ------------------------------------------------------------------------------------------ */
+
+static void a_service_account(void **state)
+{
+	struct test *t = *state;
+	char command[2048];
+
+	t->options.kind = PS_CREDENTIALS_GOOGLE;
+	snprintf(command, sizeof command,
+	        "cd %s && openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out sa.pem "
+	        "2>/dev/null && "
+	        "openssl rsa -in sa.pem -noout -modulus | cut -d= -f2 >modulus && /usr/bin/python3 -c "
+	        "'import json; "
+	        "print(json.dumps({\"type\": \"service_account\", \"client_email\": \"me@project.example\", "
+	        "\"private_key_id\": "
+	        "\"1\", \"token_uri\": \"%s/token\", \"private_key\": open(\"sa.pem\").read()}))' >sa.json",
+	        cloud.dir, cloud.http);
+	assert_int_equal(system(command), 0);
+	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/sa.json", cloud.dir);
+	comes(t, "ya29.");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_null(key->access_key);
+	assert_true(key->expires_s > ps_clock_real_s() + 3000);
+	ps_cloud_put(&cloud, "modulus", "d5e3");
+	fails(t, "sa.json", "invalid_grant");
+	snprintf(command, sizeof command, "sed -i 's/BEGIN/begin/' %s/sa.json", cloud.dir);
+	assert_int_equal(system(command), 0);
+	fails(t, "sa.json", "private_key");
+}
+
+static void a_user_of_gcloud(void **state)
+{
+	struct test *t = *state;
+
+	t->options.kind = PS_CREDENTIALS_GOOGLE;
+	ps_cloud_put(&cloud, "token.refresh", "1//hush");
+	ps_cloud_put(&cloud, "application_default_credentials.json",
+	        "{\"type\": \"authorized_user\", \"client_id\": \"a\", \"client_secret\": \"hush&\", "
+	        "\"refresh_token\": \"1//hush\"}");
+	set(t, "CLOUDSDK_AUTH_TOKEN_HOST", "%s/token", cloud.http);
+	comes(t, "ya29.");
+	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"external_account\"}");
+	fails(t, "external_account", "not supported");
+	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/nowhere.json", cloud.dir);
+	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
+}
+
+static void a_machine_of_google_s(void **state)
+{
+	struct test *t = *state;
+
+	t->options.kind = PS_CREDENTIALS_GOOGLE;
+	set(t, "GCE_METADATA_HOST", "127.0.0.1:%d", cloud.port);
+	comes(t, "ya29.");
+	set(t, "GS_ACCESS_KEY_ID", "GOOG1EHMAC");
+	set(t, "GS_SECRET_ACCESS_KEY", "hush");
+	comes(t, "GOOG1EHMAC");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(keys_of_the_environment_come_first),
+	        TEST(a_profile_by_option_comes_before_the_environment),
+	        TEST(unsigned_means_unsigned),
+	        TEST(nothing_found_tells_where_was_looked),
+	        TEST(what_would_break_a_header_is_refused),
+	        TEST(profiles_of_both_files),
+	        TEST(a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused),
+	        TEST(a_command),
+	        TEST(a_command_that_hangs_does_not_keep_the_end_waiting),
+	        TEST(roles_are_assumed_with_the_keys_of_another_profile),
+	        TEST(single_sign_on),
+	        TEST(web_identity),
+	        TEST(a_web_identity_that_is_refused_tells_the_code),
+	        TEST(a_container_s_agent),
+	        TEST(an_agent_elsewhere_is_not_told_the_token),
+	        TEST(an_instance_s_role),
+	        TEST(a_metadata_server_that_hangs_is_given_up),
+	        TEST(keys_are_renewed_before_they_expire),
+	        TEST(a_failed_renewal_leaves_the_old_keys_until_they_expire),
+	        TEST(asking_for_keys_never_waits),
+	        TEST(a_service_account),
+	        TEST(a_user_of_gcloud),
+	        TEST(a_machine_of_google_s),
+	};
+
+	if (!ps_cloud_start(&cloud)) {
+		puts("1..0 # SKIP there is no python3");
+		return 0;
+	}
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ps_cloud_stop(&cloud);
+	return failed;
+}
