@@ -71,12 +71,18 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	}
 	if (r < 0)
 		return raise_error(b->state, r, &error);
-	PyObject *values = tensor_new(b, t.data, t.dtype, t.ndim, t.shape);
+	PyObject *values = tensor_new(b, &t);
 	if (!values || !t.offsets)
 		return values;
-	const uint64_t shape[1] = {(uint64_t)b->info.rows + 1};
 	/* Positions are below 2^63: the signed dtype is the one that torch knows. */
-	PyObject *offsets = tensor_new(b, t.offsets, PENSTOCK_I64, 1, shape);
+	const struct penstock_tensor at = {.data = t.offsets,
+	        .host = t.host_offsets,
+	        .memory = t.memory,
+	        .device = t.device,
+	        .dtype = PENSTOCK_I64,
+	        .ndim = 1,
+	        .shape = {(uint64_t)b->info.rows + 1}};
+	PyObject *offsets = tensor_new(b, &at);
 	if (!offsets) {
 		Py_DECREF(values);
 		return NULL;
@@ -137,6 +143,56 @@ static PyObject *batch_release(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* A number, or what has one: torch's streams call it cuda_stream, CuPy's ptr. */
+static bool stream_of(PyObject *object, void **ret_stream)
+{
+	static const char *const names[] = {"cuda_stream", "ptr"};
+	PyObject *number = NULL;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !number && !PyLong_Check(object); i++) {
+		number = PyObject_GetAttrString(object, names[i]);
+		if (!number)
+			PyErr_Clear();
+	}
+	*ret_stream = PyLong_AsVoidPtr(number ? number : object);
+	Py_XDECREF(number);
+	if (!PyErr_Occurred())
+		return true;
+	PyErr_Format(PyExc_TypeError, "a stream of torch or CuPy, or its address, not %R", object);
+	return false;
+}
+
+static PyObject *batch_use(PyObject *self, PyObject *object)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	struct penstock_error error = {0};
+	void *stream;
+
+	if (!is_out(b) || !stream_of(object, &stream))
+		return NULL;
+	int r = penstock_batch_use(b->batch, stream, &error);
+	if (r < 0)
+		return raise_error(b->state, r, &error);
+	Py_RETURN_NONE;
+}
+
+static PyObject *batch_sync(PyObject *self, PyObject *unused)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	struct penstock_error error = {0};
+	int r;
+
+	(void)unused;
+	if (!is_out(b))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	r = penstock_batch_sync(b->batch, &error);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return raise_error(b->state, r, &error);
+	Py_RETURN_NONE;
+}
+
 static PyObject *batch_number(PyObject *self, void *which)
 {
 	const struct batch_object *b = (const struct batch_object *)self;
@@ -152,6 +208,10 @@ static PyMethodDef batch_methods[] = {
         {"bad_samples", batch_bad, METH_NOARGS,
                 "A dict (row, shard, key, offset, reason) for each bad sample."},
         {"release", batch_release, METH_NOARGS, "Gives the batch back before it is collected."},
+        {"record_stream", batch_use, METH_O,
+                "record_stream(stream): work given to the stream from now on waits for the batch, and the "
+                "batch's memory for work given before the release."},
+        {"synchronize", batch_sync, METH_NOARGS, "Waits until the batch has arrived on its device."},
         {NULL, NULL, 0, NULL},
 };
 

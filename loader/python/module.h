@@ -70,14 +70,15 @@ PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch);
 /* tensor.c */
 struct tensor_object {
 	PyObject_HEAD struct batch_object *batch;
-	const void *data;
+	const void *data, *host; /* of penstock_tensor */
+	uint32_t memory;
+	int32_t device;
 	uint32_t dtype;
 	int ndim;
 	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS]; /* strides in elements */
 };
 extern PyType_Spec tensor_spec;
-PyObject *tensor_new(
-        struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim, const uint64_t *shape);
+PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
 /* The dtype's name in penstock.h, in lower case, or NULL. */
 const char *dtype_name(uint32_t dtype);
 

@@ -32,15 +32,14 @@ const char *dtype_name(uint32_t dtype)
 	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
 }
 
-PyObject *tensor_new(
-        struct batch_object *batch, const void *data, uint32_t dtype, uint32_t ndim, const uint64_t *shape)
+PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *of)
 {
-	if (!dtype_name(dtype) || ndim > PENSTOCK_MAX_DIMS)
+	if (!dtype_name(of->dtype) || of->ndim > PENSTOCK_MAX_DIMS)
 		return PyErr_Format(batch->state->error,
 		        "libpenstock %s gives a tensor (dtype %u, %u dimensions) that this module does not "
 		        "know: "
 		        "install the module that came with it",
-		        penstock_version(), (unsigned)dtype, (unsigned)ndim);
+		        penstock_version(), (unsigned)of->dtype, (unsigned)of->ndim);
 	PyTypeObject *type = (PyTypeObject *)batch->state->tensor_type;
 	struct tensor_object *t = (struct tensor_object *)PyType_GenericAlloc(type, 0);
 	if (!t)
@@ -48,12 +47,15 @@ PyObject *tensor_new(
 	Py_INCREF(batch);
 	t->batch = batch;
 	batch->ntensors++;
-	t->data = data;
-	t->dtype = dtype;
-	t->ndim = (int)ndim;
+	t->data = of->data;
+	t->host = of->host;
+	t->memory = of->memory;
+	t->device = of->device;
+	t->dtype = of->dtype;
+	t->ndim = (int)of->ndim;
 	int64_t stride = 1;
-	for (int i = (int)ndim - 1; i >= 0; i--) {
-		t->shape[i] = (int64_t)shape[i];
+	for (int i = (int)of->ndim - 1; i >= 0; i--) {
+		t->shape[i] = (int64_t)of->shape[i];
 		t->strides[i] = stride;
 		stride *= t->shape[i];
 	}
@@ -145,7 +147,7 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 		return NULL;
 	}
 	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape,
-	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False);
+	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->host), Py_False);
 }
 
 /* -- DLPack ------------------------------------------------------------------------------------------- */
@@ -199,7 +201,7 @@ static void capsule_free(PyObject *capsule)
 	}
 }
 
-static PyObject *tensor_export(struct tensor_object *t, bool versioned)
+static PyObject *tensor_export(struct tensor_object *t, bool versioned, bool host)
 {
 	struct export *e = PyMem_Calloc(1, sizeof(*e));
 
@@ -208,8 +210,8 @@ static PyObject *tensor_export(struct tensor_object *t, bool versioned)
 	memcpy(e->shape, t->shape, sizeof(e->shape));
 	memcpy(e->strides, t->strides, sizeof(e->strides));
 	const struct dl_tensor dl = {
-	        .data = (void *)(uintptr_t)t->data,
-	        .device = {DL_CPU, 0},
+	        .data = (void *)(uintptr_t)(host ? t->host : t->data),
+	        .device = {host ? DL_CPU : (int32_t)t->memory, host ? 0 : t->device},
 	        .ndim = t->ndim,
 	        .dtype = dtypes[t->dtype].dl,
 	        .shape = e->shape,
@@ -230,14 +232,38 @@ static PyObject *tensor_export(struct tensor_object *t, bool versioned)
 	return capsule;
 }
 
-/* True if `device` is None or the CPU. */
-static bool is_cpu(PyObject *device)
+/* Whether the tensor is wanted in host memory, where it always is, too. False: it is on neither device. */
+static bool device_choose(const struct tensor_object *t, PyObject *device, bool *ret_host)
 {
 	long type = 0, id = 0;
 
-	if (!device || device == Py_None)
+	*ret_host = t->memory == PENSTOCK_MEMORY_HOST;
+	if (device == Py_None)
 		return true;
-	return PyArg_ParseTuple(device, "ll", &type, &id) && type == DL_CPU;
+	if (!PyArg_ParseTuple(device, "ll", &type, &id))
+		return false;
+	*ret_host = type == DL_CPU;
+	return *ret_host || (type == (long)t->memory && id == t->device);
+}
+
+/* What DLPack's `stream` means on a device of ours: None and 1 the legacy default stream, 2 the thread's own
+ * default one, -1 that the consumer sees to it, else its address. */
+static bool stream_wait(struct tensor_object *t, PyObject *stream)
+{
+	struct penstock_error error = {0};
+	long long number = stream == Py_None ? 1 : PyLong_AsLongLong(stream);
+	int r;
+
+	if (number == -1 && !PyErr_Occurred())
+		return true;
+	if (number == 0)
+		PyErr_SetString(PyExc_ValueError, "__dlpack__: stream 0 says too little: give 1 or 2");
+	if (PyErr_Occurred())
+		return false;
+	r = penstock_batch_use(t->batch->batch, (void *)(intptr_t)number, &error);
+	if (r < 0)
+		raise_error(t->batch->state, r, &error);
+	return r == 0;
 }
 
 static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -250,38 +276,48 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	if (!PyArg_ParseTupleAndKeywords(
 	            args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &device, &copy))
 		return NULL;
-	if (stream != Py_None)
-		return PyErr_Format(PyExc_ValueError, "__dlpack__: a tensor in host memory has no stream");
-	if (!is_cpu(device)) {
+	struct tensor_object *t = (struct tensor_object *)self;
+	bool host;
+	if (!device_choose(t, device, &host)) {
 		if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))
-			PyErr_SetString(PyExc_BufferError, "__dlpack__: this tensor lies in host memory");
+			PyErr_Format(PyExc_BufferError, "__dlpack__: this tensor lies on device (%u, %d)",
+			        (unsigned)t->memory, (int)t->device);
 		return NULL;
 	}
+	if (host && stream != Py_None)
+		return PyErr_Format(PyExc_ValueError, "__dlpack__: a tensor in host memory has no stream");
+	if (!host && !stream_wait(t, stream))
+		return NULL;
 	if (copy == Py_True)
 		return PyErr_Format(PyExc_BufferError, "__dlpack__: copies are made by the one who takes it");
 	long major = 0, minor = 0;
 	if (max_version != Py_None && !PyArg_ParseTuple(max_version, "ll", &major, &minor))
 		return NULL;
-	return tensor_export((struct tensor_object *)self, major >= 1);
+	return tensor_export(t, major >= 1, host);
 }
 
 static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 {
-	(void)self, (void)unused;
-	return Py_BuildValue("(ii)", DL_CPU, 0);
+	const struct tensor_object *t = (const struct tensor_object *)self;
+
+	(void)unused;
+	return Py_BuildValue("(ii)", (int)t->memory, (int)t->device);
 }
 
 /* The same memory with its dimensions in another order. */
 static PyObject *tensor_permute(PyObject *self, PyObject *dims)
 {
 	struct tensor_object *t = (struct tensor_object *)self;
-	uint64_t shape[PENSTOCK_MAX_DIMS] = {0};
+	const struct penstock_tensor same = {.data = t->data,
+	        .host = t->host,
+	        .memory = t->memory,
+	        .device = t->device,
+	        .dtype = t->dtype,
+	        .ndim = (uint32_t)t->ndim};
 	unsigned seen = 0;
 	Py_ssize_t n = PyTuple_Size(dims);
 
-	struct tensor_object *p = n == t->ndim ? (struct tensor_object *)tensor_new(
-	                                                 t->batch, t->data, t->dtype, (uint32_t)n, shape)
-	                                       : NULL;
+	struct tensor_object *p = n == t->ndim ? (struct tensor_object *)tensor_new(t->batch, &same) : NULL;
 	for (Py_ssize_t i = 0; p && i < n; i++) {
 		long d = PyLong_AsLong(PyTuple_GetItem(dims, i));
 
@@ -329,7 +365,7 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 	int64_t one = dtypes[t->dtype].dl.bits / 8;
 	for (int i = 1; i < t->ndim; i++)
 		one *= t->shape[i];
-	return PyBytes_FromStringAndSize((const char *)t->data + from * one, (Py_ssize_t)((to - from) * one));
+	return PyBytes_FromStringAndSize((const char *)t->host + from * one, (Py_ssize_t)((to - from) * one));
 }
 
 static Py_ssize_t tensor_len(PyObject *self)
@@ -351,11 +387,34 @@ static PyObject *tensor_repr(PyObject *self)
 	return text;
 }
 
+/* For those who know no DLPack. Nothing tells which stream they will use: the legacy default one waits. */
+static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
+{
+	struct tensor_object *t = (struct tensor_object *)self;
+	const char *type = dtypes[t->dtype].array_type;
+
+	(void)unused;
+	if (t->memory != PENSTOCK_MEMORY_CUDA || !type)
+		return PyErr_Format(PyExc_AttributeError, "__cuda_array_interface__: the tensor %s",
+		        type ? "lies in host memory" : "has a dtype that it does not know");
+	if (!stream_wait(t, Py_None))
+		return NULL;
+	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
+	if (!strides) {
+		Py_XDECREF(shape);
+		return NULL;
+	}
+	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO),s:i}", "version", 3, "typestr", type, "shape", shape,
+	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False,
+	        "stream", 1);
+}
+
 static PyMethodDef tensor_methods[] = {
         {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
                 "a copy."},
-        {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, "(1, 0): host memory."},
+        {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
+                "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},
         {"permute", tensor_permute, METH_VARARGS,
                 "permute(*dims): a view with its dimensions in that order."},
         {"tobytes", tensor_tobytes, METH_VARARGS,
@@ -368,6 +427,8 @@ static PyGetSetDef tensor_getset[] = {
         {"dtype", tensor_dtype, NULL, "u8, f32, f16, bf16, i64, ...", NULL},
         {"nbytes", tensor_nbytes, NULL, "Bytes of all elements.", NULL},
         {"__array_interface__", tensor_array_interface, NULL, "What NumPy takes without a copy.", NULL},
+        {"__cuda_array_interface__", tensor_cuda_array_interface, NULL,
+                "What CuPy and Numba take without a copy.", NULL},
         {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -5,18 +5,39 @@
 
 mkdir "$T/mock"
 cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"
-# The wrapper script of a program that is not installed keeps what stands in LD_LIBRARY_PATH, behind its own.
-run() { LD_LIBRARY_PATH=$T/mock:${LD_LIBRARY_PATH-} PENSTOCK_TEST_DEVICE=cuda "$top_builddir/tests/loader/device_test"; }
+# report WHAT LEAST COMMAND...: its TAP lines as ours; there are at least so many.
+report() {
+	local what=$1 least=$2 line name rc=0
+	shift 2
+	"$@" >"$T/out" 2>"$T/err" || rc=$?
+	equal "$what: ends well" 0 "$rc"
+	grep -E '^(not )?ok ' "$T/out" >"$T/lines" || true
+	at_least "$what: its tests ran" "$least" "$(wc -l <"$T/lines")"
+	while read -r line; do
+		name=${line#*- }
+		case $line in
+		*SKIP*) fail "$name" "skipped, though the mock has it" ;;
+		ok*) pass "$name" ;;
+		*) fail "$name" "$(cat "$T/out" "$T/err")" ;;
+		esac
+	done <"$T/lines"
+}
 
-CMOCKA_MESSAGE_OUTPUT=TAP run >"$T/out" 2>"$T/err" && rc=0 || rc=$?
-equal "the program ends well" 0 "$rc"
-grep -E '^(not )?ok ' "$T/out" >"$T/lines" || true
-at_least "its tests ran" 10 "$(wc -l <"$T/lines")"
-while read -r line; do
-	name=${line#*- }
-	case $line in
-	*SKIP*) fail "$name" "skipped, though the mock has it" ;;
-	ok*) pass "$name" ;;
-	*) fail "$name" "$(cat "$T/out" "$T/err")" ;;
-	esac
-done <"$T/lines"
+export CMOCKA_MESSAGE_OUTPUT=TAP PENSTOCK_TEST_DEVICE=cuda LD_LIBRARY_PATH=$T/mock:${LD_LIBRARY_PATH-}
+report "in C" 11 "$top_builddir/tests/loader/device_test"
+if [[ -e $top_builddir/loader/python/.libs/_penstock.so ]] && "$python" -c 'import numpy, torch' 2>/dev/null; then
+	report "in Python" 5 "$python" "$top_srcdir/tests/loader/device_tensors.py"
+else
+	skip "in Python" "the module was not built, or there is no numpy or torch"
+fi
+unset LD_LIBRARY_PATH
+
+(cd "$T" && printf 4 >a.cls && printf x >a.bin && tar cf one.tar a.bin a.cls)
+rc=0
+if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+	skip "without a driver, bench says so" "there is one"
+else
+	penstock-loader bench --device cuda --field bin=bytes "$T/one.tar" >"$T/out" 2>"$T/err" || rc=$?
+	check_not "without a driver, bench fails" test "$rc" = 0
+	check "and says so" grep -q "no NVIDIA driver here" "$T/err"
+fi

@@ -73,13 +73,20 @@ static ps_cu_context context;
 static ps_cu_result (*copy_from_device)(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream);
 static ps_cu_result (*stream_sync)(ps_cu_stream stream);
 
+static void context_leave(void)
+{
+	ps_cu_context old;
+
+	assert_int_equal(cu->context_pop(&old), 0);
+}
+
 static void *cuda_new(void)
 {
 	ps_cu_stream s;
 
 	assert_int_equal(cu->context_push(context), 0);
 	assert_int_equal(cu->stream_create(&s, PS_CU_STREAM_NON_BLOCKING), 0);
-	assert_int_equal(cu->context_pop(&context), 0);
+	context_leave();
 	return s;
 }
 
@@ -89,21 +96,21 @@ static void cuda_copy(void *stream, void *to, const void *from, size_t n)
 		return;
 	assert_int_equal(cu->context_push(context), 0);
 	assert_int_equal(copy_from_device(to, (ps_cu_pointer)(uintptr_t)from, n, stream), 0);
-	assert_int_equal(cu->context_pop(&context), 0);
+	context_leave();
 }
 
 static void cuda_sync(void *stream)
 {
 	assert_int_equal(cu->context_push(context), 0);
 	assert_int_equal(stream_sync(stream), 0);
-	assert_int_equal(cu->context_pop(&context), 0);
+	context_leave();
 }
 
 static void cuda_free(void *stream)
 {
 	assert_int_equal(cu->context_push(context), 0);
 	assert_int_equal(cu->stream_destroy(stream), 0);
-	assert_int_equal(cu->context_pop(&context), 0);
+	context_leave();
 }
 
 static struct consumer on = {

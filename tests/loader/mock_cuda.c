@@ -50,6 +50,20 @@ static ps_cu_result usable(void)
 	return the.lost ? UNSPECIFIED_LAUNCH_FAILURE : depth == 0 ? INVALID_CONTEXT : 0;
 }
 
+/* A stream that was made, or a default one: all are equal here. NULL: no memory. */
+static struct ps_fake_stream *stream_of(ps_cu_stream stream)
+{
+	static struct ps_fake_stream *common;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	if ((uintptr_t)stream > 2)
+		return (struct ps_fake_stream *)(void *)stream;
+	PS_LOCK_SCOPE(&lock);
+	if (!common)
+		common = ps_fake_stream_new();
+	return common;
+}
+
 #define USABLE()                            \
 	do {                                \
 		ps_cu_result r_ = usable(); \
@@ -180,18 +194,17 @@ ps_cu_result stream_destroy_mock(ps_cu_stream stream)
 ps_cu_result stream_wait_mock(ps_cu_stream stream, ps_cu_event event, unsigned flags)
 {
 	USABLE();
-	if (!stream || !event || flags)
+	if (!event || flags)
 		return INVALID_HANDLE;
+	struct ps_fake_stream *s = stream_of(stream);
 	PS_LOCK_SCOPE(&the.lock);
-	return wait_for((struct ps_fake_stream *)(void *)stream, (struct event *)(void *)event) < 0
-	               ? PS_CU_OUT_OF_MEMORY
-	               : 0;
+	return !s || wait_for(s, (struct event *)(void *)event) < 0 ? PS_CU_OUT_OF_MEMORY : 0;
 }
 
 ps_cu_result cuStreamSynchronize(ps_cu_stream stream)
 {
 	USABLE();
-	ps_fake_stream_sync((struct ps_fake_stream *)(void *)stream);
+	ps_fake_stream_sync(stream_of(stream));
 	return 0;
 }
 
@@ -217,12 +230,11 @@ ps_cu_result event_destroy_mock(ps_cu_event event)
 ps_cu_result event_record_mock(ps_cu_event event, ps_cu_stream stream)
 {
 	USABLE();
-	if (!stream || !event)
+	if (!event)
 		return INVALID_HANDLE;
+	struct ps_fake_stream *s = stream_of(stream);
 	PS_LOCK_SCOPE(&the.lock);
-	return record((struct ps_fake_stream *)(void *)stream, (struct event *)(void *)event) < 0
-	               ? PS_CU_OUT_OF_MEMORY
-	               : 0;
+	return !s || record(s, (struct event *)(void *)event) < 0 ? PS_CU_OUT_OF_MEMORY : 0;
 }
 
 ps_cu_result event_query_mock(ps_cu_event event)
@@ -284,14 +296,15 @@ static ps_cu_result copy(void *to, const void *from, size_t nbytes, ps_cu_stream
 {
 	struct job job = {.what = COPY, .to = to, .from = from, .nbytes = nbytes};
 
+	struct ps_fake_stream *s = stream_of(stream);
 	PS_LOCK_SCOPE(&the.lock);
-	return job_give((struct ps_fake_stream *)(void *)stream, &job) < 0 ? PS_CU_OUT_OF_MEMORY : 0;
+	return !s || job_give(s, &job) < 0 ? PS_CU_OUT_OF_MEMORY : 0;
 }
 
 ps_cu_result copy_to_device_mock(ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream)
 {
 	USABLE();
-	if (!stream || !is_locked(from, nbytes))
+	if (!is_locked(from, nbytes))
 		return INVALID_VALUE;
 	return copy((void *)(uintptr_t)to, from, nbytes, stream);
 }

@@ -67,7 +67,8 @@ def _to_torch(tensor: Any, copy: bool) -> Any:
     import torch
 
     # torch before 2.0 does not know DLPack's bool.
-    t = torch.from_numpy(_to_numpy(tensor, False)) if tensor.dtype == "bool" else torch.from_dlpack(tensor)
+    on_host = tensor.__dlpack_device__()[0] == 1
+    t = torch.from_numpy(_to_numpy(tensor, False)) if tensor.dtype == "bool" and on_host else torch.from_dlpack(tensor)
     return t.clone() if copy else t
 
 
@@ -81,7 +82,10 @@ def _to_jax(tensor: Any, copy: bool) -> Any:
 def _to_cupy(tensor: Any, copy: bool) -> Any:
     import cupy
 
-    return cupy.asarray(_to_numpy(tensor, False))  # on its way to the device it is a copy
+    if tensor.__dlpack_device__()[0] == 1:
+        return cupy.asarray(_to_numpy(tensor, False))  # on its way to the device it is a copy
+    t = cupy.from_dlpack(tensor)
+    return t.copy() if copy else t
 
 
 def _as_is(tensor: Any, copy: bool) -> Any:
@@ -106,7 +110,9 @@ class Batch(Dict[str, Any]):
     stands). epoch, index, rows and bad are numbers; bad_samples() tells which and why.
 
     Its memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
-    Loader(copy=True) tensors are the caller's own. Frameworks that move a batch to a device rebuild it, as
+    Loader(copy=True) tensors are the caller's own. On a GPU (device="cuda") the stream that was current when a
+    tensor was taken waits for the batch, and the memory for what that stream was given before the last tensor
+    went; other streams are named by record_stream(). "numpy" gives what was copied there, in host memory. Frameworks that move a batch to a device rebuild it, as
     Batch(dict): that one has the fields alone.
     """
 
@@ -136,6 +142,15 @@ class Batch(Dict[str, Any]):
         """Gives the memory back now. Tensors that were taken from it must be gone."""
         self.clear()
         self._raw.release()
+
+    def record_stream(self, stream: Any) -> None:
+        """Another stream (torch's, CuPy's, or its address) that works with the batch: what it is given from now on
+        waits for the batch, and the batch's memory for what it was given before the release."""
+        self._raw.record_stream(stream)
+
+    def synchronize(self) -> None:
+        """Waits until the batch has arrived on its device."""
+        self._raw.synchronize()
 
     def __missing__(self, name: str) -> Any:
         if name not in _OF_EVERY_BATCH or not hasattr(self, "_raw"):

@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""The Python package's tensors on a GPU, as far as they can be looked at without one: device_cuda.sh runs it."""
+import ctypes
+
+import tap
+
+tap.python_package()  # or SKIP
+
+import numpy
+
+import penstock
+
+FIELDS = {"data": penstock.Bytes("bin"), "label": penstock.Int("cls")}
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+                ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64)]
+
+
+def raises(kind, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except kind:
+        return
+    raise AssertionError("no %s" % kind.__name__)
+
+
+def dltensor(capsule):
+    """What the capsule shows, as long as it is there."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.POINTER(DLTensor), [ctypes.py_object, ctypes.c_char_p]
+    return get(capsule, b"dltensor").contents
+
+
+def loader(**options):
+    tap.make_tar("t.tar", [f for i in range(40) for f in (("%02d.bin" % i, b"%d" % i * i), ("%02d.cls" % i, b"%d" % i))])
+    return penstock.Loader("t.tar", batch=8, fields=FIELDS, order="none", device="cuda", **options)
+
+
+@tap.test
+def tensors_say_where_they_are():
+    batch = next(iter(loader()))
+    label = batch["label"]
+    tap.equal(label.__dlpack_device__(), (2, 0))
+    capsules = label.__dlpack__(stream=2), label.__dlpack__(dl_device=(1, 0))
+    t, host = map(dltensor, capsules)
+    tap.equal(tuple(t.device), (2, 0))
+    tap.equal((t.ndim, t.shape[0], t.strides[0]), (1, 8, 1))
+    tap.equal(tuple(host.device), (1, 0))
+    assert t.data != host.data
+    interface = label.__cuda_array_interface__
+    tap.equal(interface["data"][0], t.data)
+    tap.equal(interface["stream"], 1)
+    tap.equal(label.__array_interface__["data"][0], host.data)
+
+
+@tap.test
+def the_host_sees_what_was_copied():
+    got = [(int(x), row) for b in loader(format="numpy") for x, row in zip(b["label"], b["data"])]
+    tap.equal(got, [(i, b"%d" % i * i) for i in range(40)])
+    tap.equal([key for b in loader() for key in b["__key__"]], ["%02d" % i for i in range(40)])
+
+
+@tap.test
+def a_device_tensor_holds_it_too():
+    load = loader()
+    for n, batch in enumerate(load):
+        capsule = batch["label"].__dlpack__(stream=1)
+        t = dltensor(capsule)
+        batch.synchronize()
+        seen = numpy.ctypeslib.as_array(ctypes.cast(t.data, ctypes.POINTER(ctypes.c_int64)), (8,))  # the mock's memory
+        tap.equal(seen.tolist(), list(range(8 * n, 8 * n + 8)))
+        del batch, capsule
+
+
+@tap.test
+def streams_are_named_in_several_ways():
+    class Torch:
+        cuda_stream = 1
+
+    class CuPy:
+        ptr = 2
+
+    batch = next(iter(loader()))
+    for stream in (1, 2, Torch(), CuPy()):
+        batch.record_stream(stream)
+    for wrong in ("x", None, 1.5):
+        raises(TypeError, batch.record_stream, wrong)
+    raises(ValueError, batch["label"].__dlpack__, stream=0)
+    raises(BufferError, batch["label"].__dlpack__, dl_device=(2, 1))
+    batch["label"].__dlpack__(stream=-1)
+
+
+@tap.test
+def batches_come_back():
+    load = loader(depth=2, epochs=20)
+    for _ in range(20):
+        for batch in load:
+            batch["label"].__dlpack__(stream=1)
+    tap.equal(load.stats()["batches"], 100)
+    assert load.stats()["copied_bytes"] > 0
+
+
+tap.main()
