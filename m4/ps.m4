@@ -105,23 +105,22 @@ AC_DEFUN([PS_PKG_OPTIONAL], [
   ])
 ])
 
-# --with-cuda: the toolkit's headers and nvcc. The driver is opened at run time (dlopen), never linked.
+# --with-cuda: the toolkit's headers. The driver is opened at run time (dlopen), never linked.
 AC_DEFUN([PS_CUDA], [
-  cuda_says="no (--with-cuda=no)"
+  cuda_says="yes; not compared with a toolkit (--with-cuda=no)"
   have_cuda=no
   AS_IF([test "x$with_cuda" != xno && test "x$enable_loader" != xno], [
     AS_CASE([$with_cuda], [auto|yes], [ps_cuda_root=${CUDA_HOME:-/usr/local/cuda}], [ps_cuda_root=$with_cuda])
-    AC_PATH_PROG([NVCC], [nvcc], [], [$ps_cuda_root/bin$PATH_SEPARATOR$PATH])
     AS_IF([test -f "$ps_cuda_root/include/cuda.h"], [CUDA_CFLAGS="-isystem $ps_cuda_root/include"], [CUDA_CFLAGS=])
     ps_save_CPPFLAGS=$CPPFLAGS
     CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"
     AC_CHECK_HEADER([cuda.h], [have_cuda=yes])
     CPPFLAGS=$ps_save_CPPFLAGS
     AS_IF([test "x$have_cuda" = xyes], [
-      cuda_says="no: the toolkit in ${ps_cuda_root} was found, but this version has no CUDA device"
+      cuda_says="yes; driver's functions compared with the toolkit in ${ps_cuda_root}"
     ], [test "x$with_cuda" != xauto], [
       AC_MSG_ERROR([--with-cuda=$with_cuda: cuda.h not found; install the CUDA Toolkit or name its folder])
-    ], [cuda_says="no (no CUDA Toolkit found; --with-cuda=PATH names one)"])
+    ], [cuda_says="yes; not compared with a toolkit (none found; --with-cuda=PATH names one)"])
   ], [test "x$enable_loader" = xno], [cuda_says="no (--disable-loader)"])
   AC_SUBST([CUDA_CFLAGS])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$have_cuda" = xyes])

@@ -31,7 +31,7 @@ static int symbols_find(void *library, struct ps_cuda_driver *d, struct ps_load_
 		const char *symbol;
 		void **place;
 	} const all[] = {
-#define ROW(name, symbol, args) {symbol, (void **)(void *)&d->name},
+#define ROW(name, symbol, args) {#symbol, (void **)(void *)&d->name},
 	        PS_CUDA_FUNCTIONS(ROW)
 #undef ROW
 	};

@@ -14,14 +14,14 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
+#ifndef PS_CU_TYPES /* where they are those of cuda.h */
 typedef int ps_cu_result; /* CUresult; 0: success */
 typedef int ps_cu_device;
 typedef struct CUctx_st *ps_cu_context;
 typedef struct CUstream_st *ps_cu_stream;
 typedef struct CUevent_st *ps_cu_event;
-typedef struct CUmod_st *ps_cu_module;
-typedef struct CUfunc_st *ps_cu_function;
 typedef unsigned long long ps_cu_pointer; /* CUdeviceptr */
+#endif
 
 enum {
 	PS_CU_OUT_OF_MEMORY = 2,
@@ -31,36 +31,34 @@ enum {
 	PS_CU_EVENT_BLOCKING_SYNC = 1,
 	PS_CU_EVENT_DISABLE_TIMING = 2,
 	PS_CU_HOST_REGISTER_PORTABLE = 1,
-	PS_CU_MULTIPROCESSORS = 16, /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
 };
 
 /* One row a function: name in the struct, symbol of the library, type. */
 #define PS_CUDA_FUNCTIONS(X)                                                                              \
-	X(init, "cuInit", (unsigned flags))                                                               \
-	X(error_string, "cuGetErrorString", (ps_cu_result error, const char **ret_text))                  \
-	X(device_count, "cuDeviceGetCount", (int *ret_count))                                             \
-	X(device_get, "cuDeviceGet", (ps_cu_device * ret_device, int ordinal))                            \
-	X(device_attribute, "cuDeviceGetAttribute", (int *ret_value, int attribute, ps_cu_device device)) \
-	X(device_bus_id, "cuDeviceGetPCIBusId", (char *text, int len, ps_cu_device device))               \
-	X(context_retain, "cuDevicePrimaryCtxRetain", (ps_cu_context * ret_context, ps_cu_device device)) \
-	X(context_release, "cuDevicePrimaryCtxRelease_v2", (ps_cu_device device))                         \
-	X(context_push, "cuCtxPushCurrent_v2", (ps_cu_context context))                                   \
-	X(context_pop, "cuCtxPopCurrent_v2", (ps_cu_context * ret_context))                               \
-	X(stream_create, "cuStreamCreate", (ps_cu_stream * ret_stream, unsigned flags))                   \
-	X(stream_destroy, "cuStreamDestroy_v2", (ps_cu_stream stream))                                    \
-	X(stream_wait, "cuStreamWaitEvent", (ps_cu_stream stream, ps_cu_event event, unsigned flags))     \
-	X(event_create, "cuEventCreate", (ps_cu_event * ret_event, unsigned flags))                       \
-	X(event_destroy, "cuEventDestroy_v2", (ps_cu_event event))                                        \
-	X(event_record, "cuEventRecord", (ps_cu_event event, ps_cu_stream stream))                        \
-	X(event_query, "cuEventQuery", (ps_cu_event event))                                               \
-	X(event_sync, "cuEventSynchronize", (ps_cu_event event))                                          \
-	X(event_elapsed, "cuEventElapsedTime", (float *ret_ms, ps_cu_event from, ps_cu_event to))         \
-	X(memory_alloc, "cuMemAlloc_v2", (ps_cu_pointer * ret_pointer, size_t nbytes))                    \
-	X(memory_free, "cuMemFree_v2", (ps_cu_pointer pointer))                                           \
-	X(copy_to_device, "cuMemcpyHtoDAsync_v2",                                                         \
+	X(init, cuInit, (unsigned flags))                                                               \
+	X(error_string, cuGetErrorString, (ps_cu_result error, const char **ret_text))                  \
+	X(device_count, cuDeviceGetCount, (int *ret_count))                                             \
+	X(device_get, cuDeviceGet, (ps_cu_device * ret_device, int ordinal))                            \
+	X(device_bus_id, cuDeviceGetPCIBusId, (char *text, int len, ps_cu_device device))               \
+	X(context_retain, cuDevicePrimaryCtxRetain, (ps_cu_context * ret_context, ps_cu_device device)) \
+	X(context_release, cuDevicePrimaryCtxRelease_v2, (ps_cu_device device))                         \
+	X(context_push, cuCtxPushCurrent_v2, (ps_cu_context context))                                   \
+	X(context_pop, cuCtxPopCurrent_v2, (ps_cu_context * ret_context))                               \
+	X(stream_create, cuStreamCreate, (ps_cu_stream * ret_stream, unsigned flags))                   \
+	X(stream_destroy, cuStreamDestroy_v2, (ps_cu_stream stream))                                    \
+	X(stream_wait, cuStreamWaitEvent, (ps_cu_stream stream, ps_cu_event event, unsigned flags))     \
+	X(event_create, cuEventCreate, (ps_cu_event * ret_event, unsigned flags))                       \
+	X(event_destroy, cuEventDestroy_v2, (ps_cu_event event))                                        \
+	X(event_record, cuEventRecord, (ps_cu_event event, ps_cu_stream stream))                        \
+	X(event_query, cuEventQuery, (ps_cu_event event))                                               \
+	X(event_sync, cuEventSynchronize, (ps_cu_event event))                                          \
+	X(event_elapsed, cuEventElapsedTime, (float *ret_ms, ps_cu_event from, ps_cu_event to))         \
+	X(memory_alloc, cuMemAlloc_v2, (ps_cu_pointer * ret_pointer, size_t nbytes))                    \
+	X(memory_free, cuMemFree_v2, (ps_cu_pointer pointer))                                           \
+	X(copy_to_device, cuMemcpyHtoDAsync_v2,                                                         \
 	        (ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream))                 \
-	X(host_register, "cuMemHostRegister_v2", (void *p, size_t nbytes, unsigned flags))                \
-	X(host_unregister, "cuMemHostUnregister", (void *p))
+	X(host_register, cuMemHostRegister_v2, (void *p, size_t nbytes, unsigned flags))                \
+	X(host_unregister, cuMemHostUnregister, (void *p))
 
 struct ps_cuda_driver {
 #define PS_CUDA_MEMBER(name, symbol, args) ps_cu_result(*name) args;

@@ -20,7 +20,7 @@ static const struct ps_option_help options_help[] = {
         {"--readers N|auto", "reading threads (auto: 2 to 8, as threads)"},
         {"--depth N|auto", "batches in memory (auto: 4, fewer if they are large)"},
         {"--memory-budget SIZE", "of batches, read buffers and shuffle window (512M)"},
-        {"--device DEVICE", "where batches lie: cpu (cpu)"},
+        {"--device DEVICE", "where batches lie: cpu, cuda or cuda:N (cpu)"},
         {"--field NAME=KIND[:DTYPE]", "a field of the batch, instead of those above; may come again"},
         {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
         {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},

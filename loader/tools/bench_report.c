@@ -46,14 +46,15 @@ static json_t *result_json(const struct ps_bench_result *r)
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s}", "epoch",
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f}", "epoch",
 	        (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
 	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
 	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
 	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for",
-	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice);
+	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice,
+	        "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds);
 }
 
 static bool report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
@@ -107,6 +108,9 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	printf("\nthe consumer waited %.2f s: %.1f%% for storage, %.1f%% for reading, %.1f%% for decoding\n",
 	        waits, 100 * share(st->wait_storage, waits), 100 * share(st->wait_read, waits),
 	        100 * share(st->wait_decode, waits));
+	if (st->copied_bytes > 0)
+		printf("copied to the device: %.1f MB at %.2f GB/s\n", (double)st->copied_bytes / 1e6,
+		        per(st->copied_bytes, st->copy_seconds) / 1e9);
 	printf("peak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6,
 	        st->bottleneck, st->advice);
 }

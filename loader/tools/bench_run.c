@@ -57,6 +57,8 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	d.wait_storage -= b->wait_storage;
 	d.wait_read -= b->wait_read;
 	d.wait_decode -= b->wait_decode;
+	d.copied_bytes -= b->copied_bytes;
+	d.copy_seconds -= b->copy_seconds;
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		d.stages[i].busy -= b->stages[i].busy;
 		d.stages[i].waiting_input -= b->stages[i].waiting_input;

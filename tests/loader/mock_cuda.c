@@ -95,7 +95,7 @@ long mock_cuda_leaks(void)
 
 /* -- The driver ---------------------------------------------------------------------------------------- */
 
-#define PROTOTYPE(name, symbol, args) EXPORT ps_cu_result name##_mock args __asm__(symbol);
+#define PROTOTYPE(name, symbol, args) EXPORT ps_cu_result name##_mock args __asm__(#symbol);
 PS_CUDA_FUNCTIONS(PROTOTYPE)
 #undef PROTOTYPE
 EXPORT ps_cu_result cuStreamSynchronize(ps_cu_stream stream);
@@ -125,13 +125,6 @@ ps_cu_result device_get_mock(ps_cu_device *ret_device, int ordinal)
 {
 	*ret_device = ordinal;
 	return ordinal == 0 ? 0 : INVALID_DEVICE;
-}
-
-ps_cu_result device_attribute_mock(int *ret_value, int attribute, ps_cu_device device)
-{
-	(void)device;
-	*ret_value = 4;
-	return attribute == PS_CU_MULTIPROCESSORS ? 0 : INVALID_VALUE;
 }
 
 ps_cu_result device_bus_id_mock(char *text, int len, ps_cu_device device)

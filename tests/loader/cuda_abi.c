@@ -1,0 +1,33 @@
+/* The driver's functions as device/cuda_driver.h declares them, beside the toolkit's cuda.h: that it compiles is the
+ * test. Built where there is a toolkit. */
+#include "config.h"
+
+#include <cuda.h>
+
+#define PS_CU_TYPES
+typedef CUresult ps_cu_result;
+typedef CUdevice ps_cu_device;
+typedef CUcontext ps_cu_context;
+typedef CUstream ps_cu_stream;
+typedef CUevent ps_cu_event;
+typedef CUdeviceptr ps_cu_pointer;
+
+#include "device/cuda_driver.h"
+
+#define DECLARE_AGAIN(name, symbol, args) ps_cu_result symbol args;
+PS_CUDA_FUNCTIONS(DECLARE_AGAIN)
+
+_Static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdevice) == sizeof(int), "numbers");
+_Static_assert(sizeof(CUdeviceptr) == sizeof(unsigned long long), "addresses");
+_Static_assert(PS_CU_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "");
+_Static_assert(PS_CU_NOT_READY == (int)CUDA_ERROR_NOT_READY, "");
+_Static_assert(PS_CU_STREAM_NON_BLOCKING == (int)CU_STREAM_NON_BLOCKING, "");
+_Static_assert(PS_CU_EVENT_DEFAULT == (int)CU_EVENT_DEFAULT, "");
+_Static_assert(PS_CU_EVENT_BLOCKING_SYNC == (int)CU_EVENT_BLOCKING_SYNC, "");
+_Static_assert(PS_CU_EVENT_DISABLE_TIMING == (int)CU_EVENT_DISABLE_TIMING, "");
+_Static_assert(PS_CU_HOST_REGISTER_PORTABLE == CU_MEMHOSTREGISTER_PORTABLE, "");
+
+int main(void)
+{
+	return 0;
+}
