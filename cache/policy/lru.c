@@ -1,23 +1,25 @@
 /* Least recently used goes first, whatever it is. Here for comparison and for caches larger than what they
  * serve: a dataset twice the cache, read in epochs, hits 15 % of the time (the scan policy: 50 %). */
-#include "policy/oldest.h"
+#include <math.h>
+
+#include "base/cleanup.h"
 #include "policy/policy_private.h"
+#include "policy/victims.h"
 
 struct ps_policy {
-	char unused;
+	struct ps_victims victims;
 };
 
-/* Nothing to remember: the same for everybody. */
-static struct ps_policy stateless;
-
-static struct ps_policy *lru_new(void)
+static struct ps_policy *lru_new(struct ps_plans *plans)
 {
-	return &stateless;
+	(void)plans;
+	return calloc(1, sizeof(struct ps_policy));
 }
 
 static void lru_free(struct ps_policy *policy)
 {
-	(void)policy;
+	ps_victims_fini(&policy->victims);
+	free(policy);
 }
 
 static void lru_opened(
@@ -26,17 +28,26 @@ static void lru_opened(
 	(void)policy, (void)dataset, (void)id, (void)previous_s, (void)now_s;
 }
 
-/* The policy is not looked at: the store also asks us in the place of a policy that gives nothing up. */
-static size_t lru_choose(struct ps_policy *policy, const struct ps_policy_item *items, size_t n,
-        uint64_t need_nbytes, int64_t now_s, size_t *victims)
+static bool by_age(void *arg, const struct ps_policy_query *query, const struct ps_policy_item *item,
+        struct ps_rank *ret)
 {
-	size_t ncandidates = 0;
+	(void)arg, (void)query;
+	ps_rank_by_age(item, ret);
+	return true;
+}
 
-	(void)policy, (void)now_s;
-	for (size_t i = 0; i < n; i++)
-		if (!items[i].busy)
-			victims[ncandidates++] = i;
-	return ps_oldest_first(items, victims, ncandidates, need_nbytes);
+static size_t lru_choose(struct ps_policy *policy, const struct ps_policy_query *query, size_t *victims)
+{
+	return ps_victims_choose(&policy->victims, query, by_age, NULL, -INFINITY, victims);
+}
+
+size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims)
+{
+	struct ps_victims once = {0};
+	size_t n = ps_victims_choose(&once, query, by_age, NULL, -INFINITY, victims);
+
+	ps_victims_fini(&once);
+	return n;
 }
 
 const struct ps_policy_ops ps_policy_lru = {

@@ -4,6 +4,6 @@
 
 #include "policy/policy.h"
 
-extern const struct ps_policy_ops ps_policy_scan, ps_policy_lru;
+extern const struct ps_policy_ops ps_policy_plan, ps_policy_scan, ps_policy_lru;
 
 #endif

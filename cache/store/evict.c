@@ -178,13 +178,21 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 	going->files = leaving;
 }
 
-/* Under store->lock. Victims for need_nbytes, on their way out. False: what may go does not suffice. */
-static bool choose(
-        struct ps_store *store, const struct ps_policy_ops *ops, uint64_t need_nbytes, struct going *going)
+/* Under store->lock. Victims for need_nbytes, on their way out; those whom the policy would give up for the object
+ * that wants in (NULL: none), or whoever is the oldest. False: what may go does not suffice. */
+static bool choose(struct ps_store *store, bool by_policy, const struct ps_object *object,
+        uint64_t need_nbytes, struct going *going)
 {
+	const struct ps_policy_query query = {.items = store->items,
+	        .n = store->nitems,
+	        .need_nbytes = need_nbytes,
+	        .now_s = ps_clock_real_s(),
+	        .id = object ? &object->id : NULL,
+	        .dataset = object ? object->dataset : 0};
+
 	*going = (struct going){0};
-	size_t n = ops->choose(
-	        store->policy, store->items, store->nitems, need_nbytes, ps_clock_real_s(), store->victims);
+	size_t n = by_policy ? store->policy_ops->choose(store->policy, &query, store->victims)
+	                     : ps_policy_oldest(&query, store->victims);
 
 	/* Removing one moves the last item into its slot: turn slots into places before the first goes. */
 	struct ps_place *places = n > 0 ? reallocarray(NULL, n, sizeof *places) : NULL;
@@ -243,7 +251,6 @@ static uint64_t shortfall(const struct ps_store *store, const struct ps_wish *wi
 
 int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wish *wish)
 {
-	const struct ps_policy_ops *oldest = ps_policy_find("lru");
 	uint64_t need = shortfall(store, wish, room->disk);
 	struct going going;
 
@@ -255,8 +262,8 @@ int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wi
 		return -EAGAIN;
 	}
 	need -= store->leaving_nbytes;
-	if (!choose(store, store->policy_ops, need, &going) &&
-	        !(wish->pinned && choose(store, oldest, need, &going)))
+	if (!choose(store, true, wish->object, need, &going) &&
+	        !(wish->pinned && choose(store, false, NULL, need, &going)))
 		return -ENOSPC;
 	if (!going.files && !going.extents) {
 		pthread_cond_wait(&store->changed, &store->lock);
@@ -275,7 +282,7 @@ static struct ps_wish wish_of(const struct ps_object *object)
 	uint64_t full = ps_object_full_charge(object);
 	uint64_t written = object->npresent * PS_BLOCK_SIZE + object->partial_nbytes;
 	uint64_t have = object->entry ? ps_table_item(object->store, object->entry)->nbytes : 0;
-	struct ps_wish wish = {.add = full > have ? full - have : 0,
+	struct ps_wish wish = {.object = object, .add = full > have ? full - have : 0,
 	        .unwritten = full > written ? full - written : 0,
 	        .pinned = ps_pin_holds(object)};
 
@@ -365,7 +372,6 @@ static void unpin_all(struct ps_store *store)
 
 void ps_room_trim(struct ps_store *store)
 {
-	const struct ps_policy_ops *oldest = ps_policy_find("lru");
 	const struct ps_wish nothing = {0};
 	bool again = true, told = false;
 
@@ -374,12 +380,12 @@ void ps_room_trim(struct ps_store *store)
 
 		pthread_mutex_lock(&store->lock);
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
-		again = need > 0 && (choose(store, store->policy_ops, need, &going) ||
-		                            choose(store, oldest, need, &going));
+		again = need > 0 && (choose(store, true, NULL, need, &going) ||
+		                            choose(store, false, NULL, need, &going));
 		if (need > 0 && !again && !told) {
 			unpin_all(store);
 			told = true;
-			again = choose(store, oldest, need, &going);
+			again = choose(store, false, NULL, need, &going);
 		}
 		pthread_mutex_unlock(&store->lock);
 		if (again)

@@ -16,6 +16,7 @@
 struct ps_wish {
 	uint64_t add;       /* not yet counted by the quota */
 	uint64_t unwritten; /* not yet on disk, and not yet in store->unwritten */
+	const struct ps_object *object; /* whose data it is for; NULL: nobody's */
 	bool pinned;        /* may drive out what is in use, but not open */
 };
 /* A try at it: rounds of look (without the lock) and try (with it). */

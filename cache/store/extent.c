@@ -111,8 +111,7 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 	struct ps_policy_item *item = entry && entry->charges ? ps_table_extent(store, entry, number) : NULL;
 	struct ps_id id = object->id;
 
-	for (int i = 0; i < 4; i++)
-		id.bytes[i] ^= (uint8_t)((number + 1) >> (8 * i));
+	ps_policy_part_id(&id, number + 1);
 	store->policy_ops->opened(
 	        store->policy, object->dataset, item ? &item->id : &id, item ? item->opened_s : 0, now_s);
 	object->opened_s = now_s; /* after a restart it stands for all of them */
@@ -226,7 +225,7 @@ static int take_once(struct ps_object *object, struct ps_extent *extent, uint64_
 	uint16_t news = set & (uint16_t)~charged(c, block % PS_EXTENT_BLOCKS);
 	uint64_t nbytes = ps_chunks_disk_nbytes(object->remote.size, block, news) +
 	                  (c->slot == PS_NO_SLOT ? PS_EXTENT_MAP_NBYTES : 0);
-	const struct ps_wish wish = {.add = nbytes, .unwritten = nbytes, .pinned = object->entry->pinned};
+	const struct ps_wish wish = {.object = object, .add = nbytes, .unwritten = nbytes, .pinned = object->entry->pinned};
 	e = make_room(object, number, room, &wish);
 	bool first = e == 0 && c->slot == PS_NO_SLOT;
 	if (e == 0)

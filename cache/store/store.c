@@ -73,10 +73,12 @@ static int open_data(struct ps_store *store, struct ps_error *err)
 
 static int init_policy(struct ps_store *store, const char *name, struct ps_error *err)
 {
-	store->policy_ops = ps_policy_find(name ? name : "scan");
+	store->policy_ops = ps_policy_find(name ? name : PS_POLICY_DEFAULT);
 	if (!store->policy_ops)
-		return ps_error_set(err, EINVAL, "policy %s: there is none of that name (scan, lru)", name);
-	store->policy = store->policy_ops->new ();
+		return ps_error_set(
+		        err, EINVAL, "policy %s: there is none of that name (plan, scan, lru)", name);
+	store->plans = ps_plans_new();
+	store->policy = store->plans ? store->policy_ops->new (store->plans) : NULL;
 	return store->policy ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
@@ -117,6 +119,7 @@ static void store_free(struct ps_store *store)
 	ps_table_free(store);
 	if (store->policy)
 		store->policy_ops->free(store->policy);
+	ps_plans_free(store->plans);
 	if (store->data_fd >= 0)
 		close(store->data_fd);
 	if (store->dir_fd >= 0)
@@ -228,6 +231,11 @@ void ps_store_close(struct ps_store *store)
 struct ps_index *ps_store_index(struct ps_store *store)
 {
 	return store->index;
+}
+
+struct ps_plans *ps_store_plans(struct ps_store *store)
+{
+	return store->policy_ops->follows_plans ? store->plans : NULL;
 }
 
 const char *ps_store_dir(const struct ps_store *store)

@@ -37,12 +37,13 @@
 struct ps_store;
 struct ps_index;
 struct ps_object;
+struct ps_plans;
 
 struct ps_store_options {
 	const char *dir;         /* created 0700 if missing; its parent must exist */
 	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: 80 % of the disk */
 	uint64_t min_free_bytes; /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
-	const char *policy;      /* "scan" (default, NULL), "lru" */
+	const char *policy;      /* "plan" (default, NULL), "scan", "lru" */
 	uint64_t checksum_retry_ms; /* before what did not match its checksum is fetched again; 0: 60 s */
 	bool must_exist;         /* for verify and evict: -ENOENT instead of creating */
 };
@@ -56,6 +57,8 @@ int ps_store_open(
 void ps_store_close(struct ps_store *store);
 
 struct ps_index *ps_store_index(struct ps_store *store);
+/* What loaders have told; NULL if the policy does not follow it. Below the store's lock. */
+struct ps_plans *ps_store_plans(struct ps_store *store);
 const char *ps_store_dir(const struct ps_store *store);
 /* HMAC of `secret` under the directory's salt: tells credentials apart without storing them. */
 void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_id *ret_id);

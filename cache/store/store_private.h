@@ -25,6 +25,7 @@
 
 #include "base/hashtable.h"
 #include "base/list.h"
+#include "policy/plans.h"
 #include "policy/policy.h"
 #include "store/index.h"
 #include "store/store.h"
@@ -150,6 +151,7 @@ struct ps_store {
 	uint64_t limit_nbytes, min_free_nbytes;
 	const struct ps_policy_ops *policy_ops;
 	bool set_aside;    /* the index was damaged: this start is an empty one, as was said */
+	struct ps_plans *plans;
 	bool exact_mtimes; /* the last stop left every row with its file's mtime */
 	bool can_punch;    /* the file system makes holes */
 

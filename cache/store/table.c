@@ -43,8 +43,8 @@ static struct ps_policy_item *item_add(struct ps_store *store, struct ps_entry *
 	struct ps_place place = {.entry = entry, .extent = extent};
 	struct ps_policy_item item = {.id = entry->id, .seq = store->open_seq++};
 	/* The policy knows an extent by a number of its own; ids are hashes, so this one is nobody else's. */
-	for (int i = 0; entry->charges && i < 4; i++)
-		item.id.bytes[i] ^= (uint8_t)((extent + 1) >> (8 * i));
+	item.part = entry->charges ? extent + 1 : 0;
+	ps_policy_part_id(&item.id, item.part);
 	*slot_of(&place) = (uint32_t)store->nitems;
 	store->places[store->nitems] = place;
 	store->items[store->nitems] = item;

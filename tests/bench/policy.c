@@ -1,0 +1,356 @@
+/* The cache policies over simulated runs: the code that the store runs (policy, plans), without a disk, against
+ * LRU and against the best that anybody could do who knows the whole future (Belady).
+ *
+ *   policy [--nodes N] [--shards N] [--cache SHARE]... [--epochs N] [--plan-epochs N] [--seed S] [--json]
+ *   policy --trace FILE --cache-objects N
+ *
+ * Without arguments: the two cases of RESULTS.md. A shard is of size 1; a node's cache is SHARE of the whole
+ * dataset; each epoch deals all shards anew, in another order, to all nodes. What is counted is after the first
+ * epoch. A trace has a line an open: SECONDS DATASET NAME. */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "policy/plans.h"
+#include "policy/policy.h"
+
+#define DATASET 1
+#define START_S 1000000000
+#define POSITION_EVERY 8 /* opens */
+#define TENTHS 10
+
+/* One node's opens, in order. */
+struct open {
+	uint32_t object, dataset;
+	int64_t now_s;
+	uint32_t epoch;
+};
+struct trace {
+	struct open *v;
+	size_t n;
+	uint32_t nobjects;
+	uint32_t nepochs;
+};
+
+struct tally {
+	uint64_t opens, hits; /* after the first epoch */
+	uint64_t misses_in_tenth[TENTHS];
+	double decide_ns;
+};
+
+static struct ps_id id_of(uint32_t object)
+{
+	struct ps_id id;
+	char text[16];
+
+	snprintf(text, sizeof text, "%u", object);
+	ps_id_of_strings((const char *[]){text}, 1, &id);
+	return id;
+}
+
+/* splitmix64 */
+static uint64_t random64(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+static void *need(void *p)
+{
+	if (!p) {
+		fputs("policy: out of memory\n", stderr);
+		exit(1);
+	}
+	return p;
+}
+
+/* The trace of one node of `nodes`. */
+static void deal(struct trace *t, uint32_t node, uint32_t nodes, uint32_t shards, uint32_t epochs, uint64_t seed)
+{
+	uint32_t *order = need(calloc(shards, sizeof *order));
+
+	*t = (struct trace){.nobjects = shards, .nepochs = epochs};
+	t->v = need(calloc((size_t)epochs * (shards / nodes + 1), sizeof *t->v));
+	for (uint32_t e = 0; e < epochs; e++) {
+		uint64_t rng = seed + 1000003 * (uint64_t)e;
+		for (uint32_t i = 0; i < shards; i++)
+			order[i] = i;
+		for (uint32_t i = shards; i > 1; i--) {
+			uint32_t j = (uint32_t)(random64(&rng) % i), k = order[i - 1];
+			order[i - 1] = order[j];
+			order[j] = k;
+		}
+		for (uint32_t i = node; i < shards; i += nodes) {
+			t->v[t->n] = (struct open){.object = order[i],
+			        .dataset = DATASET,
+			        .now_s = START_S + (int64_t)t->n * 5,
+			        .epoch = e};
+			t->n++;
+		}
+	}
+	free(order);
+}
+
+/* The real thing --------------------------------------------------------------------------------- */
+
+struct cache {
+	struct ps_policy_item *items;
+	size_t *victims;
+	uint32_t *slot_of; /* object → slot + 1; 0: not cached */
+	uint32_t *object_at;
+	size_t n, capacity;
+	uint64_t seq;
+};
+
+static int by_slot_desc(const void *a, const void *b)
+{
+	size_t x = *(const size_t *)a, y = *(const size_t *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void cache_remove(struct cache *c, size_t slot)
+{
+	size_t last = --c->n;
+
+	c->slot_of[c->object_at[slot]] = 0;
+	if (slot == last)
+		return;
+	c->items[slot] = c->items[last];
+	c->object_at[slot] = c->object_at[last];
+	c->slot_of[c->object_at[slot]] = (uint32_t)slot + 1;
+}
+
+/* What the store does at an open and, where it is a miss, at the admission. */
+static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct ps_policy *policy,
+        const struct open *open, const struct ps_id *id)
+{
+	uint32_t slot = c->slot_of[open->object];
+	struct ps_policy_item *item = slot ? &c->items[slot - 1] : NULL;
+
+	ops->opened(policy, open->dataset, id, item ? item->opened_s : 0, open->now_s);
+	if (item) {
+		item->opened_s = open->now_s;
+		item->seq = c->seq++;
+		return true;
+	}
+	if (c->n == c->capacity) {
+		const struct ps_policy_query query = {.items = c->items,
+		        .n = c->n,
+		        .need_nbytes = 1,
+		        .now_s = open->now_s,
+		        .id = id,
+		        .dataset = open->dataset};
+		size_t n = ops->choose(policy, &query, c->victims);
+		if (n == 0)
+			return false;
+		qsort(c->victims, n, sizeof c->victims[0], by_slot_desc);
+		for (size_t i = 0; i < n; i++)
+			cache_remove(c, c->victims[i]);
+	}
+	c->slot_of[open->object] = (uint32_t)c->n + 1;
+	c->object_at[c->n] = open->object;
+	c->items[c->n++] = (struct ps_policy_item){.id = *id,
+	        .dataset = open->dataset,
+	        .nbytes = 1,
+	        .opened_s = open->now_s,
+	        .seq = c->seq++};
+	return false;
+}
+
+static void tell_epoch(struct ps_plans *plans, const struct trace *t, const struct ps_id *ids, uint32_t epoch)
+{
+	const struct ps_plan_teller teller = {.feed = 1, .dataset = DATASET};
+	const struct ps_plan_who who = {.job = "sim", .world = 1, .epoch = epoch};
+	struct ps_plan_file *files = need(calloc(t->n, sizeof *files));
+	double now_s = START_S;
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		if (t->v[i].epoch == epoch)
+			files[n++] = (struct ps_plan_file){
+			        .node = t->v[i].object + 1, .id = ids[t->v[i].object]};
+	}
+	int e = ps_plans_tell(plans, &teller, &who, files, n, now_s);
+	if (e < 0)
+		fprintf(stderr, "policy: an epoch was refused: %s\n", strerror(-e));
+	free(files);
+}
+
+static void tell_position(struct ps_plans *plans, uint32_t epoch, uint64_t done, int64_t now_s)
+{
+	const struct ps_plan_teller teller = {.feed = 1, .dataset = DATASET};
+	const struct ps_plan_who who = {.job = "sim", .world = 1, .epoch = epoch};
+
+	if (ps_plans_position(plans, &teller, &who, done, (double)now_s) < 0)
+		fputs("policy: a position was refused\n", stderr);
+}
+
+static void run(const char *name, const struct trace *t, size_t capacity, uint32_t plan_epochs, struct tally *tally)
+{
+	const struct ps_policy_ops *ops = ps_policy_find(name);
+	struct ps_plans *plans = need(ps_plans_new());
+	struct ps_policy *policy = need(ops->new (plans));
+	struct cache c = {.capacity = capacity,
+	        .items = need(calloc(capacity, sizeof *c.items)),
+	        .victims = need(calloc(capacity, sizeof *c.victims)),
+	        .slot_of = need(calloc(t->nobjects, sizeof *c.slot_of)),
+	        .object_at = need(calloc(capacity, sizeof *c.object_at))};
+	struct ps_id *ids = need(calloc(t->nobjects, sizeof *ids));
+	uint32_t told = 0, epoch = UINT32_MAX;
+	size_t epoch_begin = 0;
+
+	for (uint32_t i = 0; i < t->nobjects; i++)
+		ids[i] = id_of(i);
+	for (size_t i = 0; i < t->n; i++) {
+		const struct open *open = &t->v[i];
+
+		if (open->epoch != epoch) {
+			epoch = open->epoch;
+			epoch_begin = i;
+			for (; plan_epochs && told < PS_MIN(epoch + plan_epochs, t->nepochs); told++)
+				tell_epoch(plans, t, ids, told);
+		}
+		if (plan_epochs && (i - epoch_begin) % POSITION_EVERY == 0)
+			tell_position(plans, epoch, i - epoch_begin, open->now_s);
+		bool hit = cache_open(&c, ops, policy, open, &ids[open->object]);
+		if (open->epoch == 0)
+			continue;
+		tally->opens++;
+		tally->hits += hit;
+		if (!hit && t->nepochs > 1)
+			tally->misses_in_tenth[(i - epoch_begin) * TENTHS * t->nepochs / t->n % TENTHS]++;
+	}
+	ops->free(policy);
+	ps_plans_free(plans);
+	free(c.items);
+	free(c.victims);
+	free(c.slot_of);
+	free(c.object_at);
+	free(ids);
+}
+
+/* The optimum: of what is there and what comes, the one that is opened last goes. */
+static void run_optimum(const struct trace *t, size_t capacity, struct tally *tally)
+{
+	size_t *next = need(calloc(t->n, sizeof *next)), *seen = need(calloc(t->nobjects, sizeof *seen));
+	uint32_t *held = need(calloc(capacity + 1, sizeof *held));
+	size_t *due = need(calloc(t->nobjects, sizeof *due));
+	bool *in = need(calloc(t->nobjects, sizeof *in));
+	size_t n = 0, epoch_begin = 0;
+
+	for (size_t i = 0; i < t->nobjects; i++)
+		seen[i] = SIZE_MAX;
+	for (size_t i = t->n; i-- > 0;) {
+		next[i] = seen[t->v[i].object];
+		seen[t->v[i].object] = i;
+	}
+	for (size_t i = 0; i < t->n; i++) {
+		uint32_t object = t->v[i].object;
+		bool hit = in[object];
+
+		if (i > 0 && t->v[i].epoch != t->v[i - 1].epoch)
+			epoch_begin = i;
+		due[object] = next[i];
+		if (!hit) {
+			in[object] = true;
+			held[n++] = object;
+			if (n > capacity) {
+				size_t last = 0;
+				for (size_t k = 1; k < n; k++)
+					if (due[held[k]] > due[held[last]])
+						last = k;
+				in[held[last]] = false;
+				held[last] = held[--n];
+			}
+		}
+		if (t->v[i].epoch == 0)
+			continue;
+		tally->opens++;
+		tally->hits += hit;
+		if (!hit && t->nepochs > 1)
+			tally->misses_in_tenth[(i - epoch_begin) * TENTHS * t->nepochs / t->n % TENTHS]++;
+	}
+	free(next);
+	free(seen);
+	free(held);
+	free(due);
+	free(in);
+}
+
+/* Cases ------------------------------------------------------------------------------------------ */
+
+struct options {
+	uint32_t nodes, shards, epochs, plan_epochs;
+	uint64_t seed;
+	double share;
+	bool json;
+};
+
+static void print_row(const struct options *o, const char *name, const struct tally *tally)
+{
+	double hits = tally->opens ? (double)tally->hits / (double)tally->opens : 0;
+	uint64_t misses = tally->opens - tally->hits, most = 0;
+
+	for (int i = 0; i < TENTHS; i++)
+		most = PS_MAX(most, tally->misses_in_tenth[i]);
+	/* Of the misses, the share of the worst tenth of the epoch: 0.1 is even. */
+	double worst = misses ? (double)most / (double)misses : 0;
+	if (o->json)
+		printf("{\"nodes\": %u, \"cache\": %g, \"policy\": \"%s\", \"hits\": %.4f, \"origin\": %.4f, "
+		       "\"worst_tenth\": %.4f}\n",
+		        o->nodes, o->share, name, hits, 1 - hits, worst);
+	else
+		printf("%-10s  %6.1f %%   %6.3f   %6.2f\n", name, 100 * hits, 1 - hits, worst);
+}
+
+static void simulate(const struct options *o)
+{
+	static const struct {
+		const char *label, *policy; /* NULL: the optimum */
+		bool plans;
+	} rows[] = {{"lru", "lru", false}, {"scan", "scan", false}, {"plan", "plan", true}, {"optimum", NULL, true}};
+	size_t capacity = (size_t)lround(o->share * o->shards);
+
+	if (!o->json)
+		printf("\n%u node%s, %u shards dealt and shuffled anew each epoch, %u epochs, cache of a node %g of "
+		       "the dataset, plans of %u epochs\n"
+		       "policy         hits   origin   worst tenth's share of the misses\n",
+		        o->nodes, o->nodes == 1 ? "" : "s", o->shards, o->epochs, o->share, o->plan_epochs);
+	for (size_t r = 0; r < PS_ARRAY_LEN(rows); r++) {
+		struct tally tally = {0};
+		for (uint32_t node = 0; node < o->nodes; node++) {
+			struct trace t;
+			deal(&t, node, o->nodes, o->shards, o->epochs, o->seed);
+			if (rows[r].policy)
+				run(rows[r].policy, &t, capacity, rows[r].plans ? o->plan_epochs : 0, &tally);
+			else
+				run_optimum(&t, capacity, &tally);
+			free(t.v);
+		}
+		print_row(o, rows[r].label, &tally);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {.nodes = 1, .shards = 200, .epochs = 5, .plan_epochs = 8, .seed = 1, .share = 0.5};
+	(void)argc, (void)argv;
+	simulate(&o);
+	o = (struct options){.nodes = 8, .shards = 2000, .epochs = 40, .plan_epochs = 8, .seed = 1, .share = 0.05};
+	simulate(&o);
+	o.share = 0.2;
+	simulate(&o);
+	return 0;
+}
