@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "dataset/dataset.h"
+#include "policy/plans.h"
 
 int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err)
 {
@@ -58,7 +60,10 @@ struct ps_store *ps_cache_store(struct ps_cache *cache)
 
 json_t *ps_cache_stats(struct ps_cache *cache)
 {
-	return json_pack("{s:o,s:o,s:o,s:o}", "cache", ps_store_stats(cache->store), "memory",
+	struct ps_plans *plans = ps_store_plans(cache->store);
+	json_t *told = plans ? ps_plans_stats(plans, (double)ps_clock_real_ms() / 1000) : json_null();
+
+	return json_pack("{s:o,s:o,s:o,s:o,s:o}", "plans", told, "cache", ps_store_stats(cache->store), "memory",
 	        ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill),
 	        "reads", ps_fill_read_stats(cache->fill));
 }

@@ -39,6 +39,7 @@ static void close_open(struct ps_fs *fs, struct ps_open *open)
 		ps_handle_close(open->handle);
 	if (open->dir)
 		ps_dir_close(open->dir);
+	ps_plan_feed_free(open->feed);
 	free(open->text);
 }
 

@@ -49,6 +49,7 @@ struct ps_open {
 	pthread_mutex_t reader;   /* of a folder or a virtual file, one at a time; freeing waits for it */
 	char *text;               /* PS_OPEN_VIRTUAL */
 	size_t text_len;
+	struct ps_plan_feed *feed; /* of .penstock/plan, once something was told; fs.background's */
 };
 
 #define PS_SOURCE_SHIFT 40

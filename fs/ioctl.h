@@ -20,4 +20,14 @@
 /* What PS_IOC_PIN would tell. Changes nothing. */
 #define PS_IOC_PIN_NBYTES _IOR(PS_IOC_TYPE, 5, uint64_t)
 
+/* On .penstock/plan: the next bytes of what would be written to it. The plans last as long as the descriptor is open.
+ * EINVAL: a line is not of the form; E2BIG, ENOSPC: it is too much; ESTALE: a position of a plan that was dropped, tell
+ * it anew; ENOTTY: the mount's policy follows no plans. loader/order/plan.c has a copy of this: it stands alone. */
+#define PS_IOC_TEXT_NBYTES 8184
+struct ps_ioc_text {
+	uint32_t nbytes;
+	char text[PS_IOC_TEXT_NBYTES];
+};
+#define PS_IOC_PLAN _IOW(PS_IOC_TYPE, 6, struct ps_ioc_text)
+
 #endif

@@ -314,6 +314,66 @@ static void run_ioctl(struct ps_job *job)
 		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof nbytes);
 }
 
+struct plan_op {
+	struct ps_job job;
+	fuse_req_t req;
+	struct ps_fs *fs;
+	struct ps_open *open;
+	bool stranger;
+	struct ps_ioc_text text;
+};
+
+static int feed_new(struct ps_fs *fs, bool stranger, struct ps_plan_feed **ret)
+{
+	struct ps_plan_source *sources = calloc(fs->nsources, sizeof *sources);
+	int rc = sources ? 0 : -ENOMEM;
+
+	for (size_t i = 0; sources && i < fs->nsources; i++)
+		sources[i] = (struct ps_plan_source){fs->sources[i].name, fs->sources[i].dataset};
+	if (rc == 0)
+		rc = ps_plan_feed_new(sources, fs->nsources, stranger, ret);
+	free(sources);
+	return rc;
+}
+
+static void run_plan(struct ps_job *job)
+{
+	ps_autofree struct plan_op *op = PS_CONTAINER_OF(job, struct plan_op, job);
+	int rc = 0;
+
+	if (!op->open->feed)
+		rc = feed_new(op->fs, op->stranger, &op->open->feed);
+	if (rc == 0)
+		rc = ps_plan_feed_write(op->open->feed, op->text.text, op->text.nbytes);
+	if (rc < 0)
+		fuse_reply_err(op->req, rc == -EOPNOTSUPP ? ENOTTY : -rc);
+	else
+		fuse_reply_ioctl(op->req, 0, NULL, 0);
+}
+
+static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, size_t in_nbytes)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+	struct plan_op *op = in_nbytes == sizeof op->text ? malloc(sizeof *op) : NULL;
+
+	if (!op) {
+		fuse_reply_err(req, in_nbytes == sizeof op->text ? ENOMEM : EINVAL);
+		return;
+	}
+	*op = (struct plan_op){.job.run = run_plan,
+	        .req = req,
+	        .fs = ps_op_fs(req),
+	        .open = open,
+	        .stranger = uid != 0 && uid != geteuid()};
+	memcpy(&op->text, in, sizeof op->text);
+	if (op->text.nbytes > sizeof op->text.text) {
+		free(op);
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	ps_background_add(&ps_op_fs(req)->background, &op->job);
+}
+
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
 {
@@ -330,7 +390,11 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	struct ps_open *open = ps_op_open(fi);
 	size_t i = 0;
 
-	(void)ino, (void)arg, (void)in, (void)in_nbytes;
+	(void)arg;
+	if (!(flags & FUSE_IOCTL_DIR) && ps_virtual_is_plan(ino) && cmd == PS_IOC_PLAN) {
+		ioctl_plan(req, open, in, in_nbytes);
+		return;
+	}
 	while (i < PS_ARRAY_LEN(requests) && requests[i].cmd != cmd)
 		i++;
 	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || i == PS_ARRAY_LEN(requests)) {

@@ -85,7 +85,7 @@ char *ps_stats_json(struct ps_fs *fs)
 
 char *ps_stats_text(json_t *doc)
 {
-	ps_autofree char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	ps_autofree char *text = json_dumps(doc, JSON_ENCODE_ANY | JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	json_decref(doc);
@@ -93,6 +93,14 @@ char *ps_stats_text(json_t *doc)
 		return NULL;
 	ps_strbuf_addf(&b, "%s\n", text);
 	return ps_strbuf_take(&b);
+}
+
+char *ps_stats_plans(struct ps_fs *fs)
+{
+	json_t *doc = ps_cache_stats(fs->cache), *plans = json_incref(json_object_get(doc, "plans"));
+
+	json_decref(doc);
+	return ps_stats_text(plans);
 }
 
 char *ps_stats_metrics(struct ps_fs *fs)

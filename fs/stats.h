@@ -11,9 +11,11 @@ struct ps_fs;
 /* "mounts" are all of the daemon, the one that is asked first.
  * {"version", "pid", "mounts": [{mountpoint, mounted_at, source, files, ...}], "cache": {...}, "origin":
  * {...}, "reads": {...}, "opens": {"passed", "direct", "cached"}, "passthrough": {"active", "reason",
- * "bytes": null, "opens", "open"}} */
+ * "bytes": null, "opens", "open"}, "plans": ps_plans_stats() or null} */
 char *ps_stats_json(struct ps_fs *fs);
 char *ps_stats_metrics(struct ps_fs *fs);
+/* The part "plans" of it. */
+char *ps_stats_plans(struct ps_fs *fs);
 
 /* What the mount itself counts, added to what its datasets tell. */
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount);

@@ -6,8 +6,8 @@
 #include "stats.h"
 #include "store/index.h"
 
-enum { INO_DIR = 2, INO_STATS, INO_METRICS };
-_Static_assert(INO_METRICS < PS_NODE_FIRST, "virtual nodes lie below the cache's");
+enum { INO_DIR = 2, INO_STATS, INO_METRICS, INO_PLAN };
+_Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes lie below the cache's");
 
 static const struct {
 	const char *name;
@@ -16,11 +16,17 @@ static const struct {
 } files[] = {
         {"stats", INO_STATS, ps_stats_json},
         {"metrics", INO_METRICS, ps_stats_metrics},
+        {"plan", INO_PLAN, ps_stats_plans},
 };
 
 bool ps_virtual_is(fuse_ino_t ino)
 {
-	return ino >= INO_DIR && ino <= INO_METRICS;
+	return ino >= INO_DIR && ino <= INO_PLAN;
+}
+
+bool ps_virtual_is_plan(fuse_ino_t ino)
+{
+	return ino == INO_PLAN;
 }
 
 bool ps_virtual_is_dir(fuse_ino_t ino)

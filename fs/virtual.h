@@ -2,6 +2,7 @@
  *
  *   .penstock/stats     JSON, as `penstock status --json` prints it (penstock(1) tells the fields)
  *   .penstock/metrics   the same numbers for Prometheus
+ *   .penstock/plan      what loaders have told, as in stats; and by ioctl (ioctl.h), the place to tell it
  *
  * A file's content is made when it is opened; its size shows as 0, as in /proc.
  * Threads: any. Blocks: never on the network. */
@@ -11,6 +12,7 @@
 #include "fs.h"
 
 bool ps_virtual_is(fuse_ino_t ino);
+bool ps_virtual_is_plan(fuse_ino_t ino);
 bool ps_virtual_is_dir(fuse_ino_t ino);
 /* The virtual node of this name in this folder; 0: none. */
 fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);

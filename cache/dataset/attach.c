@@ -359,6 +359,8 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	pthread_condattr_destroy(&attr);
 
 	int rc = ps_sequence_new(ds, &ds->sequence);
+	if (rc == 0)
+		rc = ps_plan_ahead_new(ds, &ds->plan_ahead);
 	if (rc < 0)
 		ps_error_set(err, -rc, "out of memory");
 	struct ps_origin_options origin = options->origin;
@@ -368,6 +370,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (rc == 0)
 		rc = ps_origin_open(source, &origin, &ds->origin, err);
 	if (rc < 0) {
+		ps_plan_ahead_free(ds->plan_ahead);
 		ps_sequence_free(ds->sequence);
 		forget(ds);
 		return rc;
@@ -413,6 +416,7 @@ void ps_dataset_free(struct ps_dataset *ds)
 	if (ds->prober_started)
 		pthread_join(ds->prober, NULL);
 	ps_probe_drain(ds); /* the sweep may have begun one more */
+	ps_plan_ahead_free(ps_steal_ptr(&ds->plan_ahead));
 	ps_sequence_free(ps_steal_ptr(&ds->sequence));
 	ps_fill_drain(ds->cache->fill, ds->origin);
 	ds->origin->ops->close(ds->origin);

@@ -19,6 +19,7 @@
 
 #include "base/list.h"
 #include "cache.h"
+#include "dataset/plan_ahead.h"
 #include "dataset/sequence.h"
 #include "fetch/fill.h"
 #include "store/index.h"
@@ -41,6 +42,7 @@ struct ps_dataset {
 	struct ps_index *index;
 	struct ps_origin *origin;
 	struct ps_sequence *sequence;
+	struct ps_plan_ahead *plan_ahead;
 	struct ps_dataset_row row; /* constant but for listed_ms, nfiles and generation (lock) */
 	uint64_t revalidate_ms;
 	int64_t attached_ms;

@@ -118,6 +118,7 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nheads)
 		return false;
 	}
 	*b = (struct begun){.node = node, .file = file, .nbytes = nbytes};
+	ps_want_init(&b->want, file, PS_WANT_NEXT);
 	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
 		uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 8 / PS_BLOCK_SIZE;
 
@@ -129,7 +130,6 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nheads)
 			return false;
 		}
 	}
-	ps_want_init(&b->want, file, PS_WANT_NEXT);
 	a->begun[a->nbegun++] = b;
 	ps_want_extend(&b->want, 0, end, RUN_BLOCKS);
 	return true;

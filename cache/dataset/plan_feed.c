@@ -13,7 +13,9 @@
 #define LINE_KEPT_NBYTES (64u << 10)
 
 struct ps_plan_feed {
-	struct ps_dataset *dataset;
+	struct ps_plan_source *sources;
+	uint32_t *datasets; /* numbers of theirs */
+	size_t nsources;
 	struct ps_plans *plans;
 	struct ps_plan_teller teller;
 	char *line; /* counted by the plans, as long as `cap` */
@@ -21,24 +23,37 @@ struct ps_plan_feed {
 	bool skipping; /* the rest of a line that was refused */
 	/* The folder of the name that was looked up last. */
 	char folder[PATH_MAX];
-	size_t folder_len;
+	size_t folder_len; /* SIZE_MAX: none yet */
+	struct ps_dataset *folder_dataset;
 	uint64_t folder_node;
 };
 
-int ps_plan_feed_new(struct ps_dataset *dataset, bool stranger, struct ps_plan_feed **ret)
+int ps_plan_feed_new(
+        const struct ps_plan_source *sources, size_t n, bool stranger, struct ps_plan_feed **ret)
 {
 	static _Atomic uint64_t feeds;
-	struct ps_plans *plans = ps_store_plans(dataset->cache->store);
+	struct ps_plans *plans = ps_store_plans(sources[0].dataset->cache->store);
 	struct ps_plan_feed *feed = plans ? calloc(1, sizeof *feed) : NULL;
 
 	if (!feed)
 		return plans ? -ENOMEM : -EOPNOTSUPP;
-	feed->dataset = dataset;
 	feed->plans = plans;
-	feed->folder_node = dataset->row.root;
+	feed->folder_len = SIZE_MAX;
+	feed->nsources = n;
+	feed->sources = calloc(n, sizeof *sources);
+	feed->datasets = calloc(n, sizeof *feed->datasets);
+	if (!feed->sources || !feed->datasets) {
+		ps_plan_feed_free(feed);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++) {
+		feed->sources[i] = sources[i];
+		feed->datasets[i] = sources[i].dataset->row.number;
+	}
 	feed->teller = (struct ps_plan_teller){.feed = atomic_fetch_add(&feeds, 1) + 1,
-	        .dataset = dataset->row.number,
-	        .stranger = stranger};
+	        .stranger = stranger,
+	        .datasets = feed->datasets,
+	        .ndatasets = n};
 	*ret = feed;
 	return 0;
 }
@@ -68,13 +83,15 @@ void ps_plan_feed_free(struct ps_plan_feed *feed)
 		return;
 	ps_plans_drop_feed(feed->plans, feed->teller.feed);
 	(void)!set_cap(feed, 0);
+	free(feed->sources);
+	free(feed->datasets);
 	free(feed);
 }
 
 /* Names ------------------------------------------------------------------------------------------ */
 
 /* The node of a path below a folder; each of its names is followed. */
-static int walk(struct ps_plan_feed *feed, uint64_t from, const char *path, size_t len, uint64_t *ret)
+static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t len, uint64_t *ret)
 {
 	char name[NAME_MAX + 1];
 
@@ -86,7 +103,7 @@ static int walk(struct ps_plan_feed *feed, uint64_t from, const char *path, size
 			return -ENOENT;
 		memcpy(name, path, n);
 		name[n] = 0;
-		int e = ps_index_get_child(feed->dataset->index, from, name, &from);
+		int e = ps_index_get_child(ds->index, from, name, &from);
 		if (e < 0)
 			return e;
 		path += PS_MIN(n + 1, len);
@@ -96,24 +113,53 @@ static int walk(struct ps_plan_feed *feed, uint64_t from, const char *path, size
 	return 0;
 }
 
-static int find_node(struct ps_plan_feed *feed, const char *path, uint64_t *ret)
+/* The source that a path lies in, and how much of the path its folder's name is. */
+static const struct ps_plan_source *find_source(const struct ps_plan_feed *feed, const char *path, size_t *ret_len)
+{
+	for (size_t i = 0; i < feed->nsources; i++) {
+		const char *name = feed->sources[i].name;
+		size_t len = strlen(name);
+
+		*ret_len = len > 0 ? len + 1 : 0;
+		if (len == 0 || (strncmp(path, name, len) == 0 && path[len] == '/'))
+			return &feed->sources[i];
+	}
+	return NULL;
+}
+
+/* feed->folder_... become those of the folder path[0..len). */
+static int enter_folder(struct ps_plan_feed *feed, const char *path, size_t len)
+{
+	size_t skip = 0;
+	uint64_t node;
+
+	if (len == feed->folder_len && memcmp(path, feed->folder, len) == 0)
+		return 0;
+	const struct ps_plan_source *source = find_source(feed, path, &skip);
+	if (!source || len >= sizeof feed->folder)
+		return -ENOENT;
+	skip = PS_MIN(skip, len);
+	int e = walk(source->dataset, source->dataset->row.root, path + skip, len - skip, &node);
+	if (e < 0)
+		return e;
+	memcpy(feed->folder, path, len);
+	feed->folder_len = len;
+	feed->folder_node = node;
+	feed->folder_dataset = source->dataset;
+	return 0;
+}
+
+static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan_file *ret)
 {
 	const char *slash = strrchr(path, '/');
-	size_t len = slash ? (size_t)(slash - path) : 0;
-
-	if (len >= sizeof feed->folder || (slash && len == 0))
-		return -ENOENT;
-	if (len != feed->folder_len || memcmp(path, feed->folder, len) != 0) {
-		uint64_t node;
-		int e = walk(feed, feed->dataset->row.root, path, len, &node);
-		if (e < 0)
-			return e;
-		memcpy(feed->folder, path, len);
-		feed->folder_len = len;
-		feed->folder_node = node;
-	}
 	const char *name = slash ? slash + 1 : path;
-	return walk(feed, feed->folder_node, name, strlen(name), ret);
+	int e = slash == path ? -ENOENT : enter_folder(feed, path, slash ? (size_t)(slash - path) : 0);
+
+	*ret = (struct ps_plan_file){0};
+	if (e < 0 || !*name)
+		return -ENOENT;
+	ret->dataset = feed->folder_dataset->row.number;
+	return walk(feed->folder_dataset, feed->folder_node, name, strlen(name), &ret->node);
 }
 
 /* The files of a line that there are. */
@@ -127,7 +173,7 @@ static int find_files(struct ps_plan_feed *feed, const struct ps_plan_line *line
 	if (!files)
 		return -ENOMEM;
 	for (size_t i = 0; i < line->nfiles; i++) {
-		if (find_node(feed, name, &files[n].node) == 0)
+		if (find_file(feed, name, &files[n]) == 0)
 			n++;
 		name += strlen(name) + 1;
 	}
@@ -158,8 +204,8 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 			e = ps_plans_tell(feed->plans, &feed->teller, &line.who, files, n, now_s);
 		free(files);
 	}
-	if (e == 0)
-		ps_plan_ahead_told(feed->dataset->plan_ahead);
+	for (size_t i = 0; e == 0 && i < feed->nsources; i++)
+		ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
 	return e;
 }
 

@@ -10,6 +10,8 @@
 
 #define EIGHTHS 8
 #define RUN_BLOCKS 4
+#define PAUSE_MIN 16u
+#define PAUSE_MAX 4096u
 
 struct opened {
 	uint64_t node;
@@ -29,6 +31,8 @@ struct ps_sequence {
 	pthread_mutex_t lock; /* protects what follows */
 	uint64_t opens;
 	unsigned eighths; /* of a shard that may be paid in advance, over all shards that follow */
+	unsigned pause;   /* opens without a guess after the next one that was in vain */
+	uint64_t resume;  /* `opens` from which on to guess again */
 	struct opened recent[PS_SEQUENCE_RECENT];
 	struct start *starts[PS_SEQUENCE_AHEAD]; /* NULL: free */
 };
@@ -108,7 +112,14 @@ static size_t take_ended(struct ps_sequence *seq, uint64_t node, struct start **
 
 		if (!start || (!hit && seq->opens - start->opens <= PS_SEQUENCE_PATIENCE))
 			continue;
-		seq->eighths = hit ? PS_MIN(2 * seq->eighths, EIGHTHS * PS_SEQUENCE_AHEAD) : 1;
+		if (hit) {
+			seq->eighths = PS_MIN(2 * seq->eighths, EIGHTHS * PS_SEQUENCE_AHEAD);
+			seq->pause /= 2;
+		} else {
+			seq->eighths = 1;
+			seq->resume = seq->opens + seq->pause;
+			seq->pause = PS_MIN(PS_MAX(2 * seq->pause, PAUSE_MIN), PAUSE_MAX);
+		}
 		ret[n++] = ps_steal_ptr(&seq->starts[i]);
 	}
 	return n;
@@ -142,8 +153,7 @@ static struct start *start_new(const struct ps_sequence *seq, struct ps_fill_fil
 
 /* The functions above need seq->lock held ---------------------------------------------------------- */
 
-/* The file behind a node that is worth starting; NULL: there is none. */
-static struct ps_fill_file *expected_file(struct ps_dataset *ds, uint64_t node)
+struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node)
 {
 	struct ps_node_row row = {0};
 	struct ps_object *object = NULL;
@@ -188,7 +198,7 @@ static void expect(struct ps_sequence *seq, const struct opened *opened, unsigne
 	uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 2;
 
 	for (unsigned i = stride - 1; i < PS_SEQUENCE_SIBLINGS && opened->after[i] && eighths; i += stride) {
-		struct ps_fill_file *file = expected_file(seq->dataset, opened->after[i]);
+		struct ps_fill_file *file = ps_sequence_file(seq->dataset, opened->after[i]);
 		unsigned part = PS_MIN(eighths, EIGHTHS);
 
 		eighths -= part;
@@ -209,6 +219,9 @@ void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 	unsigned stride, eighths;
 	size_t nended;
 
+	/* Who tells what comes needs no guesses. */
+	if (ps_plan_ahead_opened(seq->dataset->plan_ahead))
+		return;
 	find_siblings(seq->dataset, row, &opened);
 	{
 		PS_LOCK_SCOPE(&seq->lock);
@@ -219,10 +232,10 @@ void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 		stride = find_stride(seq, row);
 		*place = opened;
 		nended = take_ended(seq, row->node, ended);
-		eighths = seq->eighths;
+		eighths = seq->opens >= seq->resume ? seq->eighths : 0;
 	}
 	for (size_t i = 0; i < nended; i++)
 		start_free(ended[i]);
-	if (stride)
+	if (stride && eighths)
 		expect(seq, &opened, stride, eighths);
 }

@@ -6,8 +6,9 @@
  *
  * How much is paid in advance is earned: an eighth of the next shard at first, doubled by each that is opened
  * indeed, up to PS_SEQUENCE_AHEAD whole shards and half of the memory budget in all; back to an eighth when one was
- * begun in vain, so that what is wasted stays below what was of use. Whatever the order, a single opened shard starts
- * nothing.
+ * begun in vain, so that what is wasted stays below what was of use. Of a shuffled order some shards follow each other
+ * by chance: each vain start is followed by a pause, twice as long as the last (16 to 4,096 opens). Whatever the order,
+ * a single opened shard starts nothing. Where loaders have told plans, nothing is guessed (plan_ahead.h).
  *
  * Ownership: the dataset's. Threads: any. Locks: one, before the engine's. Blocks: on the index, and on stat of a
  * data file; never on the network. */
@@ -18,6 +19,7 @@
 
 struct ps_dataset;
 struct ps_sequence;
+struct ps_fill_file;
 
 #define PS_SEQUENCE_AHEAD 8     /* shards */
 #define PS_SEQUENCE_SIBLINGS 16 /* the largest stride */
@@ -27,6 +29,9 @@ struct ps_sequence;
 int ps_sequence_new(struct ps_dataset *dataset, struct ps_sequence **ret) PS_MUST_USE;
 /* Takes back what was begun; before ps_fill_drain(). */
 void ps_sequence_free(struct ps_sequence *seq);
+/* The file behind a node that is worth starting, with a reference; NULL: there is none, or it is all there. Blocks on the
+ * index and on stat. */
+struct ps_fill_file *ps_sequence_file(struct ps_dataset *dataset, uint64_t node);
 /* A file has been opened. */
 void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row);
 

@@ -30,10 +30,10 @@ struct ps_plans *ps_plans_new(void)
 static void use_end(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_plan_epoch *epoch = use->epoch;
-	struct ps_plan_use **p = &plans->files.v[use->file].uses;
 
 	if (use->over)
-		return;
+		return; /* and its file may be forgotten */
+	struct ps_plan_use **p = &plans->files.v[use->file].uses;
 	while (*p != use)
 		p = &(*p)->next;
 	*p = use->next;
@@ -212,8 +212,7 @@ static void fill_epoch(struct ps_plans *plans, struct ps_plan_epoch *epoch, cons
 		struct ps_plan_use *use = &epoch->uses[i];
 
 		*use = (struct ps_plan_use){.epoch = epoch,
-		        .file = ps_planned_files_add(
-		                &plans->files, epoch->rank->teller.dataset, &files[i])};
+		        .file = ps_planned_files_add(&plans->files, &files[i])};
 		use_begin(plans, use);
 	}
 }
@@ -384,13 +383,28 @@ void ps_plans_expire(struct ps_plans *plans, double now_s)
 	plans->expired += before - plans->nranks;
 }
 
-size_t ps_plans_nameless(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max)
+int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller, int64_t nbytes)
+{
+	PS_LOCK_SCOPE(&plans->lock);
+
+	if (nbytes > 0 && !has_room(plans, teller, (uint64_t)nbytes)) {
+		plans->refused++;
+		return -ENOSPC;
+	}
+	plans->nbytes += (uint64_t)nbytes;
+	if (teller->stranger)
+		plans->strangers_nbytes += (uint64_t)nbytes;
+	return 0;
+}
+
+size_t ps_plans_nameless(
+        struct ps_plans *plans, uint32_t dataset, size_t *cursor, uint64_t *ret_nodes, size_t max)
 {
 	PS_LOCK_SCOPE(&plans->lock);
 	size_t n = 0;
 
-	for (size_t i = 0; plans->files.nnameless > 0 && i < plans->files.n && n < max; i++) {
-		const struct ps_planned_file *file = &plans->files.v[i];
+	for (; plans->files.nnameless > 0 && *cursor < plans->files.n && n < max; ++*cursor) {
+		const struct ps_planned_file *file = &plans->files.v[*cursor];
 		if (file->node && !file->named && file->dataset == dataset)
 			ret_nodes[n++] = file->node;
 	}
@@ -406,12 +420,20 @@ void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *named)
 		ps_planned_files_name(&plans->files, file, &named->id);
 }
 
+static bool reads_from(const struct ps_plan_rank *rank, uint32_t dataset)
+{
+	for (size_t i = 0; rank && i < rank->teller.ndatasets; i++)
+		if (rank->teller.datasets[i] == dataset)
+			return true;
+	return false;
+}
+
 bool ps_plans_any(struct ps_plans *plans, uint32_t dataset)
 {
 	PS_LOCK_SCOPE(&plans->lock);
 
 	for (size_t i = 0; plans->nranks > 0 && i < PS_PLANS_MAX_RANKS; i++)
-		if (plans->ranks[i] && plans->ranks[i]->teller.dataset == dataset)
+		if (reads_from(plans->ranks[i], dataset))
 			return true;
 	return false;
 }
@@ -483,7 +505,7 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 
 	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++) {
 		struct ps_plan_rank *rank = plans->ranks[i];
-		if (!rank || rank->teller.dataset != dataset)
+		if (!reads_from(rank, dataset) || ps_list_empty(&rank->epochs))
 			continue;
 		at[nat].epoch = epoch_of(rank->epochs.next);
 		at[nat].place = at[nat].epoch->first;
@@ -496,8 +518,9 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 			uint32_t file;
 			if (!upcoming(&at[i].epoch, &at[i].place, at[i].end, &file))
 				continue;
-			ret_nodes[n++] = plans->files.v[file].node;
 			more = true;
+			if (plans->files.v[file].dataset == dataset)
+				ret_nodes[n++] = plans->files.v[file].node;
 		}
 	}
 	return n;
@@ -511,9 +534,8 @@ static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
 		nepochs++;
 		nfiles += epoch_of(l)->nuses;
 	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", rank->who.job, "rank",
-	        (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "dataset",
-	        (json_int_t)rank->teller.dataset, "epoch", (json_int_t)rank->who.epoch, "files_done",
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", rank->who.job, "rank",
+	        (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch", (json_int_t)rank->who.epoch, "files_done",
 	        (json_int_t)rank->files_done, "epochs", nepochs, "files", nfiles, "age_seconds",
 	        PS_MAX(now_s - rank->heard_s, 0.0));
 }
@@ -526,8 +548,8 @@ json_t *ps_plans_stats(struct ps_plans *plans, double now_s)
 	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
 		if (plans->ranks[i])
 			json_array_append_new(ranks, rank_stats(plans->ranks[i], now_s));
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "ranks", ranks, "bytes",
-	        (json_int_t)(plans->nbytes), "foreseen_opens", (json_int_t)plans->foreseen_opens,
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ranks", ranks, "active",
+	        (json_int_t)plans->nranks, "memory_bytes", (json_int_t)plans->nbytes, "foreseen_opens", (json_int_t)plans->foreseen_opens,
 	        "foreseen_hits", (json_int_t)plans->foreseen_hits, "unforeseen_opens",
 	        (json_int_t)plans->unforeseen_opens, "expired", (json_int_t)plans->expired, "refused",
 	        (json_int_t)plans->refused);

@@ -44,9 +44,11 @@ void ps_plans_free(struct ps_plans *plans);
 /* Telling ---------------------------------------------------------------------------------------- */
 
 struct ps_plan_teller {
-	uint64_t feed;    /* unique in this run of the daemon */
-	uint32_t dataset;
+	uint64_t feed; /* unique in this run of the daemon */
 	bool stranger; /* neither the mount's owner nor root */
+	/* Of which its files may be; borrowed until the feed is dropped. */
+	const uint32_t *datasets;
+	size_t ndatasets;
 };
 struct ps_plan_who {
 	char job[PS_PLANS_JOB_LEN];
@@ -55,6 +57,7 @@ struct ps_plan_who {
 };
 struct ps_plan_file {
 	uint64_t node;
+	uint32_t dataset;
 	struct ps_id id; /* of the object; all zero: not known yet */
 };
 
@@ -70,13 +73,17 @@ void ps_plans_drop_feed(struct ps_plans *plans, uint64_t feed);
 /* Drops who was silent for too long. */
 void ps_plans_expire(struct ps_plans *plans, double now_s);
 
-/* Files whose object is not known yet, and what it turned out to be. */
-size_t ps_plans_nameless(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max);
+/* Counts memory that a feed needs for what is not told yet (nbytes < 0: it does no longer). -ENOSPC. */
+int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller, int64_t nbytes) PS_MUST_USE;
+
+/* Files whose object is not known yet, from *cursor on (0 at first); and what it turned out to be. */
+size_t ps_plans_nameless(
+        struct ps_plans *plans, uint32_t dataset, size_t *cursor, uint64_t *ret_nodes, size_t max);
 void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *file);
 
 /* Asking ----------------------------------------------------------------------------------------- */
 
-/* Does any rank read this dataset by a plan? */
+/* Does any rank that tells plans read from this dataset? */
 bool ps_plans_any(struct ps_plans *plans, uint32_t dataset);
 
 /* An object was opened; it was cached, at least in part. */
@@ -94,11 +101,11 @@ struct ps_plan_need {
 enum ps_need ps_plans_need(
         struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
 
-/* The next files of each rank of the dataset that nobody has opened yet, in about the order of need. */
+/* The next files of the dataset that nobody has opened yet, of each rank, in about the order of need. */
 size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max);
 
-/* {"ranks": [{"job", "rank", "world", "dataset", "epoch", "files_done", "epochs", "files", "age_seconds"}], "bytes",
- *  "foreseen_opens", "foreseen_hits", "unforeseen_opens", "expired", "refused"}; the caller owns it. */
+/* {"ranks": [{"job", "rank", "world", "epoch", "files_done", "epochs", "files", "age_seconds"}], "active",
+ *  "memory_bytes", "foreseen_opens", "foreseen_hits", "unforeseen_opens", "expired", "refused"}; the caller owns it. */
 json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
 
 #endif

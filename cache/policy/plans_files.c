@@ -146,13 +146,13 @@ static uint32_t free_place(struct ps_planned_files *f)
 	return f->free_from++;
 }
 
-uint32_t ps_planned_files_add(struct ps_planned_files *f, uint32_t dataset, const struct ps_plan_file *file)
+uint32_t ps_planned_files_add(struct ps_planned_files *f, const struct ps_plan_file *file)
 {
 	struct ps_planned_file *found = ps_planned_files_by_node(f, file->node);
 
 	if (!found) {
 		found = &f->v[free_place(f)];
-		*found = (struct ps_planned_file){.node = file->node, .dataset = dataset};
+		*found = (struct ps_planned_file){.node = file->node, .dataset = file->dataset};
 		f->nnameless++;
 		table_add(&f->by_node, hash_of_node(file->node), (uint32_t)(found - f->v));
 	}

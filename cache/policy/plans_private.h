@@ -76,7 +76,7 @@ uint64_t ps_planned_files_nbytes(const struct ps_planned_files *files);
 int ps_planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
 /* The place of the file, made if there is none; room has been reserved. */
 uint32_t ps_planned_files_add(
-        struct ps_planned_files *files, uint32_t dataset, const struct ps_plan_file *file);
+        struct ps_planned_files *files, const struct ps_plan_file *file);
 /* NULL: there is none. */
 struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *files, uint64_t node);
 /* NULL: there is none (more). Nodes of two datasets may show one object: *cursor, 0 at first, goes through them. */

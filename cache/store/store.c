@@ -233,6 +233,13 @@ struct ps_index *ps_store_index(struct ps_store *store)
 	return store->index;
 }
 
+void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes)
+{
+	PS_LOCK_SCOPE(&store->lock);
+	*ret_limit_nbytes = store->limit_nbytes;
+	*ret_used_nbytes = store->used_nbytes;
+}
+
 struct ps_plans *ps_store_plans(struct ps_store *store)
 {
 	return store->policy_ops->follows_plans ? store->plans : NULL;

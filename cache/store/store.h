@@ -159,6 +159,8 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
  */
 #define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
+/* What the limit is and how much of it is taken. Blocks never. */
+void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes);
 /* Could the cache hold all of it? */
 bool ps_object_fits(struct ps_object *object);
 /* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of

@@ -2,19 +2,29 @@
 
 #include "order/plan.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
+
+/* A copy of fs/ioctl.h's: the loader knows files only, and builds without the mount. */
+struct plan_text {
+	uint32_t nbytes;
+	char text[8184];
+};
+#define IOC_PLAN _IOW(0xd7, 6, struct plan_text)
 
 struct ps_planner {
 	struct ps_planner_options o;
 	char *job;
 	char *root; /* of the mount, with a slash at its end */
 	int fd;
+	bool by_ioctl; /* the mount is read-only to the kernel, too */
 	pthread_t thread;
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t wake;
@@ -114,42 +124,84 @@ char *ps_plan_position_text(const struct ps_planner_options *o, uint64_t epoch, 
 
 /* -- The thread --------------------------------------------------------------------------------------- */
 
-/* Writes a text in one piece, and frees it. False: nobody takes it any more. */
-static bool tell(struct ps_planner *p, char *text)
+static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t len)
 {
-	bool ok = text && write(p->fd, text, strlen(text)) == (ssize_t)strlen(text);
+	struct plan_text *part = malloc(sizeof(*part));
+	int r = part ? 0 : -ENOMEM;
 
-	free(text);
-	return ok;
+	/* All parts, whatever comes of one: the line ends with the last. */
+	for (size_t done = 0; part && done < len; done += part->nbytes) {
+		part->nbytes = (uint32_t)(len - done < sizeof(part->text) ? len - done : sizeof(part->text));
+		memcpy(part->text, text + done, part->nbytes);
+		if (ioctl(p->fd, IOC_PLAN, part) < 0 && r == 0)
+			r = -errno;
+	}
+	free(part);
+	return r;
 }
 
-static bool epochs_tell(struct ps_planner *p, uint64_t epoch, uint64_t *told)
+/* Tells a text, and frees it. -ESTALE: the mount has forgotten what it was told. */
+static int tell(const struct ps_planner *p, char *text)
 {
-	bool ok = true;
+	size_t len = text ? strlen(text) : 0;
+	ssize_t n;
+	int r;
 
-	for (; ok && *told < p->o.end_epoch && *told - epoch < p->o.epochs; ++*told)
-		ok = tell(p, ps_plan_text(&p->o, p->root, *told));
-	return ok;
+	if (!text)
+		return -ENOMEM;
+	if (p->by_ioctl) {
+		r = tell_by_ioctl(p, text, len);
+	} else {
+		n = write(p->fd, text, len);
+		r = n < 0 ? -errno : n < (ssize_t)len ? -EIO : 0;
+	}
+	free(text);
+	return r;
+}
+
+/* What is refused as too much is left out: fewer epochs are a plan, too. */
+static int epochs_tell(const struct ps_planner *p, uint64_t epoch, uint64_t *told)
+{
+	int r = 0;
+
+	for (; r == 0 && *told < p->o.end_epoch && *told - epoch < p->o.epochs; ++*told)
+		r = tell(p, ps_plan_text(&p->o, p->root, *told));
+	return r == -ENOSPC || r == -E2BIG ? 0 : r;
+}
+
+/* All that is due at this place. */
+static int place_tell(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *told)
+{
+	int r;
+
+	*told = *told < epoch || *told - epoch > p->o.epochs ? epoch : *told; /* it went elsewhere */
+	r = epochs_tell(p, epoch, told);
+	return r < 0 ? r : tell(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
 static void *planner_main(void *arg)
 {
 	struct ps_planner *p = arg;
-	uint64_t told = p->o.epoch, epoch = p->o.epoch, done = 0;
-	bool ok = true;
+	uint64_t told = p->o.epoch, epoch = UINT64_MAX, done = 0;
+	unsigned quiet_s = 0;
+	int r = 0;
 
 	pthread_mutex_lock(&p->lock);
-	while (ok && !p->stop) {
+	while (r == 0 && !p->stop) {
 		struct timespec until;
-		bool moved = p->epoch != epoch || p->files_done != done;
+		bool due = p->epoch != epoch || p->files_done != done || ++quiet_s >= PS_PLANNER_BEAT_S;
 
 		epoch = p->epoch;
 		done = p->files_done;
 		pthread_mutex_unlock(&p->lock);
-		told = told < epoch || told - epoch > p->o.epochs ? epoch : told; /* it went elsewhere */
-		ok = epochs_tell(p, epoch, &told);
-		if (ok && moved)
-			ok = tell(p, ps_plan_position_text(&p->o, epoch, done));
+		if (due) {
+			quiet_s = 0;
+			r = place_tell(p, epoch, done, &told);
+			if (r == -ESTALE) {
+				told = epoch;
+				r = place_tell(p, epoch, done, &told);
+			}
+		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec++;
 		pthread_mutex_lock(&p->lock);
@@ -162,12 +214,13 @@ static void *planner_main(void *arg)
 
 /* The root of the file system that a shard lies on, as the shard's name spells it, if it is a mount that
  * takes plans: the descriptor of its plan. */
-static int plan_open(const char *shard, char **ret_root)
+static int plan_open(const char *shard, char **ret_root, bool *ret_by_ioctl)
 {
 	ps_autofree char *root = strdup(shard), *plan = NULL;
 	struct stat st, above;
 	size_t len = 0;
 	char *slash;
+	int fd;
 
 	if (!root || getxattr(shard, "user.penstock.state", NULL, 0) < 0 || stat(shard, &st) < 0)
 		return -1;
@@ -180,7 +233,11 @@ static int plan_open(const char *shard, char **ret_root)
 	if (len == 0 || asprintf(&plan, "%.*s/.penstock/plan", (int)len, shard) < 0)
 		return -1;
 	*ret_root = strndup(shard, len + 1);
-	return *ret_root ? open(plan, O_WRONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	if (!*ret_root)
+		return -1;
+	fd = open(plan, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+	*ret_by_ioctl = fd < 0;
+	return fd >= 0 ? fd : open(plan, O_RDONLY | O_CLOEXEC);
 }
 
 static void planner_free(struct ps_planner *p)
@@ -224,7 +281,7 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	pthread_condattr_destroy(&monotonic);
 	p->job = strdup(o->job);
 	p->o.job = p->job;
-	p->fd = o->nshards > 0 && p->job ? plan_open(o->shards[0], &p->root) : -1;
+	p->fd = o->nshards > 0 && p->job ? plan_open(o->shards[0], &p->root, &p->by_ioctl) : -1;
 	if (p->fd < 0 || thread_start(p) < 0) {
 		planner_free(p);
 		return NULL;

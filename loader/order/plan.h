@@ -1,7 +1,8 @@
 /* The plan: which shards a run will read, told to the penstock mount that they lie on, so that it can fetch
  * what comes and keep what comes again.
  *
- * Written to MOUNT/.penstock/plan, one write() for each text, JSON lines:
+ * Written to MOUNT/.penstock/plan, or, where the mount is read-only to the kernel as well, told by ioctl on a
+ * descriptor of it that is open for reading (fs/ioctl.h has that). JSON lines:
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
@@ -12,7 +13,9 @@
  * rank's position are over.
  *
  * Written by a thread of its own: at the start the epochs that can be named (8 unless told otherwise), one
- * more at the beginning of each epoch, and the position, where it has changed, at most once a second. Where
+ * more at the beginning of each epoch, and the position, where it has changed, at most once a second, else every
+ * PS_PLANNER_BEAT_S seconds: who pauses for a validation goes on afterwards, so the plan holds as long as the loader
+ * lives. A mount that has forgotten (ESTALE: the process was stopped for long) is told anew. Where
  * the shards lie on no such mount, or it takes no plans, nothing is written, and there is no thread.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
@@ -26,6 +29,7 @@
 #include "pipeline/position.h"
 
 #define PS_PLANNER_EPOCHS 8
+#define PS_PLANNER_BEAT_S 15 /* a quarter of what a mount waits for */
 #define PS_PLANNER_MAX_FILES 100000 /* of an epoch; more are left out */
 
 struct ps_planner_options {

@@ -171,7 +171,7 @@ static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct 
 
 static void tell_epoch(struct ps_plans *plans, const struct trace *t, const struct ps_id *ids, uint32_t epoch)
 {
-	const struct ps_plan_teller teller = {.feed = 1, .dataset = DATASET};
+	const struct ps_plan_teller teller = {.feed = 1};
 	const struct ps_plan_who who = {.job = "sim", .world = 1, .epoch = epoch};
 	struct ps_plan_file *files = need(calloc(t->n, sizeof *files));
 	double now_s = START_S;
@@ -190,7 +190,7 @@ static void tell_epoch(struct ps_plans *plans, const struct trace *t, const stru
 
 static void tell_position(struct ps_plans *plans, uint32_t epoch, uint64_t done, int64_t now_s)
 {
-	const struct ps_plan_teller teller = {.feed = 1, .dataset = DATASET};
+	const struct ps_plan_teller teller = {.feed = 1};
 	const struct ps_plan_who who = {.job = "sim", .world = 1, .epoch = epoch};
 
 	if (ps_plans_position(plans, &teller, &who, done, (double)now_s) < 0)

@@ -1,0 +1,451 @@
+/* Plans: what was told, when it is needed, what is over, and what is refused. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/plan_text.h"
+#include "policy/plans.h"
+#include "policy/policy.h"
+
+#define DATASET 7
+
+static struct ps_plans *plans;
+static const uint32_t datasets[] = {DATASET};
+static const struct ps_plan_teller owner = {.feed = 1, .datasets = datasets, .ndatasets = 1};
+static const struct ps_plan_teller other = {.feed = 2, .datasets = datasets, .ndatasets = 1};
+
+static int setup(void **state)
+{
+	(void)state;
+	plans = ps_plans_new();
+	return plans ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	ps_plans_free(plans);
+	return 0;
+}
+
+static struct ps_plan_file file_of(unsigned i)
+{
+	struct ps_plan_file file = {.node = i + 1, .dataset = DATASET};
+	char text[16];
+
+	snprintf(text, sizeof text, "%u", i);
+	ps_id_of_strings((const char *[]){text}, 1, &file.id);
+	return file;
+}
+
+static struct ps_plan_who who_of(uint64_t epoch)
+{
+	return (struct ps_plan_who){.job = "job", .world = 1, .epoch = epoch};
+}
+
+/* An epoch of the files [first, first + n). */
+static int tell(const struct ps_plan_teller *teller, uint64_t epoch, unsigned first, unsigned n, double now_s)
+{
+	struct ps_plan_file *files = calloc(n, sizeof *files);
+	struct ps_plan_who who = who_of(epoch);
+
+	for (unsigned i = 0; i < n; i++)
+		files[i] = file_of(first + i);
+	int e = ps_plans_tell(plans, teller, &who, files, n, now_s);
+	free(files);
+	return e;
+}
+
+static int position(const struct ps_plan_teller *teller, uint64_t epoch, uint64_t done, double now_s)
+{
+	struct ps_plan_who who = who_of(epoch);
+
+	return ps_plans_position(plans, teller, &who, done, now_s);
+}
+
+static enum ps_need need(unsigned i, double *ret_when)
+{
+	struct ps_plan_need need;
+	struct ps_plan_file file = file_of(i);
+	enum ps_need kind = ps_plans_need(plans, &file.id, &need);
+
+	if (ret_when)
+		*ret_when = need.when_s;
+	return kind;
+}
+
+static void open_file(unsigned i)
+{
+	struct ps_plan_file file = file_of(i);
+
+	ps_plans_opened(plans, &file.id, false);
+}
+
+static json_int_t counted(const char *name)
+{
+	json_t *stats = ps_plans_stats(plans, 0);
+	json_int_t n = json_integer_value(json_object_get(stats, name));
+
+	json_decref(stats);
+	return n;
+}
+
+static void what_is_named_is_needed_in_the_order_of_epochs(void **state)
+{
+	double a, b;
+
+	(void)state;
+	assert_int_equal(need(0, NULL), PS_NEED_UNKNOWN);
+	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(tell(&owner, 1, 10, 10, 100), 0);
+	assert_int_equal(need(0, &a), PS_NEED_PLANNED);
+	assert_int_equal(need(15, &b), PS_NEED_PLANNED);
+	assert_true(a < b);
+	assert_int_equal(need(9, &b), PS_NEED_PLANNED);
+	assert_true(a == b); /* within an epoch the place does not matter */
+}
+
+static void what_the_position_has_passed_is_over(void **state)
+{
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(position(&owner, 0, 4, 101), 0);
+	assert_int_equal(need(3, NULL), PS_NEED_NEVER);
+	assert_int_equal(need(4, NULL), PS_NEED_PLANNED);
+	assert_int_equal(position(&owner, 1, 0, 102), 0);
+	assert_int_equal(need(9, NULL), PS_NEED_NEVER);
+}
+
+static void what_was_opened_in_its_turn_is_over(void **state)
+{
+	double first, second;
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 100, 100), 0);
+	assert_int_equal(tell(&owner, 1, 0, 100, 100), 0);
+	assert_int_equal(need(2, &first), PS_NEED_PLANNED);
+	open_file(2);
+	assert_int_equal(need(2, &second), PS_NEED_PLANNED);
+	assert_true(second > first);
+	open_file(2); /* once more in the same epoch: the next use stays */
+	assert_int_equal(need(2, &first), PS_NEED_PLANNED);
+	assert_true(second == first);
+	open_file(90); /* by somebody else, long before */
+	assert_int_equal(need(90, &first), PS_NEED_PLANNED);
+	assert_true(first < second);
+	assert_int_equal(counted("foreseen_opens"), 1);
+	assert_int_equal(counted("unforeseen_opens"), 2);
+}
+
+static void the_first_who_needs_it_counts(void **state)
+{
+	double alone, both;
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 50, 100), 0);
+	assert_int_equal(tell(&owner, 1, 50, 50, 100), 0);
+	assert_int_equal(need(60, &alone), PS_NEED_PLANNED);
+	assert_int_equal(tell(&other, 0, 60, 5, 100), 0);
+	assert_int_equal(need(60, &both), PS_NEED_PLANNED);
+	assert_true(both < alone);
+	ps_plans_drop_feed(plans, other.feed);
+	assert_int_equal(need(60, &both), PS_NEED_PLANNED);
+	assert_true(both == alone);
+}
+
+static void a_plan_ends_with_its_feed_or_in_silence(void **state)
+{
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(tell(&other, 0, 5, 10, 100), 0);
+	ps_plans_drop_feed(plans, owner.feed);
+	assert_int_equal(need(0, NULL), PS_NEED_UNKNOWN);
+	assert_int_equal(need(5, NULL), PS_NEED_PLANNED);
+	assert_int_equal(position(&other, 0, 0, 155), 0); /* a sign of life */
+	ps_plans_expire(plans, 170);
+	assert_true(ps_plans_any(plans, DATASET));
+	ps_plans_expire(plans, 216);
+	assert_false(ps_plans_any(plans, DATASET));
+	assert_int_equal(need(5, NULL), PS_NEED_UNKNOWN);
+	assert_int_equal(counted("expired"), 1);
+	assert_int_equal(counted("memory_bytes"), 0);
+	assert_int_equal(position(&other, 0, 0, 217), -ESTALE);
+}
+
+static void an_epoch_told_again_replaces_the_old_one(void **state)
+{
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(tell(&owner, 0, 20, 10, 100), 0);
+	assert_int_equal(need(0, NULL), PS_NEED_NEVER);
+	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
+	assert_int_equal(tell(&owner, 0, 0, 0, 100), 0);
+	assert_int_equal(need(20, NULL), PS_NEED_NEVER);
+}
+
+static void the_next_files_come_in_order_and_of_each_rank(void **state)
+{
+	uint64_t nodes[8];
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 4, 100), 0);
+	assert_int_equal(tell(&owner, 1, 4, 4, 100), 0);
+	assert_int_equal(tell(&other, 0, 100, 4, 100), 0);
+	open_file(0);
+	assert_int_equal(ps_plans_next(plans, DATASET, nodes, 8), 8);
+	const uint64_t expected[] = {2, 101, 3, 102, 4, 103, 5, 104};
+	assert_memory_equal(nodes, expected, sizeof nodes);
+	assert_int_equal(ps_plans_next(plans, DATASET + 1, nodes, 8), 0);
+	assert_int_equal(position(&other, 9, 0, 101), 0); /* all it told is over */
+	assert_int_equal(ps_plans_next(plans, DATASET, nodes, 3), 3);
+	assert_int_equal(nodes[2], 4);
+}
+
+static void a_file_without_an_object_gets_it_later(void **state)
+{
+	struct ps_plan_file file = file_of(3), nameless = {.node = file.node, .dataset = DATASET};
+	struct ps_plan_who who = who_of(0);
+	size_t cursor = 0;
+	uint64_t node;
+
+	(void)state;
+	assert_int_equal(ps_plans_tell(plans, &owner, &who, &nameless, 1, 100), 0);
+	assert_int_equal(need(3, NULL), PS_NEED_UNKNOWN);
+	assert_int_equal(ps_plans_nameless(plans, DATASET, &cursor, &node, 1), 1);
+	assert_int_equal(node, file.node);
+	ps_plans_name(plans, &file);
+	assert_int_equal(need(3, NULL), PS_NEED_PLANNED);
+	cursor = 0;
+	assert_int_equal(ps_plans_nameless(plans, DATASET, &cursor, &node, 1), 0);
+}
+
+static void what_is_told_is_bounded(void **state)
+{
+	struct ps_plan_teller stranger = {.feed = 3, .stranger = true, .datasets = datasets, .ndatasets = 1};
+	struct ps_plan_who who = who_of(0);
+	struct ps_plan_file file = file_of(0);
+	unsigned n = 0;
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, PS_PLANS_MAX_FILES + 1, 100), -E2BIG);
+	for (uint64_t epoch = 0; epoch < PS_PLANS_MAX_EPOCHS; epoch++)
+		assert_int_equal(tell(&owner, epoch, 0, 1, 100), 0);
+	assert_int_equal(tell(&owner, PS_PLANS_MAX_EPOCHS, 0, 1, 100), -E2BIG);
+	for (; ps_plans_tell(plans, &stranger, &who, &file, 1, 100) == 0; n++)
+		who.rank++;
+	assert_int_equal(n, PS_PLANS_MAX_RANKS / PS_PLANS_STRANGERS_SHARE);
+	ps_plans_drop_feed(plans, stranger.feed);
+	for (n = 0; ps_plans_tell(plans, &other, &who, &file, 1, 100) == 0; n++)
+		who.rank++;
+	assert_int_equal(n, PS_PLANS_MAX_RANKS - 1);
+	ps_plans_drop_feed(plans, other.feed);
+	for (n = 0; tell(&stranger, n, n * PS_PLANS_MAX_FILES, PS_PLANS_MAX_FILES, 100) == 0; n++)
+		assert_true(n < 20);
+	assert_true(counted("memory_bytes") <=
+	            (json_int_t)(PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE) + (1 << 20));
+	assert_int_equal(ps_plans_charge(plans, &stranger, PS_PLANS_MAX_NBYTES / 4), -ENOSPC);
+	assert_int_equal(tell(&other, 0, 0, 100, 100), 0); /* others are not kept from it */
+}
+
+static void a_rank_that_went_back_is_told_anew(void **state)
+{
+	(void)state;
+	assert_int_equal(tell(&owner, 5, 0, 10, 100), 0);
+	assert_int_equal(position(&owner, 5, 2, 100), 0);
+	assert_int_equal(position(&owner, 2, 0, 101), -ESTALE);
+	assert_int_equal(tell(&owner, 2, 0, 10, 101), 0);
+	assert_int_equal(position(&owner, 2, 0, 101), 0);
+	assert_int_equal(need(0, NULL), PS_NEED_PLANNED);
+}
+
+/* Many of them, told, opened and dropped in any order: the counts come out even (and the sanitizers watch). */
+static void any_sequence_ends_empty(void **state)
+{
+	unsigned rng = 5;
+
+	(void)state;
+	for (int i = 0; i < 20000; i++) {
+		rng = rng * 1103515245 + 12345;
+		struct ps_plan_teller teller = {.feed = (rng >> 8) % 5, .datasets = datasets, .ndatasets = (rng >> 8) % 2};
+		uint64_t nodes[16];
+
+		switch ((rng >> 16) % 8) {
+		case 0:
+			ps_plans_drop_feed(plans, teller.feed);
+			break;
+		case 1:
+		case 2:
+			(void)!tell(&teller, (rng >> 12) % 6, (rng >> 20) % 40, (rng >> 10) % 60, i);
+			break;
+		case 3:
+			(void)!position(&teller, (rng >> 12) % 6, (rng >> 20) % 80, i);
+			break;
+		case 4:
+			(void)!ps_plans_next(plans, DATASET, nodes, 16);
+			break;
+		case 5:
+			ps_plans_expire(plans, i);
+			break;
+		default:
+			open_file((rng >> 10) % 120);
+		}
+	}
+	for (uint64_t feed = 0; feed < 5; feed++)
+		ps_plans_drop_feed(plans, feed);
+	for (unsigned i = 0; i < 120; i++)
+		assert_int_equal(need(i, NULL), PS_NEED_UNKNOWN);
+	assert_int_equal(counted("memory_bytes"), 0);
+	assert_int_equal(counted("active"), 0);
+}
+
+/* The policy ------------------------------------------------------------------------------------- */
+
+static size_t choose(struct ps_policy *policy, const struct ps_policy_item *items, size_t n, unsigned wants_in,
+        size_t *victims)
+{
+	struct ps_plan_file file = file_of(wants_in);
+	const struct ps_policy_query query = {
+	        .items = items, .n = n, .need_nbytes = 1, .now_s = 1000, .id = &file.id, .dataset = DATASET};
+
+	return ps_policy_find("plan")->choose(policy, &query, victims);
+}
+
+static void what_is_needed_last_goes_first_and_never_for_what_is_needed_later(void **state)
+{
+	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
+	struct ps_policy_item items[3];
+	size_t victims[3];
+
+	(void)state;
+	for (uint64_t epoch = 0; epoch < 4; epoch++) /* 0 to 9 in epoch 0, 10 to 19 in 1, ... */
+		assert_int_equal(tell(&owner, epoch, (unsigned)epoch * 10, 10, 1000), 0);
+	assert_int_equal(tell(&owner, 5, 100, 10, 1000), 0);
+	for (unsigned i = 0; i < 3; i++) /* needed in epochs 0, 1, 2 */
+		items[i] = (struct ps_policy_item){.id = file_of(10 * i).id,
+		        .dataset = DATASET,
+		        .nbytes = 1,
+		        .opened_s = 990,
+		        .seq = i};
+	assert_int_equal(choose(policy, items, 3, 5, victims), 1);
+	assert_int_equal(victims[0], 2);
+	assert_int_equal(choose(policy, items, 3, 15, victims), 1);
+	assert_int_equal(victims[0], 2);
+	assert_int_equal(choose(policy, items, 2, 15, victims), 0); /* both are needed as early */
+	assert_int_equal(choose(policy, items, 3, 25, victims), 0);
+	assert_int_equal(choose(policy, items, 3, 100, victims), 0);
+	assert_int_equal(choose(policy, items, 3, 999, victims), 0); /* of no plan */
+	/* An epoch of its own is over, and no other names it. */
+	items[0].id = file_of(0).id;
+	assert_int_equal(position(&owner, 1, 0, 1001), 0);
+	assert_int_equal(choose(policy, items, 3, 30, victims), 1);
+	assert_int_equal(victims[0], 0);
+	items[2].busy = items[0].busy = true;
+	assert_int_equal(choose(policy, items, 3, 11, victims), 0);
+	ps_policy_find("plan")->free(policy);
+}
+
+static void an_extent_is_needed_when_its_object_is(void **state)
+{
+	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
+	struct ps_policy_item items[2];
+	size_t victims[2];
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 10, 1000), 0);
+	assert_int_equal(tell(&owner, 1, 10, 10, 1000), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		items[i] = (struct ps_policy_item){.id = file_of(10 * (1 - i)).id,
+		        .part = 70000,
+		        .dataset = DATASET,
+		        .nbytes = 1,
+		        .opened_s = 990,
+		        .seq = i};
+		ps_policy_part_id(&items[i].id, items[i].part);
+	}
+	assert_int_equal(choose(policy, items, 2, 1, victims), 1);
+	assert_int_equal(victims[0], 0);
+	ps_policy_find("plan")->free(policy);
+}
+
+/* Lines ------------------------------------------------------------------------------------------ */
+
+static int parse(const char *text, struct ps_plan_line *ret)
+{
+	static char copy[1024];
+
+	snprintf(copy, sizeof copy, "%s", text);
+	return ps_plan_line_parse(copy, strlen(copy), ret);
+}
+
+static void lines_are_read_as_they_are_written(void **state)
+{
+	struct ps_plan_line line;
+
+	(void)state;
+	assert_int_equal(parse("{\"penstock_plan\": 1, \"job\": \"a b\", \"rank\": 3, \"world\": 8, \"epoch\": 12, "
+	                       "\"files\": [\"a/x.tar\", \"\\\"\\u00e9\\ud83d\\ude00\\\\\" ,\"z\"], \"new\": [{}]}\r",
+	                         &line), 0);
+	assert_int_equal(line.kind, PS_PLAN_LINE_EPOCH);
+	assert_string_equal(line.who.job, "a b");
+	assert_int_equal(line.who.rank, 3);
+	assert_int_equal(line.who.world, 8);
+	assert_int_equal(line.who.epoch, 12);
+	assert_int_equal(line.nfiles, 3);
+	assert_string_equal(line.files, "a/x.tar");
+	assert_string_equal(line.files + 8, "\"\xc3\xa9\xf0\x9f\x98\x80\\");
+	assert_int_equal(parse("{\"files_done\":7,\"epoch\":1,\"rank\":0,\"job\":\"\",\"penstock_position\":1}", &line), 0);
+	assert_int_equal(line.kind, PS_PLAN_LINE_POSITION);
+	assert_int_equal(line.files_done, 7);
+	assert_int_equal(parse("{\"penstock_dream\": 1}", &line), 0);
+	assert_int_equal(line.kind, PS_PLAN_LINE_OTHER);
+}
+
+static void lines_that_are_none_are_refused(void **state)
+{
+	static const char *const bad[] = {"", "{", "[]", "{}}", "{\"a\"}", "{\"a\":}", "null",
+	        "{\"penstock_plan\": 1}", "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":{}}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":-1,\"epoch\":0,\"files\":[]}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[1]}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"a\",]}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"\\u0000\"]}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"\\udc00\"]}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":18446744073709551616,\"files\":[]}",
+	        "{\"penstock_plan\":1,\"job\":\"0123456789012345678901234567890123456789012345678901234567890123\","
+	        "\"rank\":0,\"epoch\":0,\"files\":[]}"};
+	struct ps_plan_line line;
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++)
+		if (parse(bad[i], &line) != -EINVAL)
+			fail_msg("taken: %s", bad[i]);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	static const struct CMUnitTest tests[] = {
+	        TEST(what_is_named_is_needed_in_the_order_of_epochs),
+	        TEST(what_the_position_has_passed_is_over),
+	        TEST(what_was_opened_in_its_turn_is_over),
+	        TEST(the_first_who_needs_it_counts),
+	        TEST(a_plan_ends_with_its_feed_or_in_silence),
+	        TEST(an_epoch_told_again_replaces_the_old_one),
+	        TEST(the_next_files_come_in_order_and_of_each_rank),
+	        TEST(a_file_without_an_object_gets_it_later),
+	        TEST(what_is_told_is_bounded),
+	        TEST(a_rank_that_went_back_is_told_anew),
+	        TEST(any_sequence_ends_empty),
+	        TEST(what_is_needed_last_goes_first_and_never_for_what_is_needed_later),
+	        TEST(an_extent_is_needed_when_its_object_is),
+	        cmocka_unit_test(lines_are_read_as_they_are_written),
+	        cmocka_unit_test(lines_that_are_none_are_refused),
+	};
+
+	return cmocka_run_group_tests_name("plans", tests, NULL, NULL);
+}
