@@ -15,6 +15,7 @@
 struct ps_plan_feed {
 	struct ps_plan_source *sources;
 	uint32_t *datasets; /* numbers of theirs */
+	bool *told;         /* which of them anything was told of */
 	size_t nsources;
 	struct ps_plans *plans;
 	struct ps_plan_teller teller;
@@ -24,7 +25,7 @@ struct ps_plan_feed {
 	/* The folder of the name that was looked up last. */
 	char folder[PATH_MAX];
 	size_t folder_len; /* SIZE_MAX: none yet */
-	struct ps_dataset *folder_dataset;
+	size_t folder_source;
 	uint64_t folder_node;
 };
 
@@ -42,7 +43,8 @@ int ps_plan_feed_new(
 	feed->nsources = n;
 	feed->sources = calloc(n, sizeof *sources);
 	feed->datasets = calloc(n, sizeof *feed->datasets);
-	if (!feed->sources || !feed->datasets) {
+	feed->told = calloc(n, sizeof *feed->told);
+	if (!feed->sources || !feed->datasets || !feed->told) {
 		ps_plan_feed_free(feed);
 		return -ENOMEM;
 	}
@@ -85,6 +87,7 @@ void ps_plan_feed_free(struct ps_plan_feed *feed)
 	(void)!set_cap(feed, 0);
 	free(feed->sources);
 	free(feed->datasets);
+	free(feed->told);
 	free(feed);
 }
 
@@ -113,8 +116,8 @@ static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t l
 	return 0;
 }
 
-/* The source that a path lies in, and how much of the path its folder's name is. */
-static const struct ps_plan_source *find_source(const struct ps_plan_feed *feed, const char *path, size_t *ret_len)
+/* The source that a path lies in, or nsources; and how much of the path its folder's name is. */
+static size_t find_source(const struct ps_plan_feed *feed, const char *path, size_t *ret_len)
 {
 	for (size_t i = 0; i < feed->nsources; i++) {
 		const char *name = feed->sources[i].name;
@@ -122,9 +125,9 @@ static const struct ps_plan_source *find_source(const struct ps_plan_feed *feed,
 
 		*ret_len = len > 0 ? len + 1 : 0;
 		if (len == 0 || (strncmp(path, name, len) == 0 && path[len] == '/'))
-			return &feed->sources[i];
+			return i;
 	}
-	return NULL;
+	return feed->nsources;
 }
 
 /* feed->folder_... become those of the folder path[0..len). */
@@ -135,17 +138,18 @@ static int enter_folder(struct ps_plan_feed *feed, const char *path, size_t len)
 
 	if (len == feed->folder_len && memcmp(path, feed->folder, len) == 0)
 		return 0;
-	const struct ps_plan_source *source = find_source(feed, path, &skip);
-	if (!source || len >= sizeof feed->folder)
+	size_t source = find_source(feed, path, &skip);
+	if (source == feed->nsources || len >= sizeof feed->folder)
 		return -ENOENT;
+	struct ps_dataset *ds = feed->sources[source].dataset;
 	skip = PS_MIN(skip, len);
-	int e = walk(source->dataset, source->dataset->row.root, path + skip, len - skip, &node);
+	int e = walk(ds, ds->row.root, path + skip, len - skip, &node);
 	if (e < 0)
 		return e;
 	memcpy(feed->folder, path, len);
 	feed->folder_len = len;
 	feed->folder_node = node;
-	feed->folder_dataset = source->dataset;
+	feed->folder_source = source;
 	return 0;
 }
 
@@ -158,8 +162,10 @@ static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan
 	*ret = (struct ps_plan_file){0};
 	if (e < 0 || !*name)
 		return -ENOENT;
-	ret->dataset = feed->folder_dataset->row.number;
-	return walk(feed->folder_dataset, feed->folder_node, name, strlen(name), &ret->node);
+	struct ps_dataset *ds = feed->sources[feed->folder_source].dataset;
+	feed->told[feed->folder_source] = true;
+	ret->dataset = ds->row.number;
+	return walk(ds, feed->folder_node, name, strlen(name), &ret->node);
 }
 
 /* The files of a line that there are. */
@@ -205,7 +211,8 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 		free(files);
 	}
 	for (size_t i = 0; e == 0 && i < feed->nsources; i++)
-		ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
+		if (feed->told[i])
+			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
 	return e;
 }
 

@@ -9,8 +9,9 @@
 
 #define FILE_UNKNOWN_S 1.0 /* the pace of a rank that was not seen to advance yet; tells its own uses apart only */
 #define PACE_WEIGHT 0.3
-/* How far before its turn the open of a file counts as its use: lanes of a rank advance unevenly, and it reads
- * ahead. A file that another program opens long before is still to be used. */
+#define LOOKS_MAX 4096 /* at files of other datasets, for the next of one */
+/* How far before its turn the open of a file counts as its use in the next epoch. In the epoch under way any does: how
+ * unevenly a rank's lanes advance is its own affair. */
 #define EARLY_SHARE 4
 #define EARLY_MIN 16
 
@@ -286,6 +287,21 @@ static int64_t distance(const struct ps_plan_use *use)
 	return n;
 }
 
+/* Is all that comes before this epoch over? */
+static bool is_under_way(const struct ps_plan_epoch *epoch)
+{
+	for (const struct ps_list *l = epoch->link.prev; l != &epoch->rank->epochs; l = l->prev)
+		if (epoch_of(l)->nover < epoch_of(l)->nuses)
+			return false;
+	return true;
+}
+
+/* Would an open now be this use? */
+static bool is_due(const struct ps_plan_use *use, int64_t far)
+{
+	return is_under_way(use->epoch) || far <= PS_MAX(use->epoch->nuses / EARLY_SHARE, (uint32_t)EARLY_MIN);
+}
+
 /* Which use of the object an open is: the nearest that is about due. */
 static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *object, bool *ret_known)
 {
@@ -298,7 +314,7 @@ static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *o
 		*ret_known = true;
 		for (struct ps_plan_use *use = file->uses; use; use = use->next) {
 			int64_t d = distance(use);
-			if (d < nearest && d <= PS_MAX(use->epoch->nuses / EARLY_SHARE, (uint32_t)EARLY_MIN)) {
+			if (d < nearest && is_due(use, d)) {
 				nearest = d;
 				due = use;
 			}
@@ -501,7 +517,7 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 		uint32_t place;
 		const struct ps_list *end;
 	} at[PS_PLANS_MAX_RANKS];
-	size_t nat = 0, n = 0;
+	size_t nat = 0, n = 0, nlooks = 0;
 
 	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++) {
 		struct ps_plan_rank *rank = plans->ranks[i];
@@ -512,13 +528,14 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 		at[nat++].end = &rank->epochs;
 	}
 	/* Of each rank in turn: nobody's next file waits for another's tenth. */
-	for (bool more = true; more && n < max;) {
+	for (bool more = true; more && n < max && nlooks < LOOKS_MAX;) {
 		more = false;
 		for (size_t i = 0; i < nat && n < max; i++) {
 			uint32_t file;
 			if (!upcoming(&at[i].epoch, &at[i].place, at[i].end, &file))
 				continue;
 			more = true;
+			nlooks++;
 			if (plans->files.v[file].dataset == dataset)
 				ret_nodes[n++] = plans->files.v[file].node;
 		}
