@@ -161,8 +161,8 @@ static const struct ps_opts opts = {
         .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
                  "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
                  "@FILE),\n"
-                 "hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/. Several, as NAME=SOURCE, get a folder each.\n"
-                 "penstock-mount(1) tells more.",
+                 "s3://BUCKET/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
+                 "Several, as NAME=SOURCE, get a folder each. penstock-mount(1) tells more.",
         .tables = {ps_options_source, ps_options_mount},
         .other = ps_options_generic,
         .given = given_of,

@@ -25,7 +25,8 @@ static const struct ps_opts opts = {
         .usage = "MOUNTPOINT|SOURCE [GLOB...] [OPTION...]",
         .about = "Fetches files into the cache: those that match a GLOB, or all. Goes on where an earlier "
                  "run ended.\n"
-                 "With a SOURCE it fills the cache itself, and takes the options of cache and origin below.",
+                 "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes the\n"
+                 "options of cache and origin below.",
         .tables = {options, ps_options_source},
         .other = ps_options_generic,
 };

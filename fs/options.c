@@ -46,6 +46,9 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	free(o->policy);
 	free(o->cacert);
 	free(o->hf_token_file);
+	free(o->endpoint);
+	free(o->region);
+	free(o->profile);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
@@ -256,6 +259,20 @@ static int set_cold_reads(void *ctx, const char *value, struct ps_error *err)
 	return ps_error_set(err, EINVAL, "option cold-reads: '%s' is none of auto, direct, cached", value);
 }
 
+static int set_addressing(void *ctx, const char *value, struct ps_error *err)
+{
+	static const char *const names[] = {"auto", "path", "virtual"};
+	struct ps_mount_options *o = ctx;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		if (strcmp(value, names[i]) == 0) {
+			o->addressing = (enum ps_s3_addressing)i;
+			return 0;
+		}
+	}
+	return ps_error_set(err, EINVAL, "option addressing-style: '%s' is none of auto, path, virtual", value);
+}
+
 #define FIELD(name) offsetof(struct ps_mount_options, name)
 
 const struct ps_opt ps_options_source[] = {
@@ -290,6 +307,16 @@ const struct ps_opt ps_options_source[] = {
         {"hf-token-file", 0, PS_OPT_PATH, FIELD(hf_token_file), "FILE",
                 "token of the Hugging Face Hub [HF_TOKEN, or where hf auth login puts it]"},
         {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},
+        {"endpoint", 0, PS_OPT_STRING, FIELD(endpoint), "URL",
+                "where an S3 store is [Amazon, or AWS_ENDPOINT_URL_S3]"},
+        {"region", 0, PS_OPT_STRING, FIELD(region), "NAME", "of the bucket [AWS_REGION, else asked for]"},
+        {"profile", 0, PS_OPT_STRING, FIELD(profile), "NAME", "of ~/.aws/credentials and config [AWS_PROFILE]"},
+        {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL, "a public bucket: use no credentials"},
+        {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL, "pay for what is read of another's bucket"},
+        {"addressing-style", 0, PS_OPT_CALL, 0, "STYLE",
+                "buckets by path, or as virtual hosts, or auto [auto]", 0, set_addressing},
+        {"pin-versions", 0, PS_OPT_FLAG, FIELD(pin_versions), NULL,
+                "read the versions that the bucket had when it was listed"},
         {0},
 };
 

@@ -29,6 +29,9 @@ struct ps_mount_options {
 	size_t nheaders;
 	char *user, *cacert, *hf_token_file;
 	bool insecure;
+	char *endpoint, *region, *profile; /* of stores with buckets */
+	bool no_sign_request, request_payer, pin_versions;
+	enum ps_s3_addressing addressing;
 	/* the mount */
 	uid_t uid;
 	gid_t gid;

@@ -204,6 +204,13 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .ca_file = o->cacert,
 	                .hf_token_file = o->hf_token_file,
 	                .insecure = o->insecure,
+	                .endpoint = o->endpoint,
+	                .region = o->region,
+	                .profile = o->profile,
+	                .no_sign_request = o->no_sign_request,
+	                .request_payer = o->request_payer,
+	                .pin_versions = o->pin_versions,
+	                .addressing = o->addressing,
 	                .env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,
 	};

@@ -9,6 +9,8 @@
 #include "base/strbuf.h"
 #include "dataset/merge.h"
 #include "origin/credentials.h"
+#include "origin/s3.h"
+#include "origin/s3_url.h"
 
 #define RETIRED_BATCH 2000
 #define WAIT_MS 50
@@ -140,13 +142,9 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
         const struct ps_dataset_options *options, struct ps_id *ret)
 {
 	/* Of the environment, what names an identity to a store; what changes with each hour's token does not. */
-	static const char *const identity[] = {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN",
-	        "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HF_ENDPOINT", "HF_TOKEN",
-	        "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HOME"};
-	const char *const *env = strncmp(canonical, "s3:", 3) == 0 || strncmp(canonical, "gs:", 3) == 0 ||
-	                                         strncmp(canonical, "hf:", 3) == 0
-	                                 ? options->origin.env
-	                                 : NULL;
+	static const char *const identity[] = {
+	        "HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HOME"};
+	const char *const *env = strncmp(canonical, "hf:", 3) == 0 ? options->origin.env : NULL;
 	ps_autostrbuf struct ps_strbuf secret = {0};
 	char hex[PS_ID_HEX_LEN + 1];
 	struct ps_id fingerprint;
@@ -162,6 +160,8 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 
 		ps_strbuf_addf(&secret, "%s=%s\n", identity[i], value ? value : "");
 	}
+	if (ps_s3_url_is(canonical))
+		ps_s3_fingerprint(&options->origin, &secret);
 	if (secret.failed)
 		return -ENOMEM;
 	ps_store_fingerprint(store, ps_strbuf_peek(&secret), &fingerprint);

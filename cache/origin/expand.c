@@ -6,6 +6,7 @@
 
 #include "origin/braces.h"
 #include "origin/manifest.h"
+#include "origin/s3_url.h"
 #include "origin/url.h"
 
 struct expansion {
@@ -14,7 +15,7 @@ struct expansion {
 	ps_sign_fn sign;
 	void *sign_arg;
 	struct ps_common common;
-	struct ps_strbuf key;
+	struct ps_strbuf key, url, path;
 	bool second; /* pass */
 };
 
@@ -31,20 +32,54 @@ static int note(struct expansion *x)
 }
 
 /* Pass two. */
-static int hand_on(
-        struct expansion *x, const struct ps_url *u, const char *url, const struct ps_manifest_entry *entry)
+static int hand_on(struct expansion *x, const char *signature, const char *url, const char *path,
+        const struct ps_manifest_entry *entry)
 {
 	struct ps_listed listed = {
-	        .path = ps_common_below(&x->common, ps_strbuf_peek(&x->key)),
+	        .path = path,
 	        .url = url,
 	        .remote = PS_REMOTE_UNKNOWN,
 	        .checksum = entry->checksum,
 	};
 
 	listed.remote.size = entry->size;
-	if (u->signature && x->sign && x->sign(x->sign_arg, url, u->signature) < 0)
+	if (signature && x->sign && x->sign(x->sign_arg, url, signature) < 0)
 		return out_of_memory(x);
 	return ps_names_add(x->names, &listed);
+}
+
+static int another_origin(struct expansion *x, const char *url)
+{
+	char safe[PS_URL_TEXT_LEN];
+
+	return ps_error_set(x->names->err, EINVAL,
+	        "%s: one list names files, URLs, or objects in buckets, not several of them",
+	        ps_url_redact(url, safe));
+}
+
+static int take_s3(struct expansion *x, const struct ps_manifest_entry *entry)
+{
+	ps_autos3url struct ps_s3_url u = {0};
+	int rc = ps_s3_url_parse(entry->url, &u, x->names->err);
+
+	if (rc)
+		return rc;
+	if (u.endpoint)
+		return ps_error_set(
+		        x->names->err, EINVAL, "%s: endpoint is an option, no part of a source", entry->url);
+	u.endpoint = (char *)x->source->endpoint;
+	ps_strbuf_reset(&x->key);
+	ps_strbuf_addf(&x->key, "%s/%s", u.bucket, u.key);
+	ps_strbuf_reset(&x->url);
+	ps_s3_url_compose(&u, &x->url);
+	u.endpoint = NULL;
+	if (x->key.failed || x->url.failed)
+		return out_of_memory(x);
+	if (!x->second)
+		return note(x);
+	ps_strbuf_reset(&x->path);
+	ps_s3_path(ps_common_below(&x->common, x->key.s), &x->path);
+	return x->path.failed ? out_of_memory(x) : hand_on(x, NULL, x->url.s, x->path.s, entry);
 }
 
 static int take(void *arg, const struct ps_manifest_entry *entry)
@@ -54,13 +89,17 @@ static int take(void *arg, const struct ps_manifest_entry *entry)
 	ps_autourl struct ps_url u = {0};
 	int rc = ps_names_stopped(x->names);
 
-	if (!rc)
-		rc = ps_url_parse(entry->url, &u, x->names->err);
 	if (rc)
 		return rc;
-	if ((strcmp(u.scheme, "file") == 0) != x->source->is_file)
-		return ps_error_set(x->names->err, EINVAL, "%s: files and URLs in one list",
-		        ps_url_redact(entry->url, safe));
+	if (ps_s3_url_is(entry->url) != (x->source->origin == PS_SOURCE_S3))
+		return another_origin(x, entry->url);
+	if (x->source->origin == PS_SOURCE_S3)
+		return take_s3(x, entry);
+	rc = ps_url_parse(entry->url, &u, x->names->err);
+	if (rc)
+		return rc;
+	if ((strcmp(u.scheme, "file") == 0) != (x->source->origin == PS_SOURCE_FILE))
+		return another_origin(x, entry->url);
 	ps_autofree char *url = ps_url_compose(&u);
 	if (!url)
 		return out_of_memory(x);
@@ -72,7 +111,9 @@ static int take(void *arg, const struct ps_manifest_entry *entry)
 			ps_names_warn(x->names, ps_url_redact(url, safe), "skipped: a broken %-escape");
 		return 0;
 	}
-	return x->second ? hand_on(x, &u, url, entry) : note(x);
+	if (!x->second)
+		return note(x);
+	return hand_on(x, u.signature, url, ps_common_below(&x->common, ps_strbuf_peek(&x->key)), entry);
 }
 
 static int expand_braces(struct expansion *x)
@@ -108,5 +149,7 @@ int ps_expand(const struct ps_source *source, const char *text, size_t nbytes, p
 	}
 	ps_common_fini(&x.common);
 	ps_strbuf_fini(&x.key);
+	ps_strbuf_fini(&x.url);
+	ps_strbuf_fini(&x.path);
 	return rc;
 }

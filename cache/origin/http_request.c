@@ -23,16 +23,21 @@ static void request_free(struct ps_http_request *rq)
 	if (!rq)
 		return;
 	curl_slist_free_all(rq->slist);
+	ps_strbuf_fini(&rq->refusal);
+	ps_key_unref(rq->key);
 	free(rq->url);
 	free(rq);
 }
 
 /* Callbacks of curl ------------------------------------------------------------------------------- */
 
-static bool is_redirect(const struct ps_http_response *r)
+/* One to follow. */
+static bool is_redirect(const struct ps_http_request *rq)
 {
-	return r->status == 301 || r->status == 302 || r->status == 303 || r->status == 307 ||
-	       r->status == 308;
+	int status = rq->response.status;
+
+	return !rq->client->dialect &&
+	       (status == 301 || status == 302 || status == 303 || status == 307 || status == 308);
 }
 
 static size_t on_header(char *line, size_t size, size_t n, void *arg)
@@ -55,7 +60,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
 	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
-	if (!is_redirect(&rq->response))
+	if (!is_redirect(rq))
 		rq->kind->accept(rq);
 	if (rq->client->look)
 		rq->client->look(rq->client->look_arg, rq);
@@ -69,7 +74,10 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	n *= size;
 	ps_transfer_touch(&rq->work->transfer);
 	rq->wire_nbytes += n;
-	if (rq->error.err || rq->wanted_enough || is_redirect(&rq->response)) {
+	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
+		if (rq->client->dialect && rq->error.err)
+			ps_strbuf_addn(&rq->refusal, bytes,
+			        PS_MIN(n, PS_HTTP_REFUSAL_MAX_NBYTES - rq->refusal.len));
 		rq->thrown_nbytes += n;
 		if (rq->thrown_nbytes > DRAIN_NBYTES || (rq->response.content_length != PS_SIZE_UNKNOWN &&
 		                                                rq->response.content_length > DRAIN_NBYTES))
@@ -81,7 +89,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 
 /* Setting up -------------------------------------------------------------------------------------- */
 
-static int add_header(struct ps_http_request *rq, const char *header)
+int ps_http_request_header(struct ps_http_request *rq, const char *header)
 {
 	struct curl_slist *more = curl_slist_append(rq->slist, header);
 
@@ -113,25 +121,25 @@ static int add_condition(struct ps_http_request *rq)
 	} else {
 		return 0;
 	}
-	return add_header(rq, header);
+	return ps_http_request_header(rq, header);
 }
 
 static int add_headers(struct ps_http_request *rq, bool is_own)
 {
 	char header[64];
-	int rc = add_header(rq, "Accept-Encoding: identity");
+	int rc = ps_http_request_header(rq, "Accept-Encoding: identity");
 
 	if (!rc && rq->want_listing)
-		rc = add_header(rq, "Accept: application/json, text/html;q=0.9, */*;q=0.5");
+		rc = ps_http_request_header(rq, "Accept: application/json, text/html;q=0.9, */*;q=0.5");
 	if (!rc && rq->ranged) {
 		snprintf(header, sizeof header, "Range: bytes=%" PRIu64 "-%" PRIu64, rq->range_first,
 		        rq->range_last);
-		rc = add_header(rq, header);
+		rc = ps_http_request_header(rq, header);
 	}
 	if (!rc && rq->expect)
 		rc = add_condition(rq);
 	for (const struct curl_slist *h = rq->client->headers; !rc && is_own && h; h = h->next)
-		rc = add_header(rq, h->data);
+		rc = ps_http_request_header(rq, h->data);
 	return rc;
 }
 
@@ -153,12 +161,14 @@ static void set_security(const struct ps_http_client *c, CURL *curl, bool is_own
 static int set_up(struct ps_http_request *rq, CURL *curl)
 {
 	struct ps_http_client *c = rq->client;
-	bool is_own = ps_http_client_owns(c, rq->url);
+	bool is_own = c->dialect || ps_http_client_owns(c, rq->url);
 	ps_autofree char *whole = NULL;
 	int rc = 0;
 
 	/* A redirect's target is complete in itself. */
-	if (!rq->redirects)
+	if (c->dialect)
+		rc = c->dialect->address(c->dialect_arg, rq, &whole);
+	else if (!rq->redirects)
 		rc = ps_http_client_url(c, rq->url, is_own, &whole);
 	if (!rc)
 		rc = add_headers(rq, is_own);
@@ -171,6 +181,8 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 #else
 	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
+	if (c->dialect)
+		curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, RECEIVE_NBYTES);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)PS_MIN(c->connect_timeout_ms, 3600u * 1000));
@@ -195,6 +207,7 @@ static void attempt_reset(struct ps_http_request *rq)
 	rq->thrown_nbytes = 0;
 	rq->untold_nbytes = 0;
 	rq->curl_text[0] = '\0';
+	ps_strbuf_reset(&rq->refusal);
 }
 
 static int begin(struct ps_transfer *t, void *curl)
@@ -328,10 +341,13 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 		work->rc = rc;
 		return false;
 	}
-	bool redirected = rq->header_done && is_redirect(&rq->response);
+	bool redirected = rq->header_done && is_redirect(rq);
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
 	judge(rq, rc);
+	if (rc >= 0 && rq->client->dialect && rq->header_done && rq->error.err &&
+	        rq->client->dialect->refused(rq->client->dialect_arg, rq))
+		return true;
 	return rc != -ECANCELED && rq->kind->again && rq->kind->again(rq);
 }
 

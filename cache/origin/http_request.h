@@ -15,6 +15,7 @@
 
 #include "base/strbuf.h"
 #include "fetch/transfer.h"
+#include "origin/credentials.h"
 #include "origin/http_redirects.h"
 #include "origin/http_response.h"
 #include "origin/origin.h"
@@ -41,7 +42,23 @@ struct ps_http_client {
 	 * tell rq->error in better words. Called by the transfer's thread. NULL: nobody looks. */
 	void (*look)(void *arg, struct ps_http_request *rq);
 	void *look_arg;
+	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
+	void *dialect_arg;
 };
+
+struct ps_http_request;
+
+/* What makes the requests to one kind of store different from plain HTTP. rq->url is then a name of the dialect's own,
+ * redirects are refusals, and the body of a refusal is kept. Both are called by the transfer's thread. */
+struct ps_http_dialect {
+	/* Before each attempt: where it goes (*ret_url, to free()) and, by ps_http_request_header(), with which
+	 * headers. 0 or -errno with rq->error. */
+	int (*address)(void *arg, struct ps_http_request *rq, char **ret_url);
+	/* The attempt was answered, and failed: rq->error tells how and may be made clearer. True: once more, at
+	 * once. */
+	bool (*refused)(void *arg, struct ps_http_request *rq);
+};
+#define PS_HTTP_REFUSAL_MAX_NBYTES 16384 /* the rest is thrown away */
 
 struct ps_http_kind {
 	const char *method; /* "GET", "HEAD": for curl and for errors */
@@ -87,6 +104,11 @@ struct ps_http_request {
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
+
+	/* With a dialect. */
+	struct ps_strbuf refusal; /* the body of this attempt's refusal */
+	struct ps_key *key;       /* a reference: what it was signed with; NULL: nothing */
+	unsigned remedies;        /* the dialect's: what was tried already */
 };
 
 /* From the source's URL and the caller's options; checks the header options. */
@@ -103,6 +125,9 @@ int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, c
 
 /* May credentials go along with a request for this URL? */
 bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
+
+/* Adds "Name: value" to the attempt that is being set up. -ENOMEM. */
+int ps_http_request_header(struct ps_http_request *rq, const char *header) PS_MUST_USE;
 
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work);
 void ps_http_cancel(struct ps_http_client *c, struct ps_origin_work *work);

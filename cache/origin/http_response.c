@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include <curl/curl.h>
+#include <openssl/evp.h>
 
 #define HEADER_VALUE_LEN 512 /* of those that are looked at; a longer one counts as absent */
 
@@ -144,6 +145,32 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 	}
 }
 
+/* x-amz-checksum-sha256 and its like: base64 of the bytes. One of parts ends in "-" and their number, and is none. */
+static void take_store_header(struct ps_http_response *r, const char *name, const char *value)
+{
+	static const char *const known[] = {"sha256", "crc64nvme", "crc32c", "crc32", "sha1"};
+	const char *algorithm = name + strlen("x-amz-checksum-");
+	uint8_t raw[HEADER_VALUE_LEN];
+	size_t n = strlen(value);
+
+	if (strcasecmp(name, "x-amz-bucket-region") == 0) {
+		take_word(r->bucket_region, sizeof r->bucket_region, value);
+		return;
+	}
+	if (strncasecmp(name, "x-amz-checksum-", strlen("x-amz-checksum-")) != 0)
+		return;
+	if (strcasecmp(algorithm, "type") == 0)
+		r->checksum_of_parts = strcasecmp(value, "FULL_OBJECT") != 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
+		if (strcasecmp(algorithm, known[i]) != 0 || n < 4 || n % 4)
+			continue;
+		int nraw = EVP_DecodeBlock(raw, (const unsigned char *)value, (int)n);
+		size_t padding = (size_t)(value[n - 1] == '=') + (value[n - 2] == '=');
+		if (nraw > 0)
+			(void)ps_checksum_from_raw(known[i], raw, (size_t)nraw - padding, r->checksum);
+	}
+}
+
 static void take_header(struct ps_http_response *r, const char *name, const char *value)
 {
 	uint64_t n;
@@ -169,6 +196,7 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 		take_retry_after(r, value);
 	} else {
 		take_hub_header(r, name, value);
+		take_store_header(r, name, value);
 	}
 }
 
@@ -226,6 +254,9 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof ret->etag);
+	/* With a range it may be that of the range. */
+	if (r->status == 200 && !r->checksum_of_parts)
+		memcpy(ret->checksum, r->checksum, sizeof ret->checksum);
 }
 
 static uint32_t retry_after_ms(const struct ps_http_response *r)

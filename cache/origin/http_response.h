@@ -32,6 +32,11 @@ struct ps_http_response {
 	char commit[41], error_code[32];
 	char limit_class[16];
 	int64_t limit_left, limit_reset_s;
+
+	/* What an S3 store says. */
+	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not told */
+	bool checksum_of_parts;         /* it is none, but one of the parts' checksums */
+	char bucket_region[64];         /* x-amz-bucket-region; "": not told */
 };
 
 /* One line of header, with or without its line end. A status line starts everything anew. */

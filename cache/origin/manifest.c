@@ -9,6 +9,7 @@
 #include "base/strbuf.h"
 #include "origin/braces.h"
 #include "origin/origin.h"
+#include "origin/s3_url.h"
 #include "origin/url.h"
 
 #define LINE_MAX_NBYTES (2 * PS_URL_MAX_LEN)
@@ -49,8 +50,12 @@ static bool is_size(const char *word, uint64_t *ret)
 static int emit(struct parser *p, const char *name, struct ps_manifest_entry *entry)
 {
 	ps_autofree char *url = NULL;
-	int rc = ps_url_join(p->base, name, &url, p->err);
+	int rc = 0;
 
+	if (!ps_s3_url_is(name) && !ps_s3_url_is(p->base))
+		rc = ps_url_join(p->base, name, &url, p->err);
+	else if (!(url = ps_s3_url_join(p->base, name)))
+		rc = ps_error_set(p->err, ENOMEM, "out of memory");
 	if (rc)
 		return rc;
 	if (++p->nentries > PS_LIST_MAX_ENTRIES)

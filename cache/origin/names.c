@@ -129,6 +129,11 @@ static int insert(struct ps_names *names, const char *path, size_t n, uint64_t k
 	return 0;
 }
 
+bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n)
+{
+	return names->nslots && *slot_of(names->table, names->nslots, hash_of(path, n)) & IS_FILE;
+}
+
 /* All directories above a path. -EEXIST: one of them is a file. */
 static int insert_parents(struct ps_names *names, const char *path)
 {

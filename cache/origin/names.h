@@ -37,6 +37,9 @@ void ps_names_fini(struct ps_names *names); /* logs how many warnings were not *
 /* 0: handed on, or skipped. -errno with *names->err: the listing is over. */
 int ps_names_add(struct ps_names *names, const struct ps_listed *listed) PS_MUST_USE;
 
+/* Was path[0..n) handed on as a file? */
+bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n);
+
 /* Logs "list: WHAT: WHY" if there were not too many; both may come from outside. */
 void ps_names_warn(struct ps_names *names, const char *what, const char *why);
 

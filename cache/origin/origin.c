@@ -7,6 +7,7 @@
 #include "origin/hf.h"
 #include "origin/hf_source.h"
 #include "origin/http.h"
+#include "origin/s3.h"
 #include "origin/source.h"
 
 static bool is_strong(const char *etag)
@@ -41,8 +42,10 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
 	int rc = ps_source_parse(source, &parsed, err);
 	if (rc)
 		return rc;
-	if (parsed.is_file)
+	if (parsed.origin == PS_SOURCE_FILE)
 		return ps_file_open(&parsed, ret, err);
+	if (parsed.origin == PS_SOURCE_S3)
+		return ps_s3_open(&parsed, options ? options : &defaults, ret, err);
 	return ps_http_open(&parsed, options ? options : &defaults, ret, err);
 }
 

@@ -131,6 +131,13 @@ struct ps_origin {
 	const struct ps_origin_ops *ops;
 };
 
+/* How buckets of an S3 store are addressed. */
+enum ps_s3_addressing {
+	PS_S3_ADDRESSING_AUTO, /* Amazon's by host name, others by path */
+	PS_S3_ADDRESSING_PATH,
+	PS_S3_ADDRESSING_VIRTUAL,
+};
+
 #define PS_LIST_MAX_ENTRIES 2000000
 #define PS_LIST_MAX_DEPTH 32
 
@@ -149,6 +156,15 @@ struct ps_origin_options {
 	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
 	uint64_t connect_timeout_ms; /* 10 s */
 	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
+
+	/* Stores with buckets. */
+	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
+	const char *region;   /* NULL: as the environment and the profile say, else learned from the store */
+	const char *profile;  /* of the AWS configuration files; NULL: $AWS_PROFILE */
+	bool no_sign_request; /* anonymous */
+	bool request_payer;   /* we pay for what we read, not the bucket's owner */
+	bool pin_versions;    /* list the objects' versions, and read each as it was then */
+	enum ps_s3_addressing addressing;
 };
 
 /* Takes a SOURCE as the user wrote it (see penstock-mount(1)): URL with braces, a URL ending in "/", a

@@ -13,6 +13,7 @@
 #include "origin/braces.h"
 #include "origin/manifest.h"
 #include "origin/origin.h"
+#include "origin/s3_url.h"
 #include "origin/url.h"
 
 static int out_of_memory(struct ps_error *err)
@@ -121,11 +122,61 @@ static int parse_url_source(const char *text, struct ps_source *s, struct ps_err
 		rc = canonical_pattern(text, &s->canonical, err);
 	if (rc)
 		return rc;
-	s->is_file = strcmp(u.scheme, "file") == 0;
+	s->is_pattern = many;
+	s->origin = strcmp(u.scheme, "file") == 0 ? PS_SOURCE_FILE : PS_SOURCE_HTTP;
 	s->url = strdup(text);
 	s->base = strdup(text);
 	s->first = ps_strbuf_take(&first);
 	return s->url && s->base && s->first ? 0 : out_of_memory(err);
+}
+
+/* A pattern stays as it is written: which of it are keys' own braces is known only after the expansion. */
+static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, char **ret)
+{
+	struct ps_strbuf b = {0};
+
+	if (many)
+		ps_strbuf_addf(&b, "%s%s", u->scheme, text + strlen(u->scheme));
+	else
+		ps_s3_url_compose(u, &b);
+	*ret = ps_strbuf_take(&b);
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int parse_s3_source(const char *text, struct ps_source *s, struct ps_error *err)
+{
+	struct ps_braces *braces = NULL;
+	ps_autostrbuf struct ps_strbuf first = {0};
+	ps_autos3url struct ps_s3_url u = {0};
+	int rc = ps_braces_parse(text, PS_LIST_MAX_ENTRIES, &braces, err);
+
+	if (rc)
+		return rc;
+	s->is_pattern = ps_braces_count(braces) > 1;
+	ps_braces_add(braces, 0, &first);
+	ps_braces_free(braces);
+	if (first.failed)
+		return out_of_memory(err);
+	rc = ps_s3_url_parse(ps_strbuf_peek(&first), &u, err);
+	if (rc)
+		return rc;
+	if (u.endpoint)
+		return ps_error_set(
+		        err, EINVAL, "%s: give the endpoint as an option: --endpoint %s", text, u.endpoint);
+	size_t n = strlen(u.key);
+	bool objects = s->is_pattern || u.version;
+	if (!objects && (n == 0 || u.key[n - 1] == '/'))
+		s->kind = PS_SOURCE_DIR;
+	else if (!objects && n > 4 && strcasecmp(u.key + n - 4, ".txt") == 0)
+		s->kind = PS_SOURCE_MANIFEST;
+	else
+		s->kind = PS_SOURCE_BRACES;
+	s->origin = PS_SOURCE_S3;
+	rc = canonical_s3(&u, text, s->is_pattern, &s->canonical);
+	s->url = strdup(text);
+	s->first = ps_strbuf_take(&first);
+	s->base = rc == 0 ? strdup(s->canonical) : NULL;
+	return s->url && s->first && s->base ? 0 : out_of_memory(err);
 }
 
 static int parse_path_source(const char *path, struct ps_source *s, struct ps_error *err)
@@ -217,7 +268,9 @@ static int parse_local_manifest(const char *name, struct ps_source *s, struct ps
 	if (first.rc)
 		return out_of_memory(err);
 	s->first = first.url;
-	s->is_file = has_scheme(s->first, "file");
+	s->origin = has_scheme(s->first, "file") ? PS_SOURCE_FILE
+	            : ps_s3_url_is(s->first)     ? PS_SOURCE_S3
+	                                         : PS_SOURCE_HTTP;
 	return 0;
 }
 
@@ -233,15 +286,13 @@ static int parse(const char *text, struct ps_source *s, struct ps_error *err)
 		return parse_path_source(text, s, err);
 	if (has_scheme(text, "http") || has_scheme(text, "https") || has_scheme(text, "file"))
 		return parse_url_source(text, s, err);
-	if (has_scheme(text, "s3") || has_scheme(text, "gs"))
-		return ps_error_set(err, EINVAL,
-		        "%s: %.2s:// is not supported by this version; https:// and file:// are",
-		        ps_url_redact(text, safe), text);
+	if (ps_s3_url_is(text))
+		return parse_s3_source(text, s, err);
 	if (strstr(text, "://"))
-		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, file and hf",
+		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, s3, gs, hf and file",
 		        ps_url_redact(text, safe));
 	return ps_error_set(err, EINVAL,
-	        "%s: neither a URL (https://..., http://..., file:///...), an absolute path "
+	        "%s: neither a URL (https://..., s3://..., gs://..., hf://..., file:///...), an absolute path "
 	        "nor @list.txt",
 	        ps_url_redact(text, safe));
 }

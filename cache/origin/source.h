@@ -4,6 +4,7 @@
  *   https://host/dir/                   PS_SOURCE_DIR
  *   https://host/dir/list.txt           PS_SOURCE_MANIFEST, fetched
  *   @list.txt                           PS_SOURCE_MANIFEST, read at once
+ *   s3://bucket/dir/  s3://bucket        PS_SOURCE_DIR; also x-{000..127}.tar, list.txt, and gs://
  *   file:///dir/  /dir/  file:///dir/x-{0..9}.tar the same for files (/dir too, if it is a directory)
  *
  * Ownership: the caller's. Threads: any. Blocks: on disk, for a local manifest or path. */
@@ -17,17 +18,22 @@
 
 enum ps_source_kind { PS_SOURCE_BRACES, PS_SOURCE_DIR, PS_SOURCE_MANIFEST };
 
+enum ps_source_origin { PS_SOURCE_HTTP, PS_SOURCE_FILE, PS_SOURCE_S3 };
+
 #define PS_MANIFEST_MAX_NBYTES (UINT64_C(512) << 20)
 
 struct ps_source {
 	enum ps_source_kind kind;
-	bool is_file; /* origin "file", else "http" */
-	char *url;    /* the URL as written, whole, with its secrets; NULL for a local manifest */
-	char *first;  /* the first URL that it stands for, with its secrets: whose host may see credentials */
+	enum ps_source_origin origin;
+	bool is_pattern; /* there are braces that expand */
+	char *url;       /* the URL as written, whole, with its secrets; NULL for a local manifest */
+	char *first; /* the first URL that it stands for, with its secrets: whose host may see credentials */
 	char *canonical; /* without them */
 	char *text;      /* a local manifest's text, NULL otherwise */
 	size_t text_nbytes;
-	char *base; /* what relative lines of a manifest are relative to */
+	char *base;           /* what relative lines of a manifest are relative to */
+	const char *endpoint; /* what is put into the URLs of objects in buckets (s3_url.h); the origin's, or
+	                         NULL */
 };
 
 int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *err) PS_MUST_USE;

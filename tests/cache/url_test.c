@@ -34,8 +34,16 @@ static void sources_have_a_canonical_form(void **state)
 	        {"/data/a b/", "file:///data/a%20b/"},
 	        {"/data/x-{0..9}.tar", "file:///data/x-{0..9}.tar"},
 	        {"", NULL},
-	        {"s3://bucket/x", NULL},
-	        {"gs://bucket/x", NULL},
+	        {"S3://bucket", "s3://bucket/"},
+	        {"s3://bucket/a b+c%20~/", "s3://bucket/a%20b%2Bc%20~/"},
+	        {"s3://bucket/x-{000..127}.tar", "s3://bucket/x-{000..127}.tar"},
+	        {"s3://bucket/../a//b?c", "s3://bucket/../a//b%3Fc"},
+	        {"s3://bucket/x.tar?versionId=a/b", "s3://bucket/x.tar?versionId=a/b"},
+	        {"gs://bucket/x", "gs://bucket/x"},
+	        {"s3://key:secret@bucket/x", NULL},
+	        {"s3:///x", NULL},
+	        {"s3://bucket/x?endpoint=http://h", NULL},
+	        {"s3://bucket/a%00b", NULL},
 	        {"hf://datasets/a/b", "hf://datasets/a/b/"},
 	        {"ftp://h/x", NULL},
 	        {"data/x", NULL},
@@ -72,18 +80,24 @@ static void sources_are_told_apart(void **state)
 	static const struct {
 		const char *source;
 		enum ps_source_kind kind;
-		bool is_file;
+		enum ps_source_origin origin;
 	} rows[] = {
-	        {"https://h/dir/", PS_SOURCE_DIR, false},
-	        {"https://h", PS_SOURCE_DIR, false},
-	        {"https://h/dir/?token=x", PS_SOURCE_DIR, false},
-	        {"https://h/list.txt", PS_SOURCE_MANIFEST, false},
-	        {"https://h/list.TXT?sig=1", PS_SOURCE_MANIFEST, false},
-	        {"https://h/x-{0..1}.txt", PS_SOURCE_BRACES, false},
-	        {"https://h/x.tar", PS_SOURCE_BRACES, false},
-	        {"/dir/", PS_SOURCE_DIR, true},
-	        {"/dir/x.tar", PS_SOURCE_BRACES, true},
-	        {"file:///dir/list.txt", PS_SOURCE_MANIFEST, true},
+	        {"https://h/dir/", PS_SOURCE_DIR, PS_SOURCE_HTTP},
+	        {"https://h", PS_SOURCE_DIR, PS_SOURCE_HTTP},
+	        {"https://h/dir/?token=x", PS_SOURCE_DIR, PS_SOURCE_HTTP},
+	        {"https://h/list.txt", PS_SOURCE_MANIFEST, PS_SOURCE_HTTP},
+	        {"https://h/list.TXT?sig=1", PS_SOURCE_MANIFEST, PS_SOURCE_HTTP},
+	        {"https://h/x-{0..1}.txt", PS_SOURCE_BRACES, PS_SOURCE_HTTP},
+	        {"https://h/x.tar", PS_SOURCE_BRACES, PS_SOURCE_HTTP},
+	        {"/dir/", PS_SOURCE_DIR, PS_SOURCE_FILE},
+	        {"/dir/x.tar", PS_SOURCE_BRACES, PS_SOURCE_FILE},
+	        {"file:///dir/list.txt", PS_SOURCE_MANIFEST, PS_SOURCE_FILE},
+	        {"s3://b", PS_SOURCE_DIR, PS_SOURCE_S3},
+	        {"s3://b/dir/", PS_SOURCE_DIR, PS_SOURCE_S3},
+	        {"s3://b/list.txt", PS_SOURCE_MANIFEST, PS_SOURCE_S3},
+	        {"s3://b/list.txt?versionId=1", PS_SOURCE_BRACES, PS_SOURCE_S3},
+	        {"s3://b/x-{0..1}.txt", PS_SOURCE_BRACES, PS_SOURCE_S3},
+	        {"gs://b/x", PS_SOURCE_BRACES, PS_SOURCE_S3},
 	};
 
 	(void)state;
@@ -92,7 +106,7 @@ static void sources_are_told_apart(void **state)
 
 		assert_int_equal(ps_source_parse(rows[i].source, &s, NULL), 0);
 		assert_int_equal(s.kind, rows[i].kind);
-		assert_int_equal(s.is_file, rows[i].is_file);
+		assert_int_equal(s.origin, rows[i].origin);
 		ps_source_fini(&s);
 	}
 }

@@ -4,7 +4,7 @@
 requires shellcheck
 
 cd "$top_srcdir"
-for script in scripts/* .ci/run bootstrap tests/lib.sh tests/*/*.sh; do
+for script in scripts/* .ci/run bootstrap tests/*.sh tests/*/*.sh; do
 	head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || continue
 	check "$script" shellcheck -x "$script"
 done

@@ -1,0 +1,200 @@
+#include "origin/s3.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "origin/http_get.h"
+#include "origin/s3_list.h"
+
+struct ps_s3 {
+	struct ps_origin origin; /* first */
+	struct ps_http_client client;
+	struct ps_s3_signer signer;
+	struct ps_source source;
+	bool pin_versions;
+};
+
+static struct ps_s3 *s3_of(struct ps_origin *o)
+{
+	return PS_CONTAINER_OF(o, struct ps_s3, origin);
+}
+
+static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+{
+	struct ps_s3 *s3 = s3_of(o);
+
+	return ps_s3_list(&s3->client, &s3->signer, &s3->source, s3->pin_versions, fn, arg, stop, err);
+}
+
+static void head(struct ps_origin *o, struct ps_head *h)
+{
+	ps_http_head(&s3_of(o)->client, h);
+}
+
+static void get(struct ps_origin *o, struct ps_get *g)
+{
+	ps_http_get(&s3_of(o)->client, g);
+}
+
+static void cancel(struct ps_origin *o, struct ps_get *g)
+{
+	ps_http_cancel(&s3_of(o)->client, &g->work);
+}
+
+static void abort_all(struct ps_origin *o)
+{
+	ps_transfers_abort(s3_of(o)->client.transfers);
+}
+
+static void s3_free(struct ps_s3 *s3)
+{
+	ps_s3_store_fini(&s3->signer.store);
+	ps_sigv4_keys_fini(&s3->signer.keys);
+	ps_credentials_free(s3->signer.credentials);
+	ps_source_fini(&s3->source);
+	free(s3);
+}
+
+static void s3_close(struct ps_origin *o)
+{
+	ps_http_client_fini(&s3_of(o)->client);
+	s3_free(s3_of(o));
+}
+
+static const struct ps_origin_ops s3_ops = {
+        .name = "s3",
+        .list = list,
+        .head = head,
+        .get = get,
+        .cancel = cancel,
+        .abort = abort_all,
+        .close = s3_close,
+};
+
+/* What differs between the two schemes. */
+static const struct scheme {
+	const char *name;
+	enum ps_credentials_kind credentials;
+	const char *endpoint, *region; /* NULL: Amazon's */
+} schemes[] = {
+        {"s3", PS_CREDENTIALS_AWS, NULL, NULL},
+        {"gs", PS_CREDENTIALS_GOOGLE, "https://storage.googleapis.com", "auto"},
+};
+
+static const struct scheme *scheme_of(const char *url)
+{
+	return &schemes[strncasecmp(url, "gs", 2) == 0];
+}
+
+static const char *first_set(
+        const struct ps_origin_options *options, const char *given, const char *const *names)
+{
+	for (; !given && *names; names++)
+		given = ps_env_get(options->env, *names);
+	return given;
+}
+
+static const char *endpoint_of(const struct ps_origin_options *options, const struct scheme *scheme)
+{
+	static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
+
+	return first_set(options, options->endpoint, scheme->endpoint ? names + 2 : names);
+}
+
+static int open_store(struct ps_s3 *s3, const struct ps_origin_options *options, const struct scheme *scheme,
+        struct ps_error *err)
+{
+	static const char *const names[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
+	const char *region = first_set(options, options->region, scheme->region ? names + 2 : names);
+	ps_autofree char *of_profile =
+	        region || scheme->region ? NULL : ps_credentials_region(s3->signer.credentials);
+
+	if (!region)
+		region = of_profile ? of_profile : scheme->region;
+	return ps_s3_store_init(&s3->signer.store, endpoint_of(options, scheme), region, scheme->endpoint,
+	        options->addressing, err);
+}
+
+/* As Amazon's own tools: the environment may name the CA of a store. */
+static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
+{
+	const struct ps_s3_store *store = &s3->signer.store;
+	struct ps_origin_options with_ca = *options;
+	ps_autostrbuf struct ps_strbuf own = {0};
+
+	if (!with_ca.ca_file)
+		with_ca.ca_file = ps_env_get(options->env, "AWS_CA_BUNDLE");
+	ps_strbuf_addf(&own, "%s://%s/", store->scheme ? store->scheme : "https",
+	        store->host ? store->host : "s3.amazonaws.com");
+	if (own.failed)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	return ps_http_client_init(&s3->client, own.s, &with_ca, err);
+}
+
+static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
+{
+	const struct scheme *scheme = scheme_of(s3->source.first);
+	const struct ps_credentials_options credentials = {.kind = scheme->credentials,
+	        .no_sign_request = options->no_sign_request,
+	        .profile = options->profile,
+	        .region = options->region,
+	        .env = options->env,
+	        .ca_file = options->ca_file};
+	int rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
+
+	if (rc == 0)
+		rc = open_store(s3, options, scheme, err);
+	if (rc == 0)
+		rc = open_client(s3, options, err);
+	if (rc)
+		return rc;
+	s3->client.dialect = &ps_s3_dialect;
+	s3->client.dialect_arg = &s3->signer;
+	s3->source.endpoint = s3->signer.store.identity;
+	return 0;
+}
+
+int ps_s3_open(struct ps_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
+        struct ps_error *err)
+{
+	struct ps_s3 *s3 = calloc(1, sizeof *s3);
+
+	if (!s3) {
+		ps_source_fini(source);
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	s3->origin.ops = &s3_ops;
+	s3->source = *source;
+	*source = (struct ps_source){0};
+	s3->signer.request_payer = options->request_payer;
+	s3->pin_versions = options->pin_versions;
+	pthread_mutex_init(&s3->signer.store.lock, NULL);
+	ps_sigv4_keys_init(&s3->signer.keys);
+	int rc = open_parts(s3, options, err);
+	if (rc) {
+		s3_free(s3);
+		return rc;
+	}
+	*ret = &s3->origin;
+	return 0;
+}
+
+void ps_s3_fingerprint(const struct ps_origin_options *options, struct ps_strbuf *out)
+{
+	static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE",
+	        "AWS_ROLE_ARN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
+	        "GOOGLE_APPLICATION_CREDENTIALS", "HOME"};
+	bool temporary = ps_env_get(options->env, "AWS_SESSION_TOKEN") != NULL;
+	const char *key = temporary ? NULL : ps_env_get(options->env, "AWS_ACCESS_KEY_ID");
+
+	ps_strbuf_addf(out, "%s\n%s\n%d %d %d\n%s\n", options->endpoint ? options->endpoint : "",
+	        options->profile ? options->profile : "", options->no_sign_request, options->request_payer,
+	        options->pin_versions, key ? key : "");
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		const char *value = ps_env_get(options->env, names[i]);
+
+		ps_strbuf_addf(out, "%s\n", value ? value : "");
+	}
+}

@@ -1,0 +1,259 @@
+#include "origin/s3_request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "origin/s3_error.h"
+
+#define SKEW_MAX_S 300      /* stores refuse requests 15 minutes off */
+#define REFRESH_WAIT_MS 500 /* newer credentials are on their way */
+#define HEADERS_MAX 8
+
+/* What a request is for. */
+struct target {
+	struct ps_s3_url url;
+	const char *list; /* the query of a listing; NULL: of an object */
+};
+
+static int parse_target(const char *text, struct target *ret, struct ps_error *err)
+{
+	const char *query = strchr(text, '?'), *slash = strchr(text + 5, '/');
+
+	*ret = (struct target){0};
+	if (!query || (slash && slash < query))
+		return ps_s3_url_parse(text, &ret->url, err);
+	ps_autofree char *bucket = strndup(text, (size_t)(query - text));
+	if (!bucket)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	ret->list = query + 1;
+	return ps_s3_url_parse(bucket, &ret->url, err);
+}
+
+/* Signing ----------------------------------------------------------------------------------------- */
+
+/* Those headers that are signed, in order. */
+struct headers {
+	struct ps_sigv4_pair v[HEADERS_MAX];
+	size_t n;
+};
+
+static void put(struct headers *h, const char *name, const char *value)
+{
+	if (value)
+		h->v[h->n++] = (struct ps_sigv4_pair){name, value};
+}
+
+static int out_of_memory(struct ps_http_request *rq)
+{
+	return ps_error_set(&rq->error, ENOMEM, "out of memory");
+}
+
+static int send_header(struct ps_http_request *rq, const char *name, const char *value)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_addf(&b, "%s: %s", name, value);
+	int rc = b.failed ? -ENOMEM : ps_http_request_header(rq, b.s);
+	if (b.s)
+		explicit_bzero(b.s, b.len);
+	return rc ? out_of_memory(rq) : 0;
+}
+
+static int authorize(
+        struct ps_http_request *rq, struct ps_s3_signer *signer, struct ps_sigv4_request *signing)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	uint8_t day[PS_SIGV4_KEY_LEN];
+	int rc = ps_sigv4_keys_get(&signer->keys, rq->key, signing, day);
+
+	if (rc == 0)
+		rc = ps_sigv4_sign(signing, rq->key->access_key, day, &value);
+	explicit_bzero(day, sizeof day);
+	return rc ? out_of_memory(rq) : send_header(rq, "Authorization", ps_strbuf_peek(&value));
+}
+
+static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
+        const struct ps_s3_place *place, const char *query)
+{
+	char time[PS_SIGV4_TIME_LEN];
+	struct headers h = {.n = 0};
+	const struct ps_key *key = rq->key;
+	bool sign = key && !key->bearer;
+	int rc = 0;
+
+	ps_sigv4_time(ps_clock_real_s() + atomic_load(&signer->clock_off_s), time);
+	put(&h, "host", ps_strbuf_peek(&place->host));
+	put(&h, "x-amz-checksum-mode", rq->head ? "ENABLED" : NULL);
+	put(&h, "x-amz-content-sha256", sign ? PS_SIGV4_UNSIGNED : NULL);
+	put(&h, "x-amz-date", sign ? time : NULL);
+	put(&h, "x-amz-request-payer", signer->request_payer ? "requester" : NULL);
+	put(&h, "x-amz-security-token", sign ? key->session_token : NULL);
+	for (size_t i = 1; !rc && i < h.n; i++)
+		rc = send_header(rq, h.v[i].name, h.v[i].value);
+	if (rc || !key)
+		return rc;
+	if (!sign) {
+		ps_autostrbuf struct ps_strbuf bearer = {0};
+
+		ps_strbuf_addf(&bearer, "Bearer %s", key->bearer);
+		return bearer.failed ? out_of_memory(rq) : send_header(rq, "Authorization", bearer.s);
+	}
+	struct ps_sigv4_request signing = {.method = rq->head ? "HEAD" : "GET",
+	        .path = ps_strbuf_peek(&place->path),
+	        .query = query,
+	        .headers = h.v,
+	        .nheaders = h.n,
+	        .payload = PS_SIGV4_UNSIGNED,
+	        .time = time,
+	        .region = place->region,
+	        .service = "s3"};
+	return authorize(rq, signer, &signing);
+}
+
+/* Under a newer key than the last attempt's, if there is one. */
+static int take_key(struct ps_http_request *rq, struct ps_s3_signer *signer)
+{
+	struct ps_key *key = NULL;
+	int rc = ps_credentials_get(signer->credentials, &key, &rq->error);
+
+	if (rc) {
+		rq->error.retryable = rq->error.retryable || rc == -EAGAIN;
+		return rc;
+	}
+	ps_key_unref(rq->key);
+	rq->key = key;
+	return 0;
+}
+
+static int address(void *arg, struct ps_http_request *rq, char **ret_url)
+{
+	struct ps_s3_signer *signer = arg;
+	struct target target;
+	struct ps_s3_place place = {0};
+	ps_autostrbuf struct ps_strbuf query = {0}, url = {0};
+	int rc = parse_target(rq->url, &target, &rq->error);
+
+	if (rc == 0)
+		rc = take_key(rq, signer);
+	if (rc == 0)
+		rc = ps_s3_store_place(&signer->store, target.url.bucket, target.url.key, &place)
+		             ? out_of_memory(rq)
+		             : 0;
+	if (rc == 0 && target.list) {
+		ps_strbuf_add(&query, target.list);
+	} else if (rc == 0 && target.url.version) {
+		struct ps_sigv4_pair version = {"versionId", target.url.version};
+
+		ps_sigv4_query(&version, 1, &query);
+	}
+	if (rc == 0)
+		rc = query.failed ? out_of_memory(rq)
+		                  : add_headers(rq, signer, &place, ps_strbuf_peek(&query));
+	if (rc == 0) {
+		ps_strbuf_addf(&url, "%s://", signer->store.scheme ? signer->store.scheme : "https");
+		ps_strbuf_add(&url, ps_strbuf_peek(&place.host));
+		ps_strbuf_add(&url, ps_strbuf_peek(&place.path));
+		if (query.len) {
+			ps_strbuf_addc(&url, '?');
+			ps_strbuf_add(&url, query.s);
+		}
+		*ret_url = ps_strbuf_take(&url);
+		rc = *ret_url ? 0 : out_of_memory(rq);
+	}
+	ps_s3_place_fini(&place);
+	ps_s3_url_fini(&target.url);
+	return rc;
+}
+
+/* Refusals ---------------------------------------------------------------------------------------- */
+
+/* A remedy is tried once a request. */
+static bool first_time(struct ps_http_request *rq, enum ps_s3_remedy remedy)
+{
+	bool first = !(rq->remedies & 1u << remedy);
+
+	rq->remedies |= 1u << remedy;
+	return first;
+}
+
+static bool set_clock(struct ps_s3_signer *signer, const struct ps_http_response *response)
+{
+	if (response->date_s < 0)
+		return false;
+	int64_t off = response->date_s - ps_clock_real_s();
+	int64_t before = atomic_exchange(&signer->clock_off_s, off);
+	int64_t news = off > before ? off - before : before - off;
+
+	if (news > SKEW_MAX_S)
+		ps_log_warning(
+		        "origin: this machine's clock is %lld s off the store's; requests are signed with "
+		        "the store's",
+		        (long long)-off);
+	return true;
+}
+
+/* Off by more than stores take? Answers to a HEAD have no document that says so. */
+static bool is_skewed(struct ps_s3_signer *signer, const struct ps_http_response *response)
+{
+	int64_t ours = ps_clock_real_s() + atomic_load(&signer->clock_off_s);
+	int64_t off = response->date_s < 0 ? 0 : response->date_s - ours;
+
+	return response->status == 403 && (off > SKEW_MAX_S || off < -SKEW_MAX_S);
+}
+
+static bool take_new_key(struct ps_http_request *rq, struct ps_s3_signer *signer)
+{
+	ps_autokey struct ps_key *now = NULL;
+
+	if (!rq->key || !ps_credentials_refused(signer->credentials, rq->key))
+		return false;
+	if (ps_credentials_get(signer->credentials, &now, NULL) == 0 && now && now != rq->key)
+		return true;
+	/* Whoever asked comes back when it may be there. */
+	rq->error.err = EAGAIN;
+	rq->error.retryable = true;
+	rq->error.retry_after_ms = PS_MAX(rq->error.retry_after_ms, REFRESH_WAIT_MS);
+	return false;
+}
+
+static bool refused(void *arg, struct ps_http_request *rq)
+{
+	struct ps_s3_signer *signer = arg;
+	const struct ps_http_response *response = &rq->response;
+	struct ps_s3_refusal refusal;
+	struct target target;
+
+	if (response->status < 300 || response->status == 412 || response->status == 416)
+		return false; /* no refusal, or one that http_response.h knows all about */
+	if (parse_target(rq->url, &target, NULL))
+		return false;
+	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);
+	if (rq->key && rq->key->session_token && strstr(refusal.message, rq->key->session_token))
+		refusal.message[0] = '\0';
+	enum ps_s3_remedy remedy =
+	        ps_s3_refusal_judge(&refusal, response->status, target.list != NULL, &rq->error);
+	const char *region = response->bucket_region[0] ? response->bucket_region : refusal.region;
+	bool again = false;
+
+	if (remedy == PS_S3_NO_REMEDY && !refusal.code[0] && is_skewed(signer, response))
+		remedy = PS_S3_OTHER_CLOCK;
+	if (remedy == PS_S3_NO_REMEDY && response->status == 400 && *region)
+		remedy = PS_S3_OTHER_REGION;
+	if (remedy == PS_S3_OTHER_REGION && *region) {
+		again = first_time(rq, remedy);
+		if (again && ps_s3_store_learn(&signer->store, target.url.bucket, region))
+			ps_log_info("origin: %s://%s is in region %s", target.url.scheme, target.url.bucket,
+			        region);
+	} else if (remedy == PS_S3_OTHER_CLOCK) {
+		again = set_clock(signer, response) && first_time(rq, remedy);
+	} else if (remedy == PS_S3_OTHER_KEY) {
+		again = take_new_key(rq, signer) && first_time(rq, remedy);
+	}
+	ps_s3_url_fini(&target.url);
+	return again;
+}
+
+const struct ps_http_dialect ps_s3_dialect = {.address = address, .refused = refused};
