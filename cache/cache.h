@@ -68,7 +68,8 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
-/* {"source", "files", "listed_at", "listing", "listing_error", "opens", "missing", "missing_names"}; the caller owns it.
+/* {"source", "files", "listed_at", "listing", "listing_error", "offline", "opens", "missing", "missing_names"}; the caller owns it.
+ * offline: the origin does not answer, and versions are taken as they are known.
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them. */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 

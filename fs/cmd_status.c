@@ -131,12 +131,14 @@ static void print_pinned(const json_t *doc)
 		        size(number(doc, "cache", "pinned_bytes"), a));
 }
 
-static void print_trouble(const json_t *doc)
+static void print_trouble(const json_t *mount, const json_t *doc)
 {
 	char when[32];
 	json_int_t n = number(doc, "cache", "checksum_errors");
 	const char *error = text(json_object_get(doc, "origin"), "last_error");
 
+	if (json_is_true(json_object_get(mount, "offline")))
+		puts("  offline   the origin does not answer: what is cached is served as it is known");
 	if (*error)
 		printf("  failure   %s: %s\n", ago(number(doc, "origin", "last_error_at"), when), error);
 	if (n > 0)
@@ -176,7 +178,7 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	printf("  origin    %s in %lld requests, %lld errors, %lld retries\n",
 	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
 	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
-	print_trouble(doc);
+	print_trouble(mount, doc);
 	print_passthrough(json_object_get(doc, "passthrough"));
 	printf("  opens     %lld passed through%s, %lld direct, %lld through the page cache\n",
 	        (long long)passed, passed ? " (bytes not counted: passed through by the kernel)" : "",

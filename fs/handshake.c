@@ -57,6 +57,7 @@ struct kernel_init_out {
 _Static_assert(sizeof(struct kernel_init_out) == 64, "struct fuse_init_out of protocol 7.23 and later");
 
 #define KERNEL_OP_INIT 26
+#define KERNEL_PARALLEL_DIROPS (UINT32_C(1) << 18)
 #define KERNEL_INIT_EXT (UINT32_C(1) << 30)
 /* Of flags2: */
 #define KERNEL_DIRECT_IO_ALLOW_MMAP (UINT32_C(1) << (36 - 32))
@@ -74,6 +75,7 @@ static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 	uint32_t offer = init->flags & KERNEL_INIT_EXT ? init->flags2 : 0;
 	atomic_store(&hs->passthrough, hs->want_passthrough && (offer & KERNEL_PASSTHROUGH));
 	atomic_store(&hs->direct_mmap, offer & KERNEL_DIRECT_IO_ALLOW_MMAP);
+	atomic_store(&hs->parallel_dirops, init->flags & KERNEL_PARALLEL_DIROPS);
 	atomic_store(&hs->init_unique, header->unique);
 	return n;
 }
@@ -94,6 +96,10 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 		return writev(fd, iov, count);
 	}
 	memcpy(&init, iov[1].iov_base, sizeof init);
+	/* This libfuse knows the flag and does not send it; without it a lookup that waits for the origin holds up
+	 * everything in its folder. */
+	if (atomic_load(&hs->parallel_dirops))
+		init.flags |= KERNEL_PARALLEL_DIROPS;
 	if (atomic_load(&hs->direct_mmap)) {
 		init.flags |= KERNEL_INIT_EXT;
 		init.flags2 |= KERNEL_DIRECT_IO_ALLOW_MMAP;

@@ -1,5 +1,5 @@
 /* What is agreed with the kernel when a session begins (INIT), beyond what libfuse 3.14 knows of: passthrough,
- * and shared mappings of files that were opened for direct I/O.
+ * shared mappings of files that were opened for direct I/O, and lookups in one folder at once.
  *
  * libfuse >= 3.17 has both in its own API. With an older one its I/O functions are ours for the exchange: the
  * kernel's offer is read, and the answer completed, on their way through.
@@ -21,6 +21,7 @@ struct ps_handshake {
 	unsigned stacked; /* how many file systems are stacked below the cache directory: 0 or 1 */
 	/* what the kernel agreed to, once the mount answers: */
 	_Atomic bool passthrough, direct_mmap;
+	_Atomic bool parallel_dirops; /* lookups in one folder at once; offered */
 	_Atomic uint64_t init_unique; /* of the INIT being answered; 0 before and after */
 };
 

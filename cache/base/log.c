@@ -2,14 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <syslog.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LOG_LINE_LEN 2048 /* longer messages are cut */
+#define PATIENCE_MS 20    /* with a reader whose pipe is full */
 
 /* Set once by ps_log_open() before threads start; read-only afterwards. */
 static struct {
@@ -65,6 +69,32 @@ int ps_log_reopen(void)
 	return rc;
 }
 
+/* A reader of the log who does not read (a pipe, a stopped terminal) must not stop who logs: lines are lost then, and
+ * that is said once he reads again. */
+static void write_line(const char *line, size_t n)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static unsigned long lost;
+
+	PS_LOCK_SCOPE(&lock);
+	struct pollfd to = {.fd = logger.fd, .events = POLLOUT};
+	if (poll(&to, 1, lost ? 0 : PATIENCE_MS) == 0) {
+		lost++;
+		return;
+	}
+	if (lost) {
+		char note[80];
+		int m = snprintf(note, sizeof note, "penstock: warning: %lu lines of this log are lost\n", lost);
+
+		lost = 0;
+		if (write(logger.fd, note, (size_t)m) < 0)
+			return;
+	}
+	if (write(logger.fd, line, n) < 0) {
+		/* Nothing is left to tell it to. */
+	}
+}
+
 void ps_log(enum ps_log_level level, const char *fmt, ...)
 {
 	char line[LOG_LINE_LEN];
@@ -95,7 +125,5 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
 			line[i] = '?';
 	line[n++] = '\n';
-	if (write(logger.fd, line, n) < 0) {
-		/* Nothing is left to tell it to. */
-	}
+	write_line(line, n);
 }

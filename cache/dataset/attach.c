@@ -367,6 +367,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	/* The engine keeps to it by itself; HEADs and listings are to do so, too. */
 	if (!origin.max_connections)
 		origin.max_connections = ps_fill_max_connections(cache->fill);
+	origin.reader_timeout_ms = ps_fill_timeout_ns(cache->fill) / PS_NS_PER_MS;
 	if (rc == 0)
 		rc = ps_origin_open(source, &origin, &ds->origin, err);
 	if (rc < 0) {
@@ -454,10 +455,11 @@ static json_t *missing_names(const struct ps_dataset *ds)
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:I,s:I,s:o}", "source", ds->row.source, "files",
+	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:b,s:I,s:I,s:o}", "source", ds->row.source, "files",
 	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)(ds->row.listed_ms / 1000), "listing",
 	        (int)!ds->listing_done, "listing_error",
-	        ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "opens",
+	        ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "offline",
+	        (int)atomic_load(&ds->offline), "opens",
 	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)ds->nmissing, "missing_names",
 	        missing_names(ds));
 }

@@ -51,8 +51,9 @@ struct ps_dataset {
 	bool thread_started, prober_started;
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
-	_Atomic uint64_t offline_until_ns; /* no revalidation before: the origin could not be reached for the
-	                                      last one */
+	_Atomic bool offline; /* offline.h; when the origin is asked again, and how often it was */
+	_Atomic uint64_t offline_ask_ns;
+	_Atomic unsigned offline_tries;
 
 	pthread_mutex_t names_lock; /* protects the index rows of this dataset, and: */
 	struct ps_merge *merge;     /* the listing under way, or NULL */
@@ -74,7 +75,8 @@ struct ps_dataset {
 	} errors[PS_DATASET_ERRORS];
 	unsigned next_error;
 	struct {
-		uint64_t node, until_ns; /* no revalidation of this one before: the last one failed */
+		uint64_t node, until_ns; /* it is not asked about before: the last time failed, ... */
+		int errnum;              /* ... with this, if nothing is known of it */
 	} unanswered[PS_DATASET_UNANSWERED];
 	uint64_t nmissing; /* names of the list that the origin does not have; the first of them: */
 	char *missing[PS_DATASET_MISSING];

@@ -40,7 +40,7 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	/* An earlier mount's word is not enough: this one was made to see what the origin has now. */
 	if (when < ds->attached_ms)
 		return false;
-	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) <= max_age_ms;
+	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) < max_age_ms;
 }
 
 void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)

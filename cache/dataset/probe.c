@@ -8,10 +8,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dataset/merge.h"
+#include "dataset/offline.h"
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
-#define UNANSWERED_S 30 /* after a failed revalidation, how long it is not even tried again */
+#define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
 #define SWEEP_CONCURRENCY 16
 
 struct probe_waiter {
@@ -30,6 +31,7 @@ struct probe {
 	bool for_sweep;
 	unsigned attempts;
 	uint64_t retry_ns, expires_ns;
+	uint64_t answer_ns; /* when waiters have to be content with the version known; else expires_ns */
 };
 
 static void head_done(struct ps_head *head, const struct ps_error *err);
@@ -160,32 +162,6 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	return rc == 0 && gone ? -ENOENT : rc;
 }
 
-/* Revalidation of this object failed. One that the origin answered says nothing of others; where it could not
- * be reached, they would only wait for nothing. */
-static void note_unanswered(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
-{
-	uint64_t until_ns = ps_clock_mono_ns() + UNANSWERED_S * PS_NS_PER_S;
-
-	if (!err->http_status) {
-		atomic_store(&ds->offline_until_ns, until_ns);
-		return;
-	}
-	PS_LOCK_SCOPE(&ds->lock);
-	ds->unanswered[node % PS_DATASET_UNANSWERED].node = node;
-	ds->unanswered[node % PS_DATASET_UNANSWERED].until_ns = until_ns;
-}
-
-static bool is_unanswered(struct ps_dataset *ds, uint64_t node)
-{
-	uint64_t now_ns = ps_clock_mono_ns();
-
-	if (now_ns < atomic_load(&ds->offline_until_ns))
-		return true;
-	PS_LOCK_SCOPE(&ds->lock);
-	return ds->unanswered[node % PS_DATASET_UNANSWERED].node == node &&
-	       now_ns < ds->unanswered[node % PS_DATASET_UNANSWERED].until_ns;
-}
-
 /* A name that only a list told of: the origin has never confirmed it. */
 static void note_missing(struct ps_dataset *ds, const char *name)
 {
@@ -206,6 +182,7 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	probe->attempts++;
+	probe->head.fresh = err->err == ETIMEDOUT || !err->http_status;
 	probe->at_origin = false;
 	probe->retry_ns = ps_clock_mono_ns() + PS_MAX(ms, err->retry_after_ms) * PS_NS_PER_MS;
 	if (probe->retry_ns >= probe->expires_ns) {
@@ -241,11 +218,13 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	struct ps_attr attr;
 
 	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
+	if (!err->err || err->http_status)
+		ps_offline_over(ds);
 	if (err->err && err->err != ENOENT) {
 		if (probe_retry(probe, err))
 			return;
 		if (known && err->err != EACCES && err->err != ECANCELED) {
-			note_unanswered(ds, probe->row.node, err);
+			ps_offline_note(ds, probe->row.node, err);
 			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
 			        err->text);
 			ps_attr_of_row(&probe->row, &attr);
@@ -259,6 +238,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 			ps_fill_note_error(ds->cache->fill, err->text);
 		int errnum =
 		        err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
+		if (errnum != ECANCELED)
+			ps_offline_failed(ds, probe->row.node, errnum);
 		probe_end(probe, errnum, NULL);
 		return;
 	}
@@ -314,6 +295,10 @@ static bool probe_begin(
 		probe->at_origin = true;
 		probe->for_sweep = for_sweep;
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
+		probe->answer_ns = probe->expires_ns;
+		if (row_sized(row))
+			probe->answer_ns = PS_MIN(probe->answer_ns,
+			        ps_clock_mono_ns() + REVALIDATE_WAIT_MS * PS_NS_PER_MS);
 		ps_list_append(&ds->probes, &probe->link);
 		ds->nprobes++;
 		ds->nsweep += for_sweep;
@@ -326,9 +311,17 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 {
 	struct ps_attr attr;
 
-	if (row_sized(row) && is_unanswered(ds, row->node)) {
+	bool ask = false;
+	if (row_sized(row) && ps_offline_now(ds, row->node, &ask)) {
+		if (ask)
+			(void)probe_begin(ds, row, NULL, false);
 		ps_attr_of_row(row, &attr);
 		fn(arg, 0, &attr);
+		return;
+	}
+	int errnum = row_sized(row) ? 0 : ps_offline_errnum(ds, row->node);
+	if (errnum) {
+		fn(arg, errnum, NULL);
 		return;
 	}
 	struct probe_waiter *waiter = calloc(1, sizeof *waiter);
@@ -342,11 +335,11 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 	}
 }
 
-/* Readers do not wait past the deadline for a HEAD that the origin sits on; the probe itself ends when the
- * origin lets it. */
+/* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version that is known
+ * not even so long; the probe itself ends when the origin lets it. */
 static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 {
-	if (now_ns < probe->expires_ns)
+	if (now_ns < probe->answer_ns)
 		return NULL;
 	return ps_steal_ptr(&probe->waiters);
 }
@@ -358,7 +351,7 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 		struct probe_waiter *expired = NULL;
 		struct ps_attr attr;
 		bool known = false;
-		uint64_t next = now_ns + PS_NS_PER_S;
+		uint64_t next = now_ns + PS_NS_PER_S, node = 0;
 		{
 			PS_LOCK_SCOPE(&ds->lock);
 			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !due && !expired;
@@ -367,6 +360,7 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 
 				expired = take_expired(probe, now_ns);
 				known = row_sized(&probe->row);
+				node = probe->row.node;
 				if (expired && known)
 					ps_attr_of_row(&probe->row, &attr);
 				if (!probe->at_origin && probe->retry_ns <= now_ns)
@@ -374,13 +368,17 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 				else if (!probe->at_origin)
 					next = PS_MIN(next, probe->retry_ns);
 				if (probe->waiters)
-					next = PS_MIN(next, probe->expires_ns);
+					next = PS_MIN(next, probe->answer_ns);
 			}
 			if (due)
 				due->at_origin = true;
 		}
 		if (!due && !expired)
 			return next;
+		if (expired && known)
+			ps_offline_begin(ds);
+		else if (expired)
+			ps_offline_failed(ds, node, ETIMEDOUT);
 		while (expired) {
 			struct probe_waiter *w = expired;
 

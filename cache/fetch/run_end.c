@@ -3,14 +3,17 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
-#define RUN_MAX_ATTEMPTS 8   /* without progress, while somebody waits */
-#define RUN_AHEAD_ATTEMPTS 4 /* while nobody does */
+/* Without progress. While somebody waits they go on until his time is up, unless the answers are lies. */
+#define RUN_LIES_ATTEMPTS 8
+#define RUN_AHEAD_ATTEMPTS 4 /* while nobody waits */
 #define RUN_UNRANGED_ATTEMPTS \
 	3 /* a whole body in answer to a range: one of several servers may do that, mostly all do */
+#define REFUSED_MAX_MS 60000u /* of a Retry-After, for what nobody waits for */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
 
@@ -45,11 +48,15 @@ static bool run_retry(struct ps_run *run, const struct ps_error *err)
 		return false;
 	run->attempts = run->filled > run->base ? 1 : run->attempts + 1;
 	run->base = run->filled;
+	run->get.fresh = err->err == ETIMEDOUT || !err->http_status;
 	run->get.priv = NULL; /* cancel() may come before the next submission */
-	unsigned most = waited ? RUN_MAX_ATTEMPTS : RUN_AHEAD_ATTEMPTS;
+	unsigned most = !waited ? RUN_AHEAD_ATTEMPTS : err->err == EPROTO ? RUN_LIES_ATTEMPTS : UINT_MAX;
 
 	if (err->err == EPROTO && err->http_status == 200)
 		most = RUN_UNRANGED_ATTEMPTS;
+	/* Longer than any reader waits: who comes later must not wait for this one either. */
+	if (err->retry_after_ms * PS_NS_PER_MS > fill->timeout_ns)
+		most = 0;
 	if (run->attempts > most)
 		return false;
 	run->retry_ns = ps_clock_mono_ns() + backoff_ns(run->attempts, err->retry_after_ms);
@@ -129,6 +136,10 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 		/* Neither does the rest of it come, asked for a million times. */
 		if (err->err == ENOENT || err->err == EACCES)
 			file->refused_until_ns = until;
+		if (err->err == EAGAIN)
+			file->refused_until_ns = now + PS_MAX(PS_MIN(err->retry_after_ms, REFUSED_MAX_MS),
+			                                       (uint64_t)PS_FILL_FAILED_MS) *
+			                                       PS_NS_PER_MS;
 		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
 		/* Whole chunks are no longer this run's. */
 		for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)

@@ -11,6 +11,7 @@
 
 #define CONNECT_TIMEOUT_MS 10000
 #define STALL_TIMEOUT_MS 15000
+#define ATTEMPT_MIN_MS UINT64_C(1000)
 
 struct signature {
 	char *url, *parameters;
@@ -144,6 +145,12 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	uint64_t stall_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
 	/* Half the clock's range is for ever. */
 	c->stall_ns = PS_MIN(stall_ms, UINT64_MAX / 2 / PS_NS_PER_MS) * PS_NS_PER_MS;
+	uint64_t share_ms = PS_MAX(options->reader_timeout_ms / 3, ATTEMPT_MIN_MS);
+	c->attempt_ns = c->stall_ns;
+	if (options->reader_timeout_ms) {
+		c->attempt_ns = PS_MIN(c->attempt_ns, share_ms * PS_NS_PER_MS);
+		c->connect_timeout_ms = PS_MIN(c->connect_timeout_ms, share_ms);
+	}
 	int rc = init_parts(c, source_url, options, err);
 	if (!rc)
 		rc = ps_transfers_new("ps-http", options->max_connections, &c->transfers, err);

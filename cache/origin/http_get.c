@@ -32,6 +32,7 @@ static int get_prepare(struct ps_http_request *rq)
 	rq->range_first = get->offset;
 	rq->range_last = get->offset + get->nbytes - 1;
 	rq->expect = &get->expect;
+	rq->fresh = get->fresh;
 	rq->url = ps_redirects_find(&rq->client->redirects, get->url, ps_clock_mono_ns());
 	rq->remembered = rq->url;
 	rq->redirects = rq->remembered;
@@ -166,6 +167,7 @@ static void get_done(struct ps_origin_work *work, const struct ps_error *err)
 
 static const struct ps_http_kind get_kind = {
         .method = "GET",
+        .awaited = true,
         .prepare = get_prepare,
         .accept = get_accept,
         .body = ps_http_get_body,
@@ -192,6 +194,7 @@ static struct ps_head *head_of(struct ps_origin_work *work)
 
 static int head_prepare(struct ps_http_request *rq)
 {
+	rq->fresh = head_of(rq->work)->fresh;
 	return take_url(rq, head_of(rq->work)->url);
 }
 
@@ -245,6 +248,7 @@ static void head_done(struct ps_origin_work *work, const struct ps_error *err)
 
 static const struct ps_http_kind head_kind = {
         .method = "HEAD",
+        .awaited = true,
         .prepare = head_prepare,
         .accept = head_accept,
         .body = head_body,

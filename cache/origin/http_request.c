@@ -188,6 +188,7 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)PS_MIN(c->connect_timeout_ms, 3600u * 1000));
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, rq->slist);
 	curl_easy_setopt(curl, CURLOPT_NOBODY, rq->head ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, rq->fresh ? 1L : 0L);
 	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(curl, CURLOPT_HEADERDATA, rq);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
@@ -257,7 +258,9 @@ static const struct curl_row {
         {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
         {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, NULL},
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
-        {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, false, NULL},
+        /* HTTP/0.9, as bytes look that a longer body than announced has left on the connection: the URL's own scheme
+         * was checked before. */
+        {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, true, "not an HTTP server?"},
         {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
         {CURLE_OUT_OF_MEMORY, EIO, true, "or the server's header is too long"},
         {CURLE_GOT_NOTHING, EIO, true, NULL},
@@ -287,7 +290,7 @@ static void judge(struct ps_http_request *rq, int rc)
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
 	} else if (rc == -ETIMEDOUT) {
 		ps_error_set(
-		        &rq->error, ETIMEDOUT, "no byte came for %.1f s", (double)rq->client->stall_ns / 1e9);
+		        &rq->error, ETIMEDOUT, "no byte came for %.1f s", (double)rq->work->transfer.stall_ns / 1e9);
 		rq->error.http_status = rq->header_done ? rq->response.status : 0;
 		rq->error.retryable = true;
 	} else if (rc < 0) {
@@ -383,7 +386,7 @@ static const struct ps_transfer_ops transfer_ops = {.begin = begin, .flush = flu
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work)
 {
 	work->transfer.ops = &transfer_ops;
-	work->transfer.stall_ns = c->stall_ns;
+	work->transfer.stall_ns = kind->awaited ? c->attempt_ns : c->stall_ns;
 	work->owner = c;
 	work->kind = kind;
 	work->request = NULL;

@@ -34,6 +34,7 @@ struct ps_http_client {
 	char *ca_file;              /* NULL: the system's */
 	bool insecure;
 	uint64_t connect_timeout_ms, stall_ns;
+	uint64_t attempt_ns; /* stall_ns of what a reader waits for */
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
 	struct ps_redirects redirects;
@@ -62,6 +63,7 @@ struct ps_http_dialect {
 
 struct ps_http_kind {
 	const char *method; /* "GET", "HEAD": for curl and for errors */
+	bool awaited;       /* by a reader who gives up some day */
 	/* Sets rq->url (to free()) and the range; once. 0 or -errno with rq->error. */
 	int (*prepare)(struct ps_http_request *rq);
 	/* A line of header, of whatever response. NULL: of no interest. */
@@ -91,6 +93,7 @@ struct ps_http_request {
 	bool remembered; /* it is where an earlier request was redirected to */
 	bool head; /* a HEAD now; kinds may fall back to GET */
 	bool ranged;
+	bool fresh; /* not over a connection that was used before */
 	uint64_t range_first, range_last;
 	const struct ps_remote *expect; /* for If-Match; NULL: no condition */
 	bool want_listing;              /* Accept: for directory listings */

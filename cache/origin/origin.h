@@ -66,6 +66,7 @@ struct ps_get {
 	size_t nbytes;     /* > 0, offset + nbytes <= expect.size */
 	struct iovec *iov; /* where the bytes go; lengths sum up to nbytes; the origin does not change it */
 	int niov;
+	bool fresh; /* over a new connection: the last attempt got no answer, and other open ones may be as dead */
 	/* Bytes [0, nbytes_so_far) of the range are in place; called as they arrive, in order, from one
 	 * thread, only after status, Content-Range and version of the response were found right. */
 	void (*progress)(struct ps_get *get, size_t nbytes_so_far);
@@ -86,6 +87,7 @@ struct ps_get {
 /* Size and version of one object; same rules. */
 struct ps_head {
 	const char *url;
+	bool fresh; /* as in a get */
 	void (*done)(struct ps_head *head, const struct ps_error *err);
 	struct ps_remote seen; /* size is known after success */
 	void *priv;            /* the origin's, and so is: */
@@ -156,6 +158,8 @@ struct ps_origin_options {
 	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
 	uint64_t connect_timeout_ms; /* 10 s */
 	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
+	uint64_t reader_timeout_ms;  /* how long readers wait: gets and heads stall after a third of it, if that is less (but
+	                                not less than a second), so that there is time for another attempt; 0: no matter */
 
 	/* Stores with buckets. */
 	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */

@@ -25,6 +25,7 @@ int main(void)
 
 #define OP_LOOKUP 1
 #define OP_INIT 26
+#define PARALLEL_DIROPS (UINT32_C(1) << 18)
 #define INIT_EXT (UINT32_C(1) << 30)
 #define ALLOW_MMAP (UINT32_C(1) << 4)
 #define PASSTHROUGH (UINT32_C(1) << 5)
@@ -114,6 +115,7 @@ static void agrees_to_what_is_offered_and_wanted(void **state)
 	        {false, 0, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, false, true},
 	        {true, 0, INIT_EXT, ALLOW_MMAP, false, true},   /* Linux 6.6 */
 	        {true, 0, INIT_EXT, 0, false, false},           /* 6.1 */
+	        {true, 0, INIT_EXT | PARALLEL_DIROPS, 0, false, false},
 	        {true, 0, 0, ALLOW_MMAP | PASSTHROUGH, false, false}, /* flags2 is not there */
 	};
 
@@ -131,6 +133,7 @@ static void agrees_to_what_is_offered_and_wanted(void **state)
 		assert_int_equal(!!(out[OUT_FLAGS2] & ALLOW_MMAP), rows[i].direct_mmap);
 		assert_int_equal(out[OUT_STACK], rows[i].passthrough ? rows[i].stacked + 1 : 0);
 		assert_true(out[OUT_FLAGS] & 1);
+		assert_int_equal(out[OUT_FLAGS] & PARALLEL_DIROPS, rows[i].flags & PARALLEL_DIROPS);
 	}
 }
 
