@@ -358,7 +358,7 @@ static const struct fault {
         {"/s304/x", EPROTO, 304, false, 0, 0},
         {"/basic/object.bin", EACCES, 401, false, 0, 0},
         {"/drop/x", EIO, 0, true, 0, 0},
-        {"/garbage/x", EPROTO, 0, false, 0, 0},
+        {"/garbage/x", EPROTO, 0, true, 0, 0},
         {"/hugeheader/x", EIO, 0, true, 0, 0},
         {"/silent/x", ETIMEDOUT, 0, true, 0, 0},
         {"/loop/", EIO, 0, false, 0, 0},
