@@ -29,6 +29,32 @@ char *ps_path_absolute(const char *path)
 	return ps_strbuf_take(&b);
 }
 
+/* Levenshtein's distance, of words short enough for one row of it. */
+void ps_suggest(const char *word, const char *candidate, const char **best, unsigned *distance)
+{
+	unsigned row[64];
+	size_t n = strlen(candidate);
+
+	if (n >= PS_ARRAY_LEN(row))
+		return;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 0; word[i]; i++) {
+		unsigned corner = row[0]++;
+
+		for (size_t j = 1; j <= n; j++) {
+			unsigned change = corner + (word[i] != candidate[j - 1]);
+
+			corner = row[j];
+			row[j] = PS_MIN(change, PS_MIN(row[j], row[j - 1]) + 1);
+		}
+	}
+	if (row[n] < *distance || (!*best && row[n] <= *distance && row[n] < n)) {
+		*best = candidate;
+		*distance = row[n];
+	}
+}
+
 static int set_number(void *to, const struct ps_opt *opt, const char *value)
 {
 	uint64_t n = 0;
@@ -147,7 +173,7 @@ static int set_option(const struct ps_opts *opts, const struct ps_opt *opt, void
 	struct ps_given *given = opts->given ? opts->given(ctx) : NULL;
 	int rc = set_field(opt, ctx, value, err);
 
-	if (rc < 0 || !given || opt->flags & (PS_OPT_LOCAL | PS_OPT_CLI_ONLY))
+	if (rc < 0 || !given)
 		return rc;
 	return ps_given_add(given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(ctx, opt) : value, err);
 }

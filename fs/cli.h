@@ -36,8 +36,7 @@ enum {
 	PS_OPT_OPTIONAL = 2, /* the value may be missing; only the form --name=VALUE gives one */
 	PS_OPT_HIDDEN = 4,   /* not in --help */
 	PS_OPT_CLI_ONLY = 8, /* not through -o */
-	PS_OPT_LOCAL = 16,   /* means something to this process only (a name, a file): its call() tells
-	                        ps_opts.given's list what it came to, in words that all understand */
+	PS_OPT_LOCAL = 16,   /* means something to this process only (a name, a file): not passed on */
 	PS_OPT_SHARED = 32,  /* of the daemon, not of a mount: those of its first mount hold */
 };
 
@@ -100,6 +99,10 @@ int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3
 
 /* Overwrites a string of argv with x. */
 void ps_cli_wipe(char *arg);
+
+/* Keeps in *best the candidate that is most like the word, if it is at most *distance letters away. */
+#define PS_SUGGEST_MAX 3
+void ps_suggest(const char *word, const char *candidate, const char **best, unsigned *distance);
 
 /* An absolute form of `path` that need not exist; NULL: out of memory. The caller frees it. */
 char *ps_path_absolute(const char *path);

@@ -2,11 +2,14 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "commands.h"
+#include "conffile.h"
 #include "daemon.h"
+#include "guarded.h"
 #include "join.h"
 #include "mountpoint.h"
 #include "mounts.h"
@@ -19,6 +22,34 @@ struct mount {
 	struct ps_mount_options options; /* first: the tables of options.h count from here */
 	struct ps_mount_request request;
 	struct ps_launch launch;
+	char *config; /* of --config */
+	bool all;
+};
+
+static struct ps_given *given_of(void *ctx)
+{
+	return &((struct mount *)ctx)->options.given;
+}
+
+static const struct ps_opt own_options[] = {
+        {"all", 'a', PS_OPT_FLAG, offsetof(struct mount, all), NULL, "mount all that penstock.conf(5) names",
+                PS_OPT_CLI_ONLY},
+        {"config", 0, PS_OPT_PATH, offsetof(struct mount, config), "FILE",
+                "instead of ~/.config/penstock.conf, /etc/penstock.conf"},
+        {0},
+};
+static const struct ps_opts opts = {
+        .command = "mount",
+        .usage = "SOURCE|NAME=SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT] [OPTION...]",
+        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
+                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
+                 "@FILE),\n"
+                 "s3://BUCKET/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
+                 "Several, as NAME=SOURCE, get a folder each.\n"
+                 "NAME: a mount of penstock.conf(5). penstock-mount(1) tells more.",
+        .tables = {own_options, ps_options_source, ps_options_mount},
+        .other = ps_options_generic,
+        .given = given_of,
 };
 
 static void mount_ready(void *arg)
@@ -67,7 +98,9 @@ static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 
 	for (;;) {
 		*err = (struct ps_error){0};
+		ps_launch_tie(&m->launch, true); /* who joins only asks: it ends with the one who wants the mount */
 		int rc = join(m, err);
+		ps_launch_tie(&m->launch, false);
 
 		if (rc != -ENOENT || err->err)
 			return rc;
@@ -125,13 +158,132 @@ static int run(struct mount *m, const char *mountpoint)
 	return code;
 }
 
-/* args: SOURCE... MOUNTPOINT. */
+/* The mount that penstock.conf(5) calls so; mountpoint NULL: where that says. */
+static int mount_section(struct mount *m, const struct ps_conf *conf, const struct ps_conf_section *section,
+        const char *mountpoint)
+{
+	struct ps_conf_mount told = {0};
+	struct ps_error err = {0};
+
+	if (ps_conf_apply(conf, section, &m->options, &m->request, &told, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	ps_autofree char *where = told.mountpoint;
+	if (!mountpoint && !where)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
+		                                           "MOUNTPOINT",
+		        conf->path, section->line, section->name, section->name);
+	return run(m, mountpoint ? mountpoint : where);
+}
+
+/* A name of the configuration? Its exit code to *ret_code if so. must: it can be nothing else. */
+static bool mount_by_name(struct mount *m, const char *name, const char *mountpoint, bool must, int *ret_code)
+{
+	struct ps_conf conf = {0};
+	struct ps_error err = {0};
+
+	if (!ps_conf_is_name(name)) {
+		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+		return must;
+	}
+	int rc = ps_conf_read(m->config, &conf, &err);
+	if (rc == -ENOENT && !must && !m->config)
+		return false;
+	if (rc < 0) {
+		*ret_code = ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+		return true;
+	}
+	const struct ps_conf_section *section = ps_conf_find(&conf, name);
+	bool found = section && ps_conf_is_mount(section);
+	if (found)
+		*ret_code = mount_section(m, &conf, section, mountpoint);
+	else if (must)
+		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "there is no [%s] in %s", name, conf.path);
+	ps_conf_fini(&conf);
+	return found || must;
+}
+
+static bool is_mounted(const char *mountpoint)
+{
+	struct ps_mounts mounts;
+	ps_autofree char *path = NULL;
+	json_t *stats = NULL;
+
+	if (!mountpoint || ps_mounts_resolve(mountpoint, &path, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
+		return false;
+	const struct ps_mount_info *info = ps_mounts_find(&mounts, path);
+	bool alive = info && ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &stats) == 0;
+	json_decref(stats);
+	ps_mounts_fini(&mounts);
+	return alive;
+}
+
+/* In a process of its own, as mounting ends one. */
+static int mount_in_child(const struct ps_conf *conf, const struct ps_conf_section *section)
+{
+	int status = 0;
+
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct mount own = {0};
+
+		ps_mount_options_init(&own.options);
+		_exit(mount_section(&own, conf, section, NULL));
+	}
+	if (pid < 0)
+		return ps_cli_fail("mount", PS_EXIT_FAILED, "fork: %s", strerror(errno));
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED;
+}
+
+/* Every mount of the configuration that is not there yet; the others, too, when one fails. */
+static int mount_all(struct mount *m)
+{
+	struct ps_conf conf = {0};
+	struct ps_error err = {0};
+	int code = PS_EXIT_OK;
+
+	if (m->options.given.n > 1 + (m->config != NULL))
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no options but --config; write them to [defaults]");
+	if (ps_conf_read(m->config, &conf, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+	for (size_t i = 0; i < conf.n; i++) {
+		struct mount look = {0};
+		struct ps_conf_mount told = {0};
+
+		if (!ps_conf_is_mount(&conf.v[i]))
+			continue;
+		ps_mount_options_init(&look.options);
+		err = (struct ps_error){0};
+		int rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &told, &err);
+		int one = PS_EXIT_OK;
+		if (rc < 0)
+			one = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+		else if (told.automatic && !is_mounted(told.mountpoint))
+			one = mount_in_child(&conf, &conf.v[i]);
+		code = code ? code : one;
+		free(told.mountpoint);
+		ps_mount_options_fini(&look.options);
+		ps_request_fini(&look.request);
+	}
+	ps_conf_fini(&conf);
+	return code;
+}
+
+/* args: SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT]. */
 static int mount_with(struct mount *m, char **args, int nargs)
 {
 	struct ps_error err = {0};
 	size_t n;
-	int rc = 0;
+	int rc = 0, code = PS_EXIT_USAGE;
 
+	if (m->all)
+		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
+	if (nargs < 1)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+	if (nargs <= 2 && mount_by_name(m, args[0], nargs == 2 ? args[1] : NULL, nargs == 1, &code))
+		return code;
 	for (int i = 0; nargs > 2 && i < nargs - 1; i++)
 		if (!ps_source_has_name(args[i], &n))
 			return ps_cli_fail("mount", PS_EXIT_USAGE,
@@ -148,25 +300,8 @@ static void mount_fini(struct mount *m)
 {
 	ps_mount_options_fini(&m->options);
 	ps_request_fini(&m->request);
+	free(m->config);
 }
-
-static struct ps_given *given_of(void *ctx)
-{
-	return &((struct mount *)ctx)->options.given;
-}
-
-static const struct ps_opts opts = {
-        .command = "mount",
-        .usage = "SOURCE MOUNTPOINT [OPTION...]",
-        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
-                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
-                 "@FILE),\n"
-                 "s3://BUCKET/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
-                 "Several, as NAME=SOURCE, get a folder each. penstock-mount(1) tells more.",
-        .tables = {ps_options_source, ps_options_mount},
-        .other = ps_options_generic,
-        .given = given_of,
-};
 
 int ps_cmd_mount(int argc, char **argv)
 {
@@ -174,7 +309,7 @@ int ps_cmd_mount(int argc, char **argv)
 	int nargs, code;
 
 	ps_mount_options_init(&m.options);
-	if (ps_cli_begin(&opts, &m, argc, argv, 2, -1, &nargs, &code))
+	if (ps_cli_begin(&opts, &m, argc, argv, 0, -1, &nargs, &code))
 		code = mount_with(&m, argv + 1, nargs);
 	mount_fini(&m);
 	return code;
@@ -192,7 +327,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 	ps_mount_options_init(&m.options);
 	m.options.lenient = true;
 	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-		puts("Usage: mount.penstock SOURCE MOUNTPOINT [-o OPTION[=VALUE],...]\n\n"
+		puts("Usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION[=VALUE],...]\n\n"
 		     "What mount -t penstock runs. penstock mount --help lists the options.");
 		ps_mount_options_fini(&m.options);
 		return PS_EXIT_OK;
@@ -216,7 +351,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 	nargs = argc - optind;
 	if (!code && nargs != 2)
 		code = ps_cli_fail(
-		        "mount", PS_EXIT_USAGE, "usage: mount.penstock SOURCE MOUNTPOINT [-o OPTION,...]");
+		        "mount", PS_EXIT_USAGE, "usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION,...]");
 	if (!code && !fake)
 		code = mount_with(&m, argv + optind, nargs);
 	mount_fini(&m);

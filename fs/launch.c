@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -67,6 +69,15 @@ int ps_launch_start(struct ps_launch *launch, const char *command, bool backgrou
 	launch->pipe = ends[1];
 	setsid();
 	return 0;
+}
+
+void ps_launch_tie(const struct ps_launch *launch, bool tied)
+{
+	if (launch->pipe < 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, tied ? SIGTERM : 0);
+	if (tied && ps_launch_abandoned(launch))
+		_exit(PS_EXIT_FAILED);
 }
 
 bool ps_launch_abandoned(const struct ps_launch *launch)

@@ -24,6 +24,8 @@ struct ps_launch {
 
 int ps_launch_start(
         struct ps_launch *launch, const char *command, bool background, struct ps_error *err) PS_MUST_USE;
+/* From now on the child is ended together with its parent (by SIGTERM), or not any more. One thread only. */
+void ps_launch_tie(const struct ps_launch *launch, bool tied);
 bool ps_launch_abandoned(const struct ps_launch *launch);
 void ps_launch_ready(struct ps_launch *launch);
 /* Returns the exit code for the caller. */

@@ -40,7 +40,7 @@ struct ps_mount_options {
 	enum ps_cold_reads cold_reads;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
 	enum ps_log_level log_level;
-	/* What was given, to be passed on; ps_mount_options_finish() adds uid, gid, and what the environment tells. */
+	/* What was given; ps_mount_options_finish() adds what the environment tells. */
 	struct ps_given given;
 	char **env;   /* what origins may ask for of this process's environment, "NAME=value", NULL-terminated */
 	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */

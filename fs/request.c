@@ -118,13 +118,31 @@ int ps_request_add_source(
 	return canonical ? 0 : -EINVAL;
 }
 
+/* What means something to other processes, too. */
 static int copy_given(struct ps_given *to, const struct ps_given *from)
 {
 	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < from->n; i++)
-		rc = ps_given_add(to, from->v[i].name, from->v[i].value, NULL);
+	for (size_t i = 0; rc == 0 && i < from->n; i++) {
+		const struct ps_opt *opt = ps_options_find(from->v[i].name);
+
+		if (opt && !(opt->flags & (PS_OPT_LOCAL | PS_OPT_CLI_ONLY)))
+			rc = ps_given_add(to, opt->name, from->v[i].value, NULL);
+	}
 	return rc;
+}
+
+int ps_request_give_source(struct ps_source_request *source, const struct ps_mount_options *o)
+{
+	return copy_given(&source->given, &o->given);
+}
+
+static int give_number(struct ps_given *to, const char *name, unsigned n)
+{
+	char text[16];
+
+	snprintf(text, sizeof text, "%u", n);
+	return ps_given_add(to, name, text, NULL);
 }
 
 static int add_env(struct ps_mount_request *r, size_t n, const char *variable)
@@ -146,6 +164,10 @@ int ps_request_take_options(
 {
 	int rc = copy_given(&r->given, &o->given);
 
+	if (rc == 0)
+		rc = give_number(&r->given, "uid", o->uid);
+	if (rc == 0)
+		rc = give_number(&r->given, "gid", o->gid);
 	if (rc == 0)
 		rc = add_env(r, 0, NULL);
 	for (size_t n = 0; rc == 0 && o->env && o->env[n]; n++)

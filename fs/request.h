@@ -35,6 +35,8 @@ int ps_request_add_source(
 /* The options of the mount and the environment, from what was parsed and finished. */
 int ps_request_take_options(
         struct ps_mount_request *request, const struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
+/* Options of one source alone. */
+int ps_request_give_source(struct ps_source_request *source, const struct ps_mount_options *o) PS_MUST_USE;
 /* Names that are not told apart, secrets that would be sent to the hosts of all sources. */
 int ps_request_check(const struct ps_mount_request *request, struct ps_error *err) PS_MUST_USE;
 

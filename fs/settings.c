@@ -125,14 +125,6 @@ void ps_environment_forget(void)
 		forget(names[i]);
 }
 
-static int give_number(struct ps_mount_options *o, const char *name, unsigned n, struct ps_error *err)
-{
-	char text[16];
-
-	snprintf(text, sizeof text, "%u", n);
-	return ps_given_add(&o->given, name, text, err);
-}
-
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 {
 	char *env = getenv("PENSTOCK_USER_PASSWORD");
@@ -152,8 +144,6 @@ int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 			return -ENOMEM;
 	}
 	forget("PENSTOCK_USER_PASSWORD");
-	if (give_number(o, "uid", o->uid, err) < 0 || give_number(o, "gid", o->gid, err) < 0)
-		return -ENOMEM;
 	return take_environment(o) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
