@@ -13,6 +13,7 @@
 #include "join.h"
 #include "mountpoint.h"
 #include "mounts.h"
+#include "privileges.h"
 
 /* How long a cache may be locked by somebody who cannot be joined: a daemon that is just coming or going. */
 #define BUSY_MS 10000
@@ -88,6 +89,7 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
 	int rc = ps_log_open(log, m->options.log_level, "penstock", err);
 
+	ps_privileges_drop();
 	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
 }
 
@@ -143,6 +145,7 @@ static int run(struct mount *m, const char *mountpoint)
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK;
 
+	ps_privileges_no_core();
 	if (ps_mount_options_finish(&m->options, &err) < 0 ||
 	        ps_request_take_options(&m->request, &m->options, &err) < 0 ||
 	        ps_request_check(&m->request, &err) < 0)
@@ -182,14 +185,16 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	struct ps_error err = {0};
 
 	if (!ps_conf_is_name(name)) {
-		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+		if (must)
+			*ret_code = ps_cli_fail(
+			        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
 		return must;
 	}
 	int rc = ps_conf_read(m->config, &conf, &err);
 	if (rc == -ENOENT && !must && !m->config)
 		return false;
 	if (rc < 0) {
-		*ret_code = ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 		return true;
 	}
 	const struct ps_conf_section *section = ps_conf_find(&conf, name);
@@ -246,8 +251,9 @@ static int mount_all(struct mount *m)
 
 	if (m->options.given.n > 1 + (m->config != NULL))
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no options but --config; write them to [defaults]");
-	if (ps_conf_read(m->config, &conf, &err) < 0)
-		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+	int rc = ps_conf_read(m->config, &conf, &err);
+	if (rc < 0)
+		return ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 	for (size_t i = 0; i < conf.n; i++) {
 		struct mount look = {0};
 		struct ps_conf_mount told = {0};
@@ -256,7 +262,7 @@ static int mount_all(struct mount *m)
 			continue;
 		ps_mount_options_init(&look.options);
 		err = (struct ps_error){0};
-		int rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &told, &err);
+		rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &told, &err);
 		int one = PS_EXIT_OK;
 		if (rc < 0)
 			one = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "commands.h"
 #include "guarded.h"
+#include "join.h"
 #include "mounts.h"
 
 #define WATCH_DEFAULT_MS 2000
@@ -17,6 +18,7 @@ struct status {
 	bool json, watch;
 	uint64_t watch_ms;
 	const char *mountpoint; /* NULL: all */
+	char *cache_dir;        /* all of its daemon's, instead */
 };
 
 static int set_watch(void *ctx, const char *value, struct ps_error *err)
@@ -34,6 +36,8 @@ static const struct ps_opt options[] = {
         {"json", 0, PS_OPT_FLAG, offsetof(struct status, json), NULL, "print JSON"},
         {"watch", 'w', PS_OPT_CALL, 0, "SECONDS", "again and again, with rates [2]", PS_OPT_OPTIONAL,
                 set_watch},
+        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct status, cache_dir), "DIR",
+                "of the daemon that serves this cache, whatever namespaces its mounts are in"},
         {0},
 };
 static const struct ps_opts opts = {
@@ -150,14 +154,35 @@ static json_int_t opens_in(const json_t *mount, const char *mode)
 	return number(json_object_get(mount, "modes"), mode, "opens");
 }
 
-static void print_mount(const struct ps_mount_info *info, const json_t *doc, struct seen *last)
+/* Of a daemon that has several: what is this one's, since the sums are of all. */
+static void print_siblings(const json_t *doc, const json_t *mount)
+{
+	const json_t *mounts = json_object_get(doc, "mounts"), *other;
+	json_int_t nbytes = number(mount, "reads", "bytes"), hits = number(mount, "reads", "hit_bytes");
+	char a[PS_SIZE_TEXT_LEN];
+	size_t i, n = 0;
+
+	if (json_array_size(mounts) < 2)
+		return;
+	printf("  of these  %s read here", size(nbytes, a));
+	if (nbytes > 0)
+		printf(", %.1f %% at once", 100 * (double)hits / (double)nbytes);
+	printf("; the daemon serves also ");
+	json_array_foreach(mounts, i, other)
+	{
+		if (other != mount)
+			printf("%s%s", n++ ? ", " : "", text(other, "mountpoint"));
+	}
+	putchar('\n');
+}
+
+static void print_mount(const json_t *doc, const json_t *mount, struct seen *last)
 {
 	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN], when[32];
-	const json_t *mount = json_array_get(json_object_get(doc, "mounts"), 0);
 	const json_t *reads = json_object_get(doc, "reads");
 	json_int_t nbytes = number(doc, "reads", "bytes"), passed = opens_in(mount, "passed");
 
-	printf("%s  %s\n", info->mountpoint, text(mount, "source"));
+	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
 	printf("  files     %lld, listed %s%s%s, opened %lld times\n",
 	        (long long)json_integer_value(json_object_get(mount, "files")),
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
@@ -178,8 +203,9 @@ static void print_mount(const struct ps_mount_info *info, const json_t *doc, str
 	printf("  origin    %s in %lld requests, %lld errors, %lld retries\n",
 	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
 	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
+	print_siblings(doc, mount);
 	print_trouble(mount, doc);
-	print_passthrough(json_object_get(doc, "passthrough"));
+	print_passthrough(json_object_get(mount, "passthrough"));
 	printf("  opens     %lld passed through%s, %lld direct, %lld through the page cache\n",
 	        (long long)passed, passed ? " (bytes not counted: passed through by the kernel)" : "",
 	        (long long)opens_in(mount, "direct"), (long long)opens_in(mount, "cached"));
@@ -235,7 +261,8 @@ static bool show(const struct status *s, const struct ps_mount_info *info, struc
 		*ret_doc = doc;
 		return true;
 	}
-	print_mount(info, doc, s->watch ? seen_of(seen, info->dev_minor) : NULL);
+	print_mount(doc, json_array_get(json_object_get(doc, "mounts"), 0),
+	        s->watch ? seen_of(seen, info->dev_minor) : NULL);
 	json_decref(doc);
 	return true;
 }
@@ -246,6 +273,32 @@ static int print_json(const struct status *s, json_t *doc)
 
 	json_decref(doc);
 	return putchar('\n') == EOF || fflush(stdout) || rc ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+/* Asks the daemon itself: some of its mounts may be in mount namespaces that we do not see. */
+static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX])
+{
+	ps_autofree char *answer = NULL;
+	struct ps_error err = {0};
+	const json_t *mount;
+	size_t i;
+	int rc = ps_join_status(s->cache_dir, PS_GUARDED_TIMEOUT_MS, &answer, &err);
+
+	if (rc == -ENOENT && !err.err)
+		return ps_cli_fail("status", PS_EXIT_FAILED, "%s: no daemon serves it", s->cache_dir);
+	if (rc < 0)
+		return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
+	json_t *doc = json_loads(answer, 0, NULL);
+	if (!json_is_object(doc)) {
+		json_decref(doc);
+		return ps_cli_fail("status", PS_EXIT_FAILED, "%s: its daemon's answer is no JSON", s->cache_dir);
+	}
+	if (s->json)
+		return print_json(s, doc);
+	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
+	        print_mount(doc, mount, s->watch ? seen_of(seen, (unsigned)i + 1) : NULL);
+	json_decref(doc);
+	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
 static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
@@ -316,12 +369,16 @@ int ps_cmd_status(int argc, char **argv)
 			s.mountpoint = argv[i];
 		}
 	}
+	if (s.cache_dir && s.mountpoint)
+		return ps_cli_fail("status", PS_EXIT_USAGE, "a MOUNTPOINT or --cache-dir, not both");
 	for (;;) {
 		if (s.watch && !s.json && isatty(STDOUT_FILENO))
 			fputs("\033[H\033[J", stdout);
-		code = one_round(&s, seen);
-		if (!s.watch || ferror(stdout))
+		code = s.cache_dir ? cache_round(&s, seen) : one_round(&s, seen);
+		if (!s.watch || ferror(stdout)) {
+			ps_opts_fini(&opts, &s);
 			return code;
+		}
 		poll(NULL, 0, (int)s.watch_ms);
 	}
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "commands.h"
+#include "conffile.h"
 #include "guarded.h"
 #include "holders.h"
 #include "join.h"
@@ -22,7 +23,8 @@
 #define TOTAL_MS 4800
 
 struct umount {
-	bool lazy, force;
+	bool lazy, force, all;
+	char *config;
 	uint64_t deadline_ns;
 };
 
@@ -31,12 +33,16 @@ static const struct ps_opt options[] = {
                 "detach now; open files stay readable until they are closed"},
         {"force", 0, PS_OPT_FLAG, offsetof(struct umount, force), NULL,
                 "end all use at once, also where the daemon does not answer"},
+        {"all", 'a', PS_OPT_FLAG, offsetof(struct umount, all), NULL, "what of penstock.conf(5) is mounted"},
+        {"config", 0, PS_OPT_PATH, offsetof(struct umount, config), "FILE",
+                "where NAME is looked up: see penstock mount --help"},
         {0},
 };
 static const struct ps_opts opts = {
         .command = "umount",
-        .usage = "[OPTION...] MOUNTPOINT",
-        .about = "Takes a penstock mount away, and waits until its daemon has left the cache.",
+        .usage = "[OPTION...] MOUNTPOINT|NAME",
+        .about = "Takes a penstock mount away, and waits until its daemon has let go of it; with the last one, of the "
+                 "cache.\nNAME: a mount of penstock.conf(5).",
         .tables = {options},
 };
 
@@ -190,13 +196,79 @@ static int run(struct umount *u, const char *arg)
 	return code;
 }
 
+static int run_timed(struct umount *u, const char *arg)
+{
+	u->deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
+	return run(u, arg);
+}
+
+/* Where the configuration says that a section's mount is; NULL: nowhere, or the section makes no sense. */
+static char *mountpoint_of(const struct ps_conf *conf, const struct ps_conf_section *section)
+{
+	struct ps_mount_request request = {0};
+	struct ps_conf_mount told = {0};
+	struct ps_mount_options o;
+
+	ps_mount_options_init(&o);
+	if (ps_conf_apply(conf, section, &o, &request, &told, NULL) < 0)
+		told.mountpoint = NULL;
+	ps_mount_options_fini(&o);
+	ps_request_fini(&request);
+	return told.mountpoint;
+}
+
+/* What of the configuration is mounted; the last first: others may lie within them. */
+static int run_all(struct umount *u)
+{
+	struct ps_conf conf = {0};
+	struct ps_error err = {0};
+	int code = PS_EXIT_OK;
+
+	if (ps_conf_read(u->config, &conf, &err) < 0)
+		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
+	for (size_t i = conf.n; i-- > 0;) {
+		ps_autofree char *where = ps_conf_is_mount(&conf.v[i]) ? mountpoint_of(&conf, &conf.v[i]) : NULL;
+		ps_autofree char *path = NULL;
+
+		if (!where || ps_mounts_resolve(where, &path, NULL) < 0 || !ps_mounts_device(path))
+			continue;
+		int one = run_timed(u, where);
+		code = code ? code : one;
+	}
+	ps_conf_fini(&conf);
+	return code;
+}
+
+/* A folder of that name comes first. */
+static char *named_mountpoint(const struct umount *u, const char *arg)
+{
+	struct ps_conf conf = {0};
+
+	if (!ps_conf_is_name(arg) || access(arg, F_OK) == 0 || ps_conf_read(u->config, &conf, NULL) < 0)
+		return NULL;
+	const struct ps_conf_section *section = ps_conf_find(&conf, arg);
+	char *found = section ? mountpoint_of(&conf, section) : NULL;
+	ps_conf_fini(&conf);
+	return found;
+}
+
 int ps_cmd_umount(int argc, char **argv)
 {
 	struct umount u = {0};
 	int nargs, code;
 
-	if (!ps_cli_begin(&opts, &u, argc, argv, 1, 1, &nargs, &code))
+	if (!ps_cli_begin(&opts, &u, argc, argv, 0, 1, &nargs, &code)) {
+		ps_opts_fini(&opts, &u);
 		return code;
-	u.deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
-	return run(&u, argv[1]);
+	}
+	ps_autofree char *named = nargs == 1 ? named_mountpoint(&u, argv[1]) : NULL;
+	if (u.all != (nargs == 0))
+		code = ps_cli_fail("umount", PS_EXIT_USAGE, "%s; usage: penstock umount %s",
+		        u.all ? "--all takes no arguments" : "too few arguments", opts.usage);
+	else if (u.all)
+		code = run_all(&u);
+	else
+		code = run_timed(&u, named ? named : argv[1]);
+	ps_opts_fini(&opts, &u);
+	return code;
 }

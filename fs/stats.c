@@ -46,6 +46,9 @@ void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 	json_object_set_new(mount, "mountpoint", json_string_nocheck(fs->mountpoint));
 	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
 	json_object_set_new(mount, "modes", modes(&fs->openmodes));
+	json_object_set_new(mount, "passthrough",
+	        json_pack("{s:b, s:s}", "active", (int)ps_passthrough_active(&fs->passthrough), "reason",
+	                ps_passthrough_reason(&fs->passthrough)));
 	json_object_set_new(mount, "reads",
 	        json_pack("{s:I, s:I}", "bytes", (json_int_t)atomic_load(&fs->read_nbytes), "hit_bytes",
 	                (json_int_t)atomic_load(&fs->hit_nbytes)));
