@@ -22,6 +22,8 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 	int rc = ps_store_open(&options->store, &cache->store, err);
 	if (rc == 0) {
 		rc = ps_fill_new(&fill, &cache->fill);
+		if (rc == 0 && (rc = ps_inflate_new(cache->store, cache->fill, &cache->inflate)) < 0)
+			ps_fill_free(cache->fill);
 		if (rc < 0) {
 			ps_error_set(err, -rc, "cannot start the fetch engine: %s", strerror(-rc));
 			ps_store_close(cache->store);
@@ -46,6 +48,7 @@ void ps_cache_close(struct ps_cache *cache)
 {
 	if (!cache)
 		return;
+	ps_inflate_free(cache->inflate);
 	ps_fill_free(cache->fill);
 	ps_store_close(cache->store);
 	pthread_mutex_destroy(&cache->lock);
@@ -63,7 +66,8 @@ json_t *ps_cache_stats(struct ps_cache *cache)
 	struct ps_plans *plans = ps_store_plans(cache->store);
 	json_t *told = plans ? ps_plans_stats(plans, (double)ps_clock_real_ms() / 1000) : json_null();
 
-	return json_pack("{s:o,s:o,s:o,s:o,s:o}", "plans", told, "cache", ps_store_stats(cache->store), "memory",
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "plans", told, "cache", ps_store_stats(cache->store), "memory",
 	        ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill),
-	        "reads", ps_fill_read_stats(cache->fill));
+	        "reads", ps_fill_read_stats(cache->fill),
+	        "inflate", ps_inflate_stats(cache->inflate));
 }

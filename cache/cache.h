@@ -53,6 +53,7 @@ struct ps_dataset_options {
 	struct ps_origin_options origin;
 	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
 	                           older; 0: 1 h; UINT64_MAX: never */
+	bool raw; /* compressed shards are shown as they are, not as what they hold */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
 };
 
@@ -103,6 +104,7 @@ struct ps_node_info {
 	char *etag; /* "" if none */
 	uint64_t size, cached_nbytes;
 	const char *state; /* "remote", "partial", "cached" */
+	const char *encoding; /* of the shard, whose contents are shown: "zstd", "gzip"; "": it is shown as it is */
 	char *error;       /* the last failure of this object, "" if none */
 };
 /* Blocks on the index. -ENOENT: no such node. */

@@ -31,15 +31,10 @@ static void handle_put(struct ps_handle *handle)
 static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle **ret)
 {
 	struct ps_handle *handle = calloc(1, sizeof *handle);
-	struct ps_object *object;
 
 	if (!handle)
 		return -ENOMEM;
-	int rc = ps_object_get(ds->cache->store, row->url, &row->remote, ds->row.number, true, &object);
-	if (rc == 0) {
-		rc = ps_fill_file_get(ds->cache->fill, object, ds->origin, &handle->file);
-		ps_object_put(object); /* the file keeps it */
-	}
+	int rc = ps_view_file(ds, row, true, &handle->file);
 	if (rc == 0 && (rc = ps_readahead_get(handle->file, &handle->readahead)) < 0)
 		ps_fill_file_put(handle->file);
 	if (rc < 0) {
@@ -49,7 +44,7 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	handle->dataset = ds;
 	handle->object = ps_fill_file_object(handle->file);
 	handle->node = row->node;
-	handle->size = row->remote.size;
+	handle->size = ps_object_size(handle->object);
 	atomic_init(&handle->refs, 1);
 	*ret = handle;
 	return 0;
@@ -96,34 +91,52 @@ static bool is_superseded(struct ps_dataset *ds, uint64_t node)
 	return superseded;
 }
 
-static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
+/* What was asked on behalf of an open. */
+struct asked {
+	bool version; /* the origin has confirmed it just now */
+	bool size;    /* of what a compressed shard holds */
+	bool doubtful; /* because a reader had met another version */
+};
 
-/* probed: the origin has confirmed the version just now; doubtful: because a reader had met another. */
-static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, bool probed, bool doubtful,
-        ps_open_fn fn, void *arg)
+static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
+static void open_asking(struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg);
+
+static void open_row(
+        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
 {
 	struct ps_handle *handle = NULL;
 	int rc = row->superseded             ? -ESTALE
 	         : row->kind != PS_NODE_FILE ? -EISDIR
-	                                     : handle_new(ds, row, &handle);
+	                                     : 0;
+
+	if (rc == 0 && ps_view_disproved(ds, row)) {
+		rc = ps_dataset_renew(ds, row);
+		rc = rc < 0 ? rc : -ESTALE;
+	}
+	if (rc == 0)
+		rc = handle_new(ds, row, &handle);
+	if (rc == -EAGAIN && !asked.size) {
+		open_asking(ds, row, asked, fn, arg);
+		return;
+	}
 
 	if (rc == 0 && ps_fill_file_doubted(handle->file)) {
 		/* By a reader who still has it open. */
-		if (!probed) {
+		if (!asked.version) {
 			handle_put(handle);
 			open_probing(ds, row, fn, arg);
 			return;
 		}
-		doubtful = true;
+		asked.doubtful = true;
 	}
 	if (rc == 0)
 		rc = renew_refused(ds, row, handle);
 	/* Meanwhile begin_anew() of another open may have been through. */
 	if (rc == 0 && is_superseded(ds, row->node))
 		rc = -ESTALE;
-	if (rc == 0 && doubtful)
+	if (rc == 0 && asked.doubtful)
 		rc = begin_anew(ds, row, handle);
-	if (rc == 0 && doubtful)
+	if (rc == 0 && asked.doubtful)
 		ps_fill_file_trust(handle->file);
 	if (rc == 0)
 		atomic_fetch_add(&ds->nopens, 1);
@@ -137,7 +150,7 @@ static void open_row(struct ps_dataset *ds, const struct ps_node_row *row, bool 
 struct pending_open {
 	struct ps_dataset *dataset;
 	uint64_t node;
-	bool doubtful;
+	struct asked asked;
 	ps_open_fn fn;
 	void *arg;
 };
@@ -156,25 +169,42 @@ static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 	if (errnum)
 		open->fn(open->arg, errnum, NULL);
 	else
-		open_row(open->dataset, &row, true, open->doubtful, open->fn, open->arg);
+		open_row(open->dataset, &row, open->asked, open->fn, open->arg);
 	ps_node_row_fini(&row);
 	free(open);
 }
 
-static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
+static struct pending_open *pending_open_new(
+        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
 {
 	struct pending_open *open = calloc(1, sizeof *open);
 
-	if (!open) {
+	if (!open)
 		fn(arg, ENOMEM, NULL);
-		return;
-	}
-	*open = (struct pending_open){.dataset = ds,
-	        .node = row->node,
-	        .doubtful = row->checked_ms == PS_CHECKED_DOUBTFUL,
-	        .fn = fn,
-	        .arg = arg};
-	ps_probe(ds, row, open_confirmed, open);
+	else
+		*open = (struct pending_open){
+		        .dataset = ds, .node = row->node, .asked = asked, .fn = fn, .arg = arg};
+	return open;
+}
+
+static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
+{
+	const struct asked asked = {.version = true, .doubtful = row->checked_ms == PS_CHECKED_DOUBTFUL};
+	struct pending_open *open = pending_open_new(ds, row, asked, fn, arg);
+
+	if (open)
+		ps_probe(ds, row, open_confirmed, open);
+}
+
+/* A compressed shard, of which a lookup has not told the size yet. */
+static void open_asking(
+        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
+{
+	asked.size = true;
+	struct pending_open *open = pending_open_new(ds, row, asked, fn, arg);
+
+	if (open)
+		ps_view_ask(ds, row, open_confirmed, open);
 }
 
 void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *arg)
@@ -186,7 +216,7 @@ void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *a
 		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
 	} else if (row.superseded || row.kind != PS_NODE_FILE ||
 	           ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
-		open_row(ds, &row, false, false, fn, arg);
+		open_row(ds, &row, (struct asked){0}, fn, arg);
 	} else {
 		open_probing(ds, &row, fn, arg);
 	}

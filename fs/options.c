@@ -317,6 +317,7 @@ const struct ps_opt ps_options_source[] = {
                 "buckets by path, or as virtual hosts, or auto [auto]", 0, set_addressing},
         {"pin-versions", 0, PS_OPT_FLAG, FIELD(pin_versions), NULL,
                 "read the versions that the bucket had when it was listed"},
+        {"raw", 0, PS_OPT_FLAG, FIELD(raw), NULL, "show x.tar.zst and x.tar.gz as they are, not as x.tar"},
         {0},
 };
 

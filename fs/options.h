@@ -28,7 +28,7 @@ struct ps_mount_options {
 	char **headers; /* NULL-terminated, or NULL */
 	size_t nheaders;
 	char *user, *cacert, *hf_token_file;
-	bool insecure;
+	bool insecure, raw;
 	char *endpoint, *region, *profile; /* of stores with buckets */
 	bool no_sign_request, request_payer, pin_versions;
 	enum ps_s3_addressing addressing;

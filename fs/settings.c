@@ -203,6 +203,7 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .addressing = o->addressing,
 	                .env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,
+	        .raw = o->raw,
 	};
 }
 

@@ -125,7 +125,11 @@ static void delete_retired(struct ps_dataset *ds)
 			continue;
 		/* Only if that it was superseded has come to the index. */
 		if (row.superseded && (batch || (batch = ps_index_batch_new())))
+{
 			ps_index_batch_del_node(batch, row.node);
+			if (row.coding)
+				ps_inflate_forget(batch, row.url, &row.remote);
+		}
 		ps_node_row_fini(&row);
 		if (batch && i % RETIRED_BATCH == RETIRED_BATCH - 1 &&
 		        ps_index_batch_commit(ds->index, ps_steal_ptr(&batch)) < 0)
@@ -162,6 +166,8 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 	}
 	if (ps_s3_url_is(canonical))
 		ps_s3_fingerprint(&options->origin, &secret);
+	if (options->raw) /* other names */
+		ps_strbuf_addf(&secret, "raw\n");
 	if (secret.failed)
 		return -ENOMEM;
 	ps_store_fingerprint(store, ps_strbuf_peek(&secret), &fingerprint);
@@ -349,6 +355,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
+	ds->raw = options->raw;
 	ds->attached_ms = ps_clock_real_ms();
 	ps_list_init(&ds->probes);
 	pthread_mutex_init(&ds->lock, NULL);
@@ -419,7 +426,9 @@ void ps_dataset_free(struct ps_dataset *ds)
 	ps_probe_drain(ds); /* the sweep may have begun one more */
 	ps_plan_ahead_free(ps_steal_ptr(&ds->plan_ahead));
 	ps_sequence_free(ps_steal_ptr(&ds->sequence));
+	ps_inflate_abort(ds->cache->inflate, ds->origin);
 	ps_fill_drain(ds->cache->fill, ds->origin);
+	ps_inflate_drain(ds->cache->inflate, ds->origin);
 	ds->origin->ops->close(ds->origin);
 	delete_retired(ds);
 	forget(ds);

@@ -22,6 +22,7 @@
 #include "dataset/plan_ahead.h"
 #include "dataset/sequence.h"
 #include "fetch/fill.h"
+#include "fetch/inflate.h"
 #include "store/index.h"
 
 #define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
@@ -32,6 +33,7 @@
 struct ps_cache {
 	struct ps_store *store;
 	struct ps_fill *fill;
+	struct ps_inflate *inflate;
 	pthread_mutex_t lock;    /* what follows */
 	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached; /* share.c */
@@ -45,6 +47,7 @@ struct ps_dataset {
 	struct ps_plan_ahead *plan_ahead;
 	struct ps_dataset_row row; /* constant but for listed_ms, nfiles and generation (lock) */
 	uint64_t revalidate_ms;
+	bool raw;
 	int64_t attached_ms;
 
 	pthread_t thread, prober;
@@ -96,7 +99,21 @@ void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char
 void ps_dataset_retire(struct ps_dataset *dataset, uint64_t node);
 
 /* lookup.c */
-void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr);
+void ps_attr_of_row(struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_attr *ret_attr);
+
+/* view.c */
+/* The size that is shown; PS_SIZE_UNKNOWN: of a compressed shard, not found out yet. Blocks on the index. */
+uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* This node was shown with a size that turned out wrong. Blocks on the index. */
+bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* Finds out the size of a compressed shard, then calls fn with the attributes. */
+void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it, which then is what
+ * has to be put, not the object. */
+int ps_view_object(
+        struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, struct ps_object **ret) PS_MUST_USE;
+int ps_view_file(
+        struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, struct ps_fill_file **ret) PS_MUST_USE;
 /* Is the version of this file confirmed? max_age_ms UINT64_MAX: since the attach is enough. */
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
 #define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */

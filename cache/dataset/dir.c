@@ -83,7 +83,7 @@ bool ps_dir_read(
 		return false;
 	/* The kind of an entry is part of every directory read, so the row is needed either way. */
 	if (ps_index_nodes_get(dir->nodes, dir->child, &row) == 0)
-		ps_attr_of_row(&row, ret_attr);
+		ps_attr_of_row(dir->dataset, &row, ret_attr);
 	else
 		*ret_attr = (struct ps_attr){.node = dir->child, .ino = dir->child};
 	if (!want_attr)

@@ -9,16 +9,17 @@
 #include "base/log.h"
 #include "dataset/merge.h"
 
-void ps_attr_of_row(const struct ps_node_row *row, struct ps_attr *ret_attr)
+void ps_attr_of_row(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_attr *ret_attr)
 {
 	bool is_dir = row->kind == PS_NODE_DIR;
+	uint64_t size = ps_view_size(ds, row);
 
 	*ret_attr = (struct ps_attr){
 	        .node = row->node,
 	        .ino = row->ino,
 	        .is_dir = is_dir,
-	        .complete_attr = is_dir || row->remote.size != PS_SIZE_UNKNOWN,
-	        .size = is_dir || row->remote.size == PS_SIZE_UNKNOWN ? 0 : row->remote.size,
+	        .complete_attr = is_dir || size != PS_SIZE_UNKNOWN,
+	        .size = is_dir || size == PS_SIZE_UNKNOWN ? 0 : size,
 	        .mtime_s = row->remote.mtime_s < 0 ? 0 : row->remote.mtime_s,
 	};
 }
@@ -87,6 +88,48 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	return ps_index_batch_commit(ds->index, batch);
 }
 
+/* Attributes that a probe gave, of a compressed shard: its size may be yet to be found out. */
+struct pending_size {
+	struct ps_dataset *dataset;
+	ps_attr_fn fn;
+	void *arg;
+};
+
+static void probed(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct pending_size pending = *(struct pending_size *)arg;
+	struct ps_node_row row = {0};
+
+	free(arg);
+	if (errnum || attr->complete_attr) {
+		pending.fn(pending.arg, errnum, attr);
+		return;
+	}
+	int rc = ps_index_get_node(pending.dataset->index, attr->node, &row);
+	if (rc < 0)
+		pending.fn(pending.arg, rc == -ENOENT ? ESTALE : -rc, NULL);
+	else
+		ps_view_ask(pending.dataset, &row, pending.fn, pending.arg);
+	ps_node_row_fini(&row);
+}
+
+static void probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	struct pending_size *pending = NULL;
+
+	if (!row->coding) {
+		ps_probe(ds, row, fn, arg);
+		return;
+	}
+	pending = malloc(sizeof *pending);
+	if (!pending) {
+		fn(arg, ENOMEM, NULL);
+		return;
+	}
+	*pending = (struct pending_size){.dataset = ds, .fn = fn, .arg = arg};
+	ps_probe(ds, row, probed, pending);
+}
+
 static void attr_or_probe(
         struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
 {
@@ -94,21 +137,36 @@ static void attr_or_probe(
 
 	if (row->kind == PS_NODE_FILE && (row->remote.size == PS_SIZE_UNKNOWN ||
 	                                         (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)))) {
-		ps_probe(ds, row, fn, arg);
+		probe(ds, row, fn, arg);
 		return;
 	}
-	ps_attr_of_row(row, &attr);
-	fn(arg, 0, &attr);
+	ps_attr_of_row(ds, row, &attr);
+	if (attr.complete_attr)
+		fn(arg, 0, &attr);
+	else
+		ps_view_ask(ds, row, fn, arg);
+}
+
+static int get_named(struct ps_dataset *ds, uint64_t parent, const char *name, struct ps_node_row *ret)
+{
+	uint64_t node;
+	int rc = ps_index_get_child(ds->index, parent, name, &node);
+
+	return rc < 0 ? rc : ps_index_get_node(ds->index, node, ret);
 }
 
 void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name, ps_attr_fn fn, void *arg)
 {
 	struct ps_node_row row = {0};
-	uint64_t node;
-	int rc = ps_index_get_child(ds->index, parent, name, &node);
+	int rc = get_named(ds, parent, name, &row);
 
-	if (rc == 0)
-		rc = ps_index_get_node(ds->index, node, &row);
+	if (rc == 0 && ps_view_disproved(ds, &row)) {
+		rc = ps_dataset_renew(ds, &row);
+		ps_node_row_fini(&row);
+		/* Somebody else was faster: the name has another node already. */
+		if (rc == 0 || rc == -ESTALE)
+			rc = get_named(ds, parent, name, &row);
+	}
 	if (rc == 0)
 		attr_or_probe(ds, &row, true, fn, arg);
 	else
@@ -138,11 +196,13 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 
 	if (rc < 0)
 		return rc;
-	if (row.kind == PS_NODE_FILE && row.remote.size != PS_SIZE_UNKNOWN) {
+	info.encoding = ps_coding_name((enum ps_coding)row.coding);
+	uint64_t size = row.kind == PS_NODE_FILE ? ps_view_size(ds, &row) : PS_SIZE_UNKNOWN;
+	if (size != PS_SIZE_UNKNOWN) {
 		struct ps_object *object;
 
-		info.size = row.remote.size;
-		rc = ps_object_get(ds->cache->store, row.url, &row.remote, ds->row.number, false, &object);
+		info.size = size;
+		rc = ps_view_object(ds, &row, false, &object);
 		if (rc == 0) {
 			info.cached_nbytes = ps_object_cached_nbytes(object);
 			if (ps_object_complete(object))

@@ -1,7 +1,9 @@
 #include "dataset/merge.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
@@ -13,6 +15,15 @@
 #include "base/log.h"
 
 #define BATCH_ROWS 2000
+#define BATCHED_BITS 65536
+
+/* A compressed shard whose shown name is another file's, of which the listing has not told yet. */
+struct later {
+	struct later *next;
+	uint64_t parent;
+	char *name, *url; /* as it is listed */
+	struct ps_remote remote;
+};
 
 struct merge_dir {
 	char *path; /* below the root; "" is the root */
@@ -31,6 +42,9 @@ struct ps_merge {
 	uint64_t first_number; /* nodes made since this merge began have higher ones */
 	int64_t begun_ms;
 	int failed; /* a commit, by whomever */
+	uint8_t batched[BATCHED_BITS / 8]; /* hashes of the names that the batch has, and the index not yet */
+	struct later *later;
+	bool told_clash;
 };
 
 static struct merge_dir *dir_remember(struct ps_merge *m, const char *path, size_t len, uint64_t node)
@@ -49,6 +63,21 @@ static struct merge_dir *dir_remember(struct ps_merge *m, const char *path, size
 		return NULL;
 	}
 	return dir;
+}
+
+static struct later *later_take(struct ps_merge *m)
+{
+	struct later *later = m->later;
+
+	m->later = later->next;
+	return later;
+}
+
+static void later_free(struct later *later)
+{
+	free(later->name);
+	free(later->url);
+	free(later);
 }
 
 struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
@@ -86,6 +115,8 @@ void ps_merge_free(struct ps_merge *m)
 		free(dir->path);
 		free(dir);
 	}
+	while (m->later)
+		later_free(later_take(m));
 	if (m->batch)
 		ps_index_batch_free(m->batch);
 	free(m->seen);
@@ -98,6 +129,7 @@ static int merge_commit(struct ps_merge *m)
 	int rc = m->nbatched ? ps_index_batch_commit(m->dataset->index, ps_steal_ptr(&m->batch)) : 0;
 
 	m->nbatched = 0;
+	memset(m->batched, 0, sizeof m->batched);
 	if (!m->batch && !(m->batch = ps_index_batch_new()))
 		rc = -ENOMEM;
 	if (rc < 0)
@@ -195,10 +227,10 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 }
 
 /* What a listed file means for the row that its name has now. */
-static bool row_still_right(
-        const struct ps_merge *m, const struct ps_node_row *row, const struct ps_listed *listed)
+static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *row,
+        const struct ps_listed *listed, enum ps_coding coding)
 {
-	if (row->kind != PS_NODE_FILE || strcmp(row->url, listed->url) != 0)
+	if (row->kind != PS_NODE_FILE || row->coding != coding || strcmp(row->url, listed->url) != 0)
 		return false;
 	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
 		return true; /* the origin said so since */
@@ -233,21 +265,53 @@ static bool take_checksum(struct ps_node_row *row, const struct ps_listed *liste
 
 static int remove_children(struct ps_merge *m, uint64_t dir, int depth);
 
-static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+/* The bit of a name in m->batched. */
+static unsigned batched_bit(uint64_t parent, const char *name)
 {
-	struct ps_index *index = m->dataset->index;
-	struct ps_node_row old = {0};
-	uint64_t node = 0;
-	int rc = ps_index_get_child(index, parent, name, &node);
+	uint64_t h = parent * UINT64_C(0x9E3779B97F4A7C15);
+
+	for (const char *s = name; *s; s++)
+		h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001B3);
+	return (unsigned)(h >> 40) % BATCHED_BITS;
+}
+
+/* What stands for the name now, in this listing too; -ENOENT: nothing. */
+static int get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
+{
+	unsigned bit = batched_bit(parent, name);
+	uint64_t node;
+	int rc = m->batched[bit / 8] >> bit % 8 & 1 ? merge_commit(m) : 0;
 
 	if (rc == 0)
-		rc = ps_index_get_node(index, node, &old);
+		rc = ps_index_get_child(m->dataset->index, parent, name, &node);
+	if (rc == 0)
+		rc = ps_index_get_node(m->dataset->index, node, ret);
+	return rc == -EBADMSG ? -ENOENT : rc;
+}
+
+static bool was_listed(const struct ps_merge *m, uint64_t node)
+{
+	for (size_t i = m->nseen; i > 0; i--)
+		if (m->seen[i - 1] == node)
+			return true;
+	return false;
+}
+
+static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        enum ps_coding coding)
+{
+	struct ps_node_row old = {0};
+	unsigned bit = batched_bit(parent, name);
+	int rc = get_named(m, parent, name, &old);
 	bool have_old = rc == 0;
-	if (rc < 0 && rc != -ENOENT && rc != -EBADMSG)
+
+	if (rc < 0 && rc != -ENOENT)
 		return rc;
 	rc = 0;
+	uint64_t node = old.node;
 	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
-	if (have_old && row_still_right(m, &old, listed)) {
+	m->batched[bit / 8] |= (uint8_t)(1u << bit % 8);
+	if (have_old && row_still_right(m, &old, listed, coding)) {
 		/* 0: confirmed by the listing from now on. One that told no version confirms none. */
 		int64_t checked_ms = old.checked_ms >= m->begun_ms ? old.checked_ms
 		                     : unsized && !old.checked_ms  ? PS_CHECKED_DOUBTFUL
@@ -267,6 +331,7 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 		        .kind = PS_NODE_FILE,
 		        .remote = listed->remote,
 		        .sum_of_name = unsized && listed->remote.checksum[0],
+		        .coding = (uint8_t)coding,
 		        .name = (char *)name,
 		        .url = (char *)listed->url};
 
@@ -288,6 +353,104 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 	return merge_seen(m, node);
 }
 
+/* Names of compressed shards --------------------------------------------------------------------- */
+
+static int merge_as_it_is(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	if (!m->told_clash)
+		ps_log_info("list: %s: shown as it is: another file has the name that its contents would have",
+		        listed->url);
+	m->told_clash = true;
+	return merge_file(m, parent, name, listed, PS_CODING_NONE);
+}
+
+/* The name under which a compressed shard is listed, by its URL, of which a view is shown as `shown`. */
+static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
+{
+	static const char *const shorts[] = {"", ".tzst", ".tgz"}, *const longs[] = {"", ".zst", ".gz"};
+	size_t len = strcspn(url, "?"), n = strlen(shorts[coding]), stem = strlen(shown) - strlen(".tar");
+	bool is_short = len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
+	char *name;
+
+	if (asprintf(&name, "%.*s%s", (int)(is_short ? stem : strlen(shown)), shown,
+	            is_short ? shorts[coding] : longs[coding]) < 0)
+		return NULL;
+	return name;
+}
+
+/* A file has the name that a compressed shard of this listing was shown by. */
+static int give_way(struct ps_merge *m, const struct ps_node_row *view)
+{
+	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
+	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
+
+	return name ? merge_as_it_is(m, view->parent, name, &listed) : -ENOMEM;
+}
+
+static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	struct later *later = calloc(1, sizeof *later);
+
+	if (!later)
+		return -ENOMEM;
+	*later = (struct later){.next = m->later,
+	        .parent = parent,
+	        .name = strdup(name),
+	        .url = strdup(listed->url),
+	        .remote = listed->remote};
+	m->later = later;
+	return later->name && later->url ? 0 : -ENOMEM;
+}
+
+/* Under what name and as what a listed file is shown; `last`: the listing is over. */
+static int merge_named(
+        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed, bool last)
+{
+	size_t len = 0;
+	bool tar = false;
+	enum ps_coding coding = m->dataset->raw ? PS_CODING_NONE : ps_coding_of_name(name, &len, &tar);
+	ps_autofree char *shown = NULL;
+	struct ps_node_row old = {0};
+
+	if (asprintf(&shown, "%.*s%s", coding ? (int)len : (int)strlen(name), name, tar ? ".tar" : "") < 0) {
+		shown = NULL;
+		return -ENOMEM;
+	}
+	int rc = get_named(m, parent, shown, &old);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	bool other = rc == 0 && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
+	bool now = other && was_listed(m, old.node);
+	if (!coding) {
+		rc = merge_file(m, parent, name, listed, coding);
+		if (rc == 0 && now && old.coding)
+			rc = give_way(m, &old);
+	} else if (now) {
+		rc = merge_as_it_is(m, parent, name, listed);
+	} else if (other && old.coding == PS_CODING_NONE && !last) {
+		rc = put_off(m, parent, name, listed);
+	} else {
+		rc = merge_file(m, parent, shown, listed, coding);
+	}
+	ps_node_row_fini(&old);
+	return rc;
+}
+
+static int merge_later(struct ps_merge *m)
+{
+	int rc = 0;
+
+	PS_LOCK_SCOPE(&m->dataset->names_lock);
+	while (m->later && rc == 0) {
+		struct later *later = later_take(m);
+		const struct ps_listed listed = {.url = later->url, .remote = later->remote};
+
+		rc = merge_named(m, later->parent, later->name, &listed, true);
+		later_free(later);
+	}
+	return rc;
+}
+
 int ps_merge_add(void *arg, const struct ps_listed *listed)
 {
 	struct ps_merge *m = arg;
@@ -303,7 +466,7 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 		return m->failed;
 	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
 	if (rc == 0)
-		rc = merge_file(m, parent, slash ? slash + 1 : listed->path, &copy);
+		rc = merge_named(m, parent, slash ? slash + 1 : listed->path, &copy, false);
 	if (rc == 0 && m->nbatched >= BATCH_ROWS)
 		rc = merge_commit(m);
 	return rc;
@@ -411,10 +574,12 @@ static int finish_row(struct ps_merge *m)
 int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
 {
 	struct merge_dir *dir, *next;
-	int rc = 0;
+	int rc = merge_later(m);
 
 	*ret_nfiles = m->nfiles;
 	*ret_first_unsized = m->first_unsized;
+	if (rc < 0)
+		return rc;
 	if (m->nfiles == 0)
 		return 0;
 	{

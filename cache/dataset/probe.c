@@ -227,7 +227,7 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 			ps_offline_note(ds, probe->row.node, err);
 			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
 			        err->text);
-			ps_attr_of_row(&probe->row, &attr);
+			ps_attr_of_row(ds, &probe->row, &attr);
 			probe_end(probe, 0, &attr);
 			return;
 		}
@@ -262,7 +262,7 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;
 	if (rc == 0)
-		ps_attr_of_row(&row, &attr);
+		ps_attr_of_row(ds, &row, &attr);
 	probe_end(probe, -rc, rc == 0 ? &attr : NULL);
 	ps_node_row_fini(&row);
 }
@@ -315,7 +315,7 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 	if (row_sized(row) && ps_offline_now(ds, row->node, &ask)) {
 		if (ask)
 			(void)probe_begin(ds, row, NULL, false);
-		ps_attr_of_row(row, &attr);
+		ps_attr_of_row(ds, row, &attr);
 		fn(arg, 0, &attr);
 		return;
 	}
@@ -362,7 +362,7 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 				known = row_sized(&probe->row);
 				node = probe->row.node;
 				if (expired && known)
-					ps_attr_of_row(&probe->row, &attr);
+					ps_attr_of_row(ds, &probe->row, &attr);
 				if (!probe->at_origin && probe->retry_ns <= now_ns)
 					due = probe;
 				else if (!probe->at_origin)

@@ -162,11 +162,9 @@ struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node)
 	if (ps_index_get_node(ds->index, node, &row) < 0)
 		return NULL;
 	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN &&
-	        ps_dataset_confirmed(ds, &row, ds->revalidate_ms) &&
-	        ps_object_get(ds->cache->store, row.url, &row.remote, ds->row.number, false, &object) < 0)
+	        ps_dataset_confirmed(ds, &row, ds->revalidate_ms) && ps_view_object(ds, &row, false, &object) < 0)
 		object = NULL;
-	if (object && !ps_object_complete(object) &&
-	        ps_fill_file_get(ds->cache->fill, object, ds->origin, &file) < 0)
+	if (object && !ps_object_complete(object) && ps_view_file(ds, &row, false, &file) < 0)
 		file = NULL;
 	ps_object_put(object);
 	ps_node_row_fini(&row);

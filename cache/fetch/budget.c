@@ -9,7 +9,7 @@
 #include "base/size.h"
 
 struct ps_budget {
-	size_t limit;         /* buffers */
+	_Atomic size_t limit; /* buffers; goes down under the lock */
 	pthread_mutex_t lock; /* protects what follows */
 	size_t used, peak;
 	struct ps_buf *free; /* with memory, unused */
@@ -36,6 +36,14 @@ static void free_list(struct ps_buf *buf)
 		free(buf);
 		buf = next;
 	}
+}
+
+void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes)
+{
+	size_t n = (size_t)(nbytes / PS_BLOCK_SIZE);
+
+	PS_LOCK_SCOPE(&budget->lock);
+	budget->limit = PS_MAX(budget->limit > n ? budget->limit - n : 0, (size_t)PS_BUDGET_MIN_BLOCKS);
 }
 
 void ps_budget_free(struct ps_budget *budget)

@@ -47,6 +47,9 @@ size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t
 struct ps_buf *ps_buf_ref(struct ps_buf *buf);
 void ps_buf_unref(struct ps_buf *buf);
 
+/* So much less from now on: somebody else uses it. What is out comes back first. */
+void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes);
+
 /* Gives memory of unused buffers back to the system; for a timer that saw no traffic. */
 void ps_budget_trim(struct ps_budget *budget);
 

@@ -42,6 +42,8 @@ int ps_fill_file_get(
 		file->origin = origin;
 		file->refs = 1;
 		file->slots = slots;
+		if (origin->ops->ref)
+			origin->ops->ref(origin);
 		file->remote = *ps_object_remote(object);
 		if (!file->remote.etag[0])
 			ps_object_learned_etag(object, file->remote.etag);
@@ -70,6 +72,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 	if (!file)
 		return;
 	struct ps_fill *fill = file->fill;
+	struct ps_origin *origin = file->origin;
 	uint64_t nblocks = ps_object_nblocks(file->object);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
@@ -91,6 +94,8 @@ void ps_fill_file_put(struct ps_fill_file *file)
 	pthread_mutex_destroy(&file->lock);
 	free(file->slots);
 	free(file);
+	if (origin->ops->unref)
+		origin->ops->unref(origin);
 }
 
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
@@ -242,7 +247,7 @@ static size_t take_wants(
 			struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
 
 			next = l->next;
-			if (want->file->origin != origin)
+			if (!ps_origin_is(want->file->origin, origin))
 				continue;
 			ret[n++] = want->file;
 			ps_want_unqueue(want);
@@ -263,7 +268,7 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
 			struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
 
-			if (file->origin != origin)
+			if (!ps_origin_is(file->origin, origin))
 				continue;
 			file->draining = true;
 			PS_LOCK_SCOPE(&file->lock);
@@ -290,7 +295,7 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		PS_LOCK_SCOPE(&fill->lock);
 		bool left = fill->nending > 0;
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
-			left = left || PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin == origin;
+			left = left || ps_origin_is(PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin, origin);
 		if (!left)
 			return;
 		pthread_cond_timedwait(&fill->files_cond, &fill->lock, &ts);

@@ -100,6 +100,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 
 /* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */
 void ps_fill_count_request(struct ps_fill *fill, bool failed);
+/* And bytes that came beside it. */
+void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
 
 /* Remembers why a read or a lookup failed, for the same. */
 void ps_fill_note_error(struct ps_fill *fill, const char *text);

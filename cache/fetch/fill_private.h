@@ -166,6 +166,12 @@ static inline uint16_t ps_chunks_of_block(const struct ps_fill_file *file, uint6
 	        block, 0, block * PS_BLOCK_SIZE + ps_object_block_nbytes(file->object, block));
 }
 
+/* The origin itself, or one that stands on it. */
+static inline bool ps_origin_is(const struct ps_origin *origin, const struct ps_origin *base)
+{
+	return origin == base || (origin->base && origin->base == base);
+}
+
 /* fill.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
 

@@ -38,3 +38,8 @@ json_t *ps_fill_read_stats(struct ps_fill *fill)
 	        (double)atomic_load(&fill->stalled_ns) / 1e9, "waiting",
 	        (json_int_t)atomic_load(&fill->nwaiting));
 }
+
+void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes)
+{
+	atomic_fetch_add(&fill->origin_bytes, nbytes);
+}

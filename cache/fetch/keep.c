@@ -127,7 +127,7 @@ void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 			for (struct ps_list *l = fill->held.next; l != &fill->held && !file; l = l->next) {
 				struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
 
-				if (origin && slot->file->origin != origin)
+				if (origin && !ps_origin_is(slot->file->origin, origin))
 					continue;
 				file = drop_held(fill, slot);
 				break;

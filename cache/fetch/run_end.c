@@ -229,7 +229,7 @@ void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 
 			next = l->next;
-			if (run->file->origin != origin)
+			if (!ps_origin_is(run->file->origin, origin))
 				continue;
 			ps_list_remove(l);
 			ps_list_append(&ended, l);
@@ -239,8 +239,8 @@ void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
 			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 
-			if (run->file->origin == origin)
-				origin->ops->cancel(origin, &run->get);
+			if (ps_origin_is(run->file->origin, origin))
+				run->file->origin->ops->cancel(run->file->origin, &run->get);
 		}
 	}
 	while (!ps_list_empty(&ended)) {

@@ -126,11 +126,16 @@ struct ps_origin_ops {
 	 * origin does not answer. Lists are ended by their stop flag. */
 	void (*abort)(struct ps_origin *o);
 	void (*close)(struct ps_origin *o);
+	/* Of an origin that stands on another one and is counted: whoever keeps a pointer to it between calls. NULL:
+	 * it lives until it is closed. */
+	void (*ref)(struct ps_origin *o);
+	void (*unref)(struct ps_origin *o);
 };
 
 /* The head of every origin's private struct. */
 struct ps_origin {
 	const struct ps_origin_ops *ops;
+	struct ps_origin *base; /* that it stands on: what ends all work of the base ends its work, too. NULL: none */
 };
 
 /* How buckets of an S3 store are addressed. */

@@ -9,6 +9,8 @@
  *   'O' object id (16)           object row
  *   'B' object id (16) extent (4)  presence and CRC32C of 64 blocks
  *   'P' id of a URL (16)         pin row: this object must stay
+ *   'V' view id (16)             view row: what was found out of a compressed shard
+ *   'F' view id (16)             where its frames begin (fetch/frame.h)
  * Values are little-endian, each starts with a format byte; HACKING.md has the layout.
  *
  * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while
@@ -56,6 +58,7 @@ struct ps_node_row {
 	uint64_t generation; /* the last listing that had it */
 	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
+	uint8_t coding;   /* enum ps_coding: what is shown is what the shard holds; remote is of the shard. 0: as it is */
 	bool sum_of_name; /* remote.checksum is of a list that knew no version: it holds for the next one, too */
 	char *name;
 	char *url; /* NULL for a directory */
@@ -94,6 +97,13 @@ struct ps_extent_row {
 	uint32_t crc[PS_EXTENT_BLOCKS];
 	uint16_t chunks[PS_EXTENT_BLOCKS]; /* of the partial ones; never 0 there */
 	uint32_t chunk_crc[PS_EXTENT_BLOCKS][PS_ROW_CHUNKS];
+};
+
+/* Of a version of a compressed shard; its id is that of the decoded object. */
+struct ps_view_row {
+	uint64_t size; /* of what it holds; PS_SIZE_UNKNOWN: not found out yet */
+	bool declared; /* by the first frame's header alone */
+	uint64_t nodes_below; /* nodes of lower numbers showed another size, which turned out wrong */
 };
 
 void ps_dataset_row_fini(struct ps_dataset_row *row);
@@ -136,6 +146,10 @@ int ps_index_get_object(
         struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
 int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent,
         struct ps_extent_row *ret) PS_MUST_USE;
+int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret) PS_MUST_USE;
+struct ps_strbuf;
+/* Appends to *ret what ps_index_batch_put_frames() was given. */
+int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret) PS_MUST_USE;
 /* Every extent row of one object, in order, over a snapshot; a row that does not parse is left out (and
  * logged). A non-zero return ends the walk. */
 int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
@@ -159,6 +173,12 @@ void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *ba
 void ps_index_batch_del_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent);
 void ps_index_batch_put_pin(struct ps_index_batch *batch, const struct ps_pin_row *row);
 void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *url_id);
+void ps_index_batch_put_view(
+        struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row);
+void ps_index_batch_put_frames(
+        struct ps_index_batch *batch, const struct ps_id *id, const void *bytes, size_t nbytes);
+/* And its frames. */
+void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */

@@ -17,6 +17,9 @@
 #define FLAG_URL 2u
 #define FLAG_CHECKSUM 4u
 #define FLAG_SUM_OF_NAME 8u /* only with it */
+#define FLAGS_CODING 0x30u  /* only of a file */
+#define CODING_SHIFT 4
+#define CODING_MAX 2
 #define FLAG_BY_EXTENT 1u
 #define FLAG_OBJECT_CHECKSUM 2u
 #define FLAG_SUM_MATCHED 4u /* only with it */
@@ -111,7 +114,7 @@ void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 	bool sum = row->remote.checksum[0];
 
 	put_le(b, (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) | (sum ? FLAG_CHECKSUM : 0) |
-	                (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0),
+	                (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) | ((unsigned)row->coding << CODING_SHIFT),
 	        1);
 	put_le(b, row->dataset, 4);
 	put_le(b, row->ino, 8);
@@ -154,6 +157,14 @@ void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
 	ps_strbuf_addn(b, row->object_id.bytes, sizeof row->object_id.bytes);
 	put_le(b, row->nbytes, 8);
 	put_string(b, row->url);
+}
+
+void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->size, 8);
+	put_le(b, row->declared, 1);
+	put_le(b, row->nodes_below, 8);
 }
 
 void ps_number_row_encode(uint64_t number, struct ps_strbuf *b)
@@ -339,7 +350,9 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 	uint64_t kind = get_le(&r, 1);
 	uint64_t flags = get_le(&r, 1);
 	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) ||
-	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME)) ||
+	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME | FLAGS_CODING)) ||
+	        (flags & FLAGS_CODING && (kind != PS_NODE_FILE || !(flags & FLAG_URL))) ||
+	        (flags & FLAGS_CODING) >> CODING_SHIFT > CODING_MAX ||
 	        (flags & FLAG_SUM_OF_NAME && !(flags & FLAG_CHECKSUM)))
 		r.bad = true;
 	else
@@ -354,6 +367,7 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 	row.name = get_string(&r);
 	row.url = flags & FLAG_URL ? get_string(&r) : NULL;
 	row.sum_of_name = flags & FLAG_SUM_OF_NAME;
+	row.coding = (uint8_t)((flags & FLAGS_CODING) >> CODING_SHIFT);
 	if (flags & FLAG_CHECKSUM)
 		get_checksum(&r, row.remote.checksum);
 	int err = reader_end(&r);
@@ -416,6 +430,22 @@ int ps_pin_row_decode(const void *bytes, size_t n, const struct ps_id *url_id, s
 	if (err < 0)
 		ps_pin_row_fini(&row);
 	else
+		*ret = row;
+	return err;
+}
+
+int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_view_row row = {.size = get_le(&r, 8)};
+	uint64_t declared = get_le(&r, 1);
+
+	row.declared = declared == 1;
+	row.nodes_below = get_le(&r, 8);
+	if (declared > 1)
+		r.bad = true;
+	int err = reader_end(&r);
+	if (err == 0)
 		*ret = row;
 	return err;
 }

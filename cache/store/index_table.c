@@ -87,6 +87,24 @@ int ps_index_get_extent(
 	                       &key, ps_extent_row_decode(value.s, value.len, index->stop.trust, ret));
 }
 
+int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_id(&key, 'V', id);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
+}
+
+int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret)
+{
+	struct ps_key key;
+
+	ps_key_id(&key, 'F', id);
+	return ps_kv_get(index->kv, key.bytes, key.n, ret);
+}
+
 /* Batches ---------------------------------------------------------------------------------------- */
 
 struct ps_index_batch *ps_index_batch_new(void)
@@ -244,6 +262,41 @@ void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *ur
 	if (!batch)
 		return;
 	ps_key_id(&key, 'P', url_id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_view(struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_view_row_encode(row, &batch->value);
+	ps_key_id(&key, 'V', id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_put_frames(
+        struct ps_index_batch *batch, const struct ps_id *id, const void *bytes, size_t nbytes)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'F', id);
+	ps_kv_batch_put(batch->kv, key.bytes, key.n, bytes, nbytes);
+}
+
+void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'V', id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	ps_key_id(&key, 'F', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 

@@ -218,6 +218,41 @@ int ps_object_get(struct ps_store *store, const char *url, const struct ps_remot
 	return e;
 }
 
+int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_remote *source,
+        const struct ps_id *id, uint64_t size, uint32_t dataset, bool opened, struct ps_object **ret)
+{
+	struct ps_remote remote = *source;
+
+	if (size == PS_SIZE_UNKNOWN)
+		return -EINVAL;
+	if (size > PS_OBJECT_MAX_NBYTES)
+		return -EFBIG;
+	remote.size = size;
+	remote.checksum[0] = '\0'; /* of the source's bytes */
+	return object_get(store, url, &remote, id, opened, dataset, ret);
+}
+
+int ps_object_get_unsized(struct ps_store *store, const char *url, const struct ps_remote *source,
+        const struct ps_id *id, struct ps_object **ret)
+{
+	struct ps_remote remote = *source;
+	struct ps_object_row row;
+
+	remote.checksum[0] = '\0';
+	remote.size = PS_OBJECT_UNSIZED_NBYTES;
+	/* An earlier one may have got farther than its size came to be known. */
+	int e = ps_index_get_object(store->index, id, &row);
+	if (e == 0) {
+		remote.size = row.remote.size;
+		ps_object_row_fini(&row);
+	} else if (e != -ENOENT) {
+		return e;
+	}
+	if (remote.size == PS_OBJECT_UNSIZED_NBYTES && !ps_extents_apply(store, remote.size))
+		return -ENOTSUP;
+	return object_get(store, url, &remote, id, false, 0, ret);
+}
+
 int ps_object_get_row(struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret)
 {
 	if (row->remote.size > PS_OBJECT_MAX_NBYTES)

@@ -228,6 +228,11 @@ void ps_store_close(struct ps_store *store)
 
 /* What it is ------------------------------------------------------------------------------------- */
 
+uint64_t ps_store_limit(const struct ps_store *store)
+{
+	return store->limit_nbytes;
+}
+
 struct ps_index *ps_store_index(struct ps_store *store)
 {
 	return store->index;

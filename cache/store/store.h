@@ -59,6 +59,7 @@ void ps_store_close(struct ps_store *store);
 struct ps_index *ps_store_index(struct ps_store *store);
 /* What loaders have told; NULL if the policy does not follow it. Below the store's lock. */
 struct ps_plans *ps_store_plans(struct ps_store *store);
+uint64_t ps_store_limit(const struct ps_store *store);
 const char *ps_store_dir(const struct ps_store *store);
 /* HMAC of `secret` under the directory's salt: tells credentials apart without storing them. */
 void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_id *ret_id);
@@ -77,6 +78,15 @@ void ps_object_id(const char *url, const struct ps_remote *remote, const char *v
 int ps_object_get(struct ps_store *store, const char *url, const struct ps_remote *remote, uint32_t dataset,
         bool opened, struct ps_object **ret) PS_MUST_USE;
 #define PS_OBJECT_MAX_NBYTES (UINT64_C(1) << 44)
+/* The same of another view of what is at `url`: `source` is the version at the origin, `id` and `size` are the view's. */
+int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_remote *source,
+        const struct ps_id *id, uint64_t size, uint32_t dataset, bool opened, struct ps_object **ret) PS_MUST_USE;
+/* A view whose size is not known yet: an object that is longer than the view can be, cached by extents, to be written block by
+ * block up to where it ends, but for the last; then put, and ps_store_set_size(). -ENOTSUP: there can be no such file here. */
+int ps_object_get_unsized(struct ps_store *store, const char *url, const struct ps_remote *source,
+        const struct ps_id *id, struct ps_object **ret) PS_MUST_USE;
+/* Of such an object that nobody holds (it waits for those who look at it): it is so long. Blocks on disk and index. */
+int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size) PS_MUST_USE;
 struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
 

@@ -216,6 +216,10 @@ void ps_object_dirty_extent(struct ps_object *object, uint32_t extent);
 
 /* object.c */
 
+/* What counts as the size of one whose size is not known: more than a quarter of any quota, and little enough for the map of
+ * its extents and for ext4. */
+#define PS_OBJECT_UNSIZED_NBYTES (UINT64_C(1) << 43)
+
 /* As ps_object_get(), for an object that has a row; -ENOENT if it has none. Not an open. */
 int ps_object_get_row(
         struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret) PS_MUST_USE;

@@ -19,9 +19,8 @@ struct ids {
 	size_t nglobs;
 };
 
-static bool matches(const void *arg, const char *url)
+static bool matches_one(const struct ids *ids, const char *url)
 {
-	const struct ids *ids = arg;
 	const char *slash = strrchr(url, '/');
 	const char *base = slash ? slash + 1 : url;
 
@@ -29,6 +28,17 @@ static bool matches(const void *arg, const char *url)
 		if (fnmatch(ids->globs[i], base, 0) == 0 || fnmatch(ids->globs[i], url, 0) == 0)
 			return true;
 	return ids->nglobs == 0;
+}
+
+/* A view of a file has two names: URL#NAME. */
+static bool matches(const void *arg, const char *url)
+{
+	const char *mark = strrchr(url, '#');
+
+	if (!mark)
+		return matches_one(arg, url);
+	ps_autofree char *source = strndup(url, (size_t)(mark - url));
+	return matches_one(arg, mark + 1) || (source && matches_one(arg, source));
 }
 
 static int collect_id(void *arg, const struct ps_object_row *row)
