@@ -49,6 +49,11 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	free(o->endpoint);
 	free(o->region);
 	free(o->profile);
+	free(o->client_cert);
+	free(o->client_key);
+	free(o->client_key_password_file);
+	free_secret(o->proxy);
+	free(o->netrc_file);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
@@ -304,6 +309,14 @@ const struct ps_opt ps_options_source[] = {
         {"user", 0, PS_OPT_CALL, 0, "NAME:PASSWORD", "basic authentication; or set PENSTOCK_USER_PASSWORD",
                 PS_OPT_SECRET, set_user},
         {"cacert", 0, PS_OPT_PATH, FIELD(cacert), "FILE", "trust these certificates instead of the system's"},
+        {"client-cert", 0, PS_OPT_PATH, FIELD(client_cert), "FILE",
+                "certificate to show to the origin, PEM or PKCS#12 (.p12)"},
+        {"client-key", 0, PS_OPT_PATH, FIELD(client_key), "FILE", "its key [in the same file]"},
+        {"client-key-password-file", 0, PS_OPT_PATH, FIELD(client_key_password_file), "FILE",
+                "the password of that key"},
+        {"proxy", 0, PS_OPT_STRING, FIELD(proxy), "URL|none", "ask through this proxy [http_proxy, https_proxy]",
+                PS_OPT_SECRET},
+        {"netrc-file", 0, PS_OPT_PATH, FIELD(netrc_file), "FILE", "user and password by host [$NETRC or ~/.netrc]"},
         {"hf-token-file", 0, PS_OPT_PATH, FIELD(hf_token_file), "FILE",
                 "token of the Hugging Face Hub [HF_TOKEN, or where hf auth login puts it]"},
         {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},

@@ -28,6 +28,7 @@ struct ps_mount_options {
 	char **headers; /* NULL-terminated, or NULL */
 	size_t nheaders;
 	char *user, *cacert, *hf_token_file;
+	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
 	char *endpoint, *region, *profile; /* of stores with buckets */
 	bool no_sign_request, request_payer, pin_versions;

@@ -14,7 +14,8 @@
 
 set -euo pipefail
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
-unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+unset CURL_CA_BUNDLE SSL_CERT_FILE SSL_CERT_DIR NETRC
 
 ps_lib_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top_srcdir=$(cd "${top_srcdir:-$ps_lib_dir/..}" && pwd)
@@ -304,7 +305,7 @@ free_port() {
 }
 
 # start_nginx [DIR]: serves DIR [$T/www] on loopback. Sets ORIGIN (http://127.0.0.1:PORT), ORIGIN_TLS (https://localhost:
-# PORT with the CA in $T/nginx/ca.pem). The log (method, path, status, body bytes, range; a line a request) is
+# PORT with the CA in $T/nginx/ca.pem) and ORIGIN_MUTUAL (the same, for who shows c.crt with c.key). The log (method, path, status, body bytes, range; a line a request) is
 # $T/nginx/access.log. Locations, each showing the same files:
 #   /            HTML listing            /json/      JSON listing            /basic/   user "user", password "pass:word"
 #   /hub/        302 to /old/, once $T/nginx/moved is there to /new/, and /old/ refuses
@@ -323,11 +324,11 @@ start_nginx() {
 	: >"$dir/access.log"
 	((EUID != 0)) || chmod 755 "$T"
 	for try in 1 2 3 4 5; do
-		nginx_port=$(free_port) nginx_tls_port=$(free_port)
+		nginx_port=$(free_port) nginx_tls_port=$(free_port) nginx_mutual_port=$(free_port)
 		ps_nginx_conf "$dir" "$(cd "$www" && pwd -P)" >"$dir/nginx.conf"
 		if nginx -p "$dir/" -c "$dir/nginx.conf" >"$dir/start.log" 2>&1; then
 			export ORIGIN=http://127.0.0.1:$nginx_port
-			export ORIGIN_TLS=https://localhost:$nginx_tls_port
+			export ORIGIN_TLS=https://localhost:$nginx_tls_port ORIGIN_MUTUAL=https://localhost:$nginx_mutual_port
 			return
 		fi
 	done
@@ -346,7 +347,8 @@ restart_nginx() {
 	nginx -p "$T/nginx/" -c "$T/nginx/nginx.conf" >"$T/nginx/start.log" 2>&1
 }
 
-# A CA of our own and a certificate for localhost signed by it.
+# A CA of our own, a certificate for localhost signed by it, and one for a client: c.crt with c.key, whose password in
+# p.key is "opensesame".
 ps_make_certificates() (
 	cd "$1"
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 \
@@ -354,6 +356,9 @@ ps_make_certificates() (
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout s.key -out s.csr -subj /CN=localhost
 	openssl x509 -req -in s.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out s.crt \
 		-extfile <(echo subjectAltName=DNS:localhost,IP:127.0.0.1)
+	openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout c.key -out c.csr -subj /CN=client
+	openssl x509 -req -in c.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out c.crt
+	openssl ec -in c.key -aes256 -passout pass:opensesame -out p.key
 ) >"$1/certificates.log" 2>&1
 
 ps_nginx_conf() {
@@ -375,9 +380,14 @@ ps_nginx_conf() {
 		uwsgi_temp_path tmp/u; scgi_temp_path tmp/s;
 		sendfile on; tcp_nodelay on; keepalive_requests 1000000;
 		${lua:+lua_shared_dict counters 1m;}
+		ssl_certificate $dir/s.crt; ssl_certificate_key $dir/s.key;
+		server {
+		listen 127.0.0.1:$nginx_mutual_port ssl; server_name localhost; root $www;
+		ssl_client_certificate $dir/ca.pem; ssl_verify_client on;
+		location / { autoindex on; }
+		}
 		server {
 		listen 127.0.0.1:$nginx_port backlog=1024; listen 127.0.0.1:$nginx_tls_port ssl; server_name localhost;
-		ssl_certificate $dir/s.crt; ssl_certificate_key $dir/s.key;
 		root $www;
 		location / { autoindex on; }
 		location /json/ { alias $www/; autoindex on; autoindex_format json; }

@@ -155,8 +155,11 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 
 	ps_strbuf_addf(&secret, "%s\n%s\n", source,
 	        options->origin.user_password ? options->origin.user_password : "");
-	if (options->origin.hf_token_file)
-		ps_strbuf_addf(&secret, "%s\n", options->origin.hf_token_file);
+	const char *const files[] = {
+	        options->origin.hf_token_file, options->origin.netrc_file, options->origin.client_cert};
+	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
+		if (files[i])
+			ps_strbuf_addf(&secret, "%zu %s\n", i, files[i]);
 	for (const char *const *h = options->origin.headers; h && *h; h++)
 		ps_strbuf_addf(&secret, "%s\n", *h);
 	for (size_t i = 0; env && i < PS_ARRAY_LEN(identity); i++) {

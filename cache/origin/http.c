@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "origin/expand.h"
 #include "origin/http_get.h"
 #include "origin/http_list.h"
+#include "origin/netrc.h"
+#include "origin/url.h"
 
 struct ps_http {
 	struct ps_origin origin; /* first */
@@ -90,6 +93,35 @@ static int learn_signatures(struct ps_http *http, struct ps_error *err)
 	return rc;
 }
 
+static bool has_authorization(const struct ps_origin_options *options, const struct ps_url *u)
+{
+	for (const char *const *h = options->headers; h && *h; h++)
+		if (strncasecmp(*h, "authorization:", 14) == 0)
+			return true;
+	return options->user_password || u->user;
+}
+
+/* Who gives no credentials may have them in .netrc. */
+static int init_client(struct ps_http *http, const struct ps_origin_options *options, struct ps_error *err)
+{
+	struct ps_origin_options mine = *options;
+	ps_autourl struct ps_url u = {0};
+	char *found = NULL;
+	int rc = ps_url_parse(http->source.first, &u, err);
+
+	if (!rc && !has_authorization(options, &u))
+		rc = ps_netrc_user_password(options, u.host, &found, err);
+	if (rc)
+		return rc;
+	if (found)
+		mine.user_password = found;
+	rc = ps_http_client_init(&http->client, http->source.first, &mine, err);
+	if (found)
+		explicit_bzero(found, strlen(found));
+	free(found);
+	return rc;
+}
+
 int ps_http_open(struct ps_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)
 {
@@ -102,7 +134,7 @@ int ps_http_open(struct ps_source *source, const struct ps_origin_options *optio
 	http->origin.ops = &http_ops;
 	http->source = *source;
 	*source = (struct ps_source){0};
-	int rc = ps_http_client_init(&http->client, http->source.first, options, err);
+	int rc = init_client(http, options, err);
 	if (rc) {
 		ps_source_fini(&http->source);
 		free(http);

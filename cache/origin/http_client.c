@@ -124,12 +124,7 @@ static int init_parts(struct ps_http_client *c, const char *source_url,
 	c->signature = ps_steal_ptr(&u.signature);
 	if (!c->own)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	if (!options->ca_file)
-		return 0;
-	if (access(options->ca_file, R_OK) != 0)
-		return ps_error_set(err, errno, "CA file %s: %s", options->ca_file, strerror(errno));
-	c->ca_file = strdup(options->ca_file);
-	return c->ca_file ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return ps_http_access_init(&c->access, options, err);
 }
 
 int ps_http_client_init(struct ps_http_client *c, const char *source_url,
@@ -137,7 +132,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 {
 	char safe[PS_URL_TEXT_LEN];
 
-	*c = (struct ps_http_client){.insecure = options->insecure};
+	*c = (struct ps_http_client){0};
 	pthread_rwlock_init(&c->signatures_lock, NULL);
 	ps_redirects_init(&c->redirects);
 	c->connect_timeout_ms =
@@ -158,7 +153,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 		ps_http_client_fini(c);
 		return rc;
 	}
-	if (c->insecure)
+	if (c->access.insecure)
 		ps_log_warning("origin: %s: TLS certificates are not verified", ps_url_redact(c->own, safe));
 	return 0;
 }
@@ -174,7 +169,7 @@ void ps_http_client_fini(struct ps_http_client *c)
 	free(c->signature);
 	free(c->user);
 	free(c->password);
-	free(c->ca_file);
+	ps_http_access_fini(&c->access);
 }
 
 int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret)

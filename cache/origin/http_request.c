@@ -143,19 +143,14 @@ static int add_headers(struct ps_http_request *rq, bool is_own)
 	return rc;
 }
 
-static void set_security(const struct ps_http_client *c, CURL *curl, bool is_own)
+static int set_access(const struct ps_http_client *c, CURL *curl, const char *url, bool is_own)
 {
-	if (c->ca_file)
-		curl_easy_setopt(curl, CURLOPT_CAINFO, c->ca_file);
-	if (c->insecure) {
-		curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
-		curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
-	}
 	if (is_own && c->user) {
 		curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
 		curl_easy_setopt(curl, CURLOPT_USERNAME, c->user);
 		curl_easy_setopt(curl, CURLOPT_PASSWORD, c->password ? c->password : "");
 	}
+	return ps_http_access_set(&c->access, curl, url, is_own);
 }
 
 static int set_up(struct ps_http_request *rq, CURL *curl)
@@ -194,8 +189,7 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, rq);
 	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, rq->curl_text);
-	set_security(c, curl, is_own);
-	return 0;
+	return set_access(c, curl, rq->url, is_own);
 }
 
 static void attempt_reset(struct ps_http_request *rq)
@@ -250,13 +244,13 @@ static const struct curl_row {
 	const char *advice;
 } curl_rows[] = {
         {CURLE_COULDNT_RESOLVE_HOST, EHOSTUNREACH, true, NULL},
-        {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, NULL},
         {CURLE_COULDNT_CONNECT, EHOSTUNREACH, true, NULL},
         {CURLE_SSL_CONNECT_ERROR, EHOSTUNREACH, true, NULL},
         {CURLE_OPERATION_TIMEDOUT, ETIMEDOUT, true, NULL},
         {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false, "give the CA that signed it, if you trust it"},
         {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
-        {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, NULL},
+        {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, "the client's certificate, its key, or the key's password"},
+        {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
         /* HTTP/0.9, as bytes look that a longer body than announced has left on the connection: the URL's own scheme
          * was checked before. */
@@ -283,8 +277,25 @@ static void judge_curl(struct ps_http_request *rq, int code)
 	rq->error.http_status = rq->header_done ? rq->response.status : 0;
 }
 
+/* A proxy that would not connect us has said why, and curl does not tell that from a broken connection. */
+static void judge_proxy(struct ps_http_request *rq, CURL *curl)
+{
+	long status = 0;
+
+	if (!curl || rq->header_done || curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &status) != CURLE_OK ||
+	        status < 300)
+		return;
+	bool refused = status == 401 || status == 403 || status == 407;
+	ps_error_set(&rq->error, refused ? EACCES : EHOSTUNREACH, "HTTP %ld from the proxy: %s", status,
+	        status == 403 ? "it refuses to connect to there"
+	        : refused     ? "it wants credentials, or others (http://USER:PASSWORD@PROXY)"
+	                      : "it does not connect to there");
+	rq->error.http_status = (int)status;
+	rq->error.retryable = !refused;
+}
+
 /* Puts the attempt's outcome into rq->error. */
-static void judge(struct ps_http_request *rq, int rc)
+static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 {
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
@@ -301,6 +312,7 @@ static void judge(struct ps_http_request *rq, int rc)
 		/* accept() or body() has spoken; that curl was stopped for it is no news. */
 	} else if (rc != CURLE_OK) {
 		judge_curl(rq, rc);
+		judge_proxy(rq, curl);
 	} else if (!rq->header_done) {
 		judge_curl(rq, CURLE_GOT_NOTHING);
 	}
@@ -347,7 +359,7 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	bool redirected = rq->header_done && is_redirect(rq);
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
-	judge(rq, rc);
+	judge(rq, curl, rc);
 	if (rc >= 0 && rq->client->dialect && rq->header_done && rq->error.err &&
 	        rq->client->dialect->refused(rq->client->dialect_arg, rq))
 		return true;

@@ -16,6 +16,7 @@
 #include "base/strbuf.h"
 #include "fetch/transfer.h"
 #include "origin/credentials.h"
+#include "origin/http_access.h"
 #include "origin/http_redirects.h"
 #include "origin/http_response.h"
 #include "origin/origin.h"
@@ -31,8 +32,7 @@ struct ps_http_client {
 	char *signature;            /* the source's signature parameters, for its own host; NULL if none */
 	struct curl_slist *headers; /* the user's */
 	char *user, *password;      /* NULL: none */
-	char *ca_file;              /* NULL: the system's */
-	bool insecure;
+	struct ps_http_access access;
 	uint64_t connect_timeout_ms, stall_ns;
 	uint64_t attempt_ns; /* stall_ns of what a reader waits for */
 	pthread_rwlock_t signatures_lock;

@@ -155,6 +155,10 @@ struct ps_origin_options {
 	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
 	                              URL */
 	const char *ca_file;       /* PEM bundle instead of the system's */
+	const char *client_cert, *client_key; /* files, shown to the source's own host only; the key may be in the first */
+	const char *client_key_password_file;
+	const char *proxy;         /* a URL, secret; "none"; NULL: the environment tells, see http_access.h */
+	const char *netrc_file;    /* "": none; NULL: the environment tells; for http and https alone, see netrc.h */
 	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see hf_token.h */
 	bool insecure;             /* do not verify TLS; logged once as a warning */
 	/* The environment of whoever mounts, "NAME=value", NULL-terminated; secret. NULL: the process's own.

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Who one is to an origin: .netrc from its places, for the origin's own host and where nothing else is given; a client's
+# certificate with its key; CAs that the environment names.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx
+
+make_tree "$T/www"
+start_nginx
+export HOME=$T/home
+mkdir -p "$HOME"
+
+refused() { # WHAT WORDS SOURCE OPTION...
+	local what=$1 words=$2 rc=0
+	shift 2
+	CACHE=$T/cache-refused mount_penstock "$@" >"$T/out" 2>&1 || rc=$?
+	equal "$what: fails" 1 "$((rc != 0))"
+	equal "$what: in one line" 1 "$(wc -l <"$T/out")"
+	check "$what: the line says why" grep -Eqi "$words" "$T/out"
+	check_not "$what: nothing is mounted" is_mounted
+}
+
+works() {
+	local what=$1
+	shift
+	CACHE=$T/cache-$((++works))
+	check "$what: mounts" mount_penstock "$@"
+	check "$what: right bytes" read_tree 1m
+	umount_penstock
+}
+works=0
+
+refused "no .netrc" 401 "$ORIGIN/basic/"
+cat >"$HOME/.netrc" <<-'NETRC'
+	# a comment
+	machine other.example login user password wrong
+	macdef init
+	machine 127.0.0.1 login user password wrong
+
+	machine 127.0.0.1
+	login user password "pass:word"
+	default login nobody password none
+NETRC
+works "~/.netrc" "$ORIGIN/basic/"
+refused "~/.netrc yields to --user" 401 "$ORIGIN/basic/" --user user:wrong
+refused "and to the URL" 401 "http://user:wrong@${ORIGIN#http://}/basic/"
+refused "and to a header" 401 "$ORIGIN/basic/" --header "Authorization: Basic eDp5"
+mv "$HOME/.netrc" "$T/netrc"
+NETRC=$T/netrc works "NETRC" "$ORIGIN/basic/"
+works "--netrc-file" "$ORIGIN/basic/" --netrc-file "$T/netrc"
+refused "a file that is not there" 'netrc file.*no such file' "$ORIGIN/basic/" --netrc-file "$T/none"
+NETRC=$T/none works "where NETRC is not there, what needs none" "$ORIGIN/"
+echo 'machine 127.0.0.1 login user password "pass:word"' >"$T/netrc"
+refused "another host's entry" 401 "${ORIGIN/127.0.0.1/localhost}/basic/" --netrc-file "$T/netrc"
+
+cd "$T/nginx"
+refused "no client's certificate" '400|certificate' "$ORIGIN_MUTUAL/" --cacert ca.pem
+works "a client's certificate" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key c.key
+cat c.crt c.key >both.pem
+works "certificate and key in one file" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert both.pem
+echo opensesame >password
+works "a key with a password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key p.key \
+	--client-key-password-file password
+openssl pkcs12 -export -in c.crt -inkey c.key -passout pass:opensesame -out c.p12 2>"$T/openssl.log"
+works "PKCS#12" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.p12 --client-key-password-file password
+echo wrong >wrong
+refused "a wrong password" "key's password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key p.key \
+	--client-key-password-file wrong
+refused "a certificate that is not there" 'client certificate.*no such file' "$ORIGIN_MUTUAL/" --client-cert none.crt
+refused "a key alone" 'needs its certificate' "$ORIGIN_MUTUAL/" --client-key c.key
+
+CURL_CA_BUNDLE=$PWD/ca.pem works "CURL_CA_BUNDLE" "$ORIGIN_TLS/"
+SSL_CERT_FILE=$PWD/ca.pem works "SSL_CERT_FILE" "$ORIGIN_TLS/"
+CURL_CA_BUNDLE=$PWD/none refused "a CA file that is not there" 'CURL_CA_BUNDLE.*no such file' "$ORIGIN_TLS/"
+CURL_CA_BUNDLE=$PWD/none works "yields to --cacert" "$ORIGIN_TLS/" --cacert ca.pem
+
+check_not "no secret reached the log" grep -Eq 'pass(:|%3A|%3a)word|opensesame' "$T/penstock.log"
+in_caches() { grep -rlE 'pass:word|opensesame' "$T"/cache-*; }
+check_not "nor a cache" in_caches
