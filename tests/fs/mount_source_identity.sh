@@ -40,8 +40,8 @@ cat >"$HOME/.netrc" <<-'NETRC'
 	login user password "pass:word"
 	default login nobody password none
 NETRC
-works "~/.netrc" "$ORIGIN/basic/"
-refused "~/.netrc yields to --user" 401 "$ORIGIN/basic/" --user user:wrong
+works ".netrc" "$ORIGIN/basic/"
+refused ".netrc yields to --user" 401 "$ORIGIN/basic/" --user user:wrong
 refused "and to the URL" 401 "http://user:wrong@${ORIGIN#http://}/basic/"
 refused "and to a header" 401 "$ORIGIN/basic/" --header "Authorization: Basic eDp5"
 mv "$HOME/.netrc" "$T/netrc"
