@@ -189,7 +189,7 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, rq);
 	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, rq->curl_text);
-	return set_access(c, curl, rq->url, is_own);
+	return set_access(c, curl, whole ? whole : rq->url, is_own);
 }
 
 static void attempt_reset(struct ps_http_request *rq)
