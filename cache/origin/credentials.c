@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -37,7 +38,7 @@ struct ps_credentials {
 	struct ps_key *key;    /* NULL: none yet, or the last one has expired */
 	struct ps_error error; /* of the last load; err 0: it went well */
 	bool asking, wanted;   /* a load is under way; another is to follow */
-	uint64_t nloads, wanted_mono_ns;
+	uint64_t nloads, wanted_mono_ns, refused_mono_ns;
 	bool started, stop;
 	pthread_t thread;
 };
@@ -122,19 +123,18 @@ static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* What a load has brought, for the log. */
+/* What a load has brought, for the log. A failure that leaves no key is told by whoever wanted one. */
 static void tell(const struct ps_key *key, bool has_old, const struct ps_error *err)
 {
+	char life[40] = "";
+
 	if (key && key->expires_s)
-		ps_log_info("credentials: %s%s, valid for %" PRId64 " s",
-		        key->bearer ? "a token" : "access key ", key->bearer ? "" : key->access_key,
-		        key->expires_s - ps_clock_real_s());
-	else if (key)
-		ps_log_info("credentials: %s%s", key->bearer ? "a token" : "access key ",
-		        key->bearer ? "" : key->access_key);
-	else
-		ps_log_warning("credentials: %s%s", err->text,
-		        has_old ? "; the ones at hand are used until they expire" : "");
+		snprintf(life, sizeof life, ", valid for %" PRId64 " s", key->expires_s - ps_clock_real_s());
+	if (key)
+		ps_log_info("credentials: %s%s%s", key->bearer ? "a token" : "access key ",
+		        key->bearer ? "" : key->access_key, life);
+	else if (has_old)
+		ps_log_warning("credentials: %s; the ones at hand are used until they expire", err->text);
 }
 
 /* One load. Returns in how many milliseconds the next is due. */
@@ -264,6 +264,12 @@ void ps_credentials_free(struct ps_credentials *c)
 	free(c);
 }
 
+/* Was that less than the pause ago? 0: it never was. */
+static bool paused(uint64_t since_ns)
+{
+	return since_ns && ps_clock_mono_ns() - since_ns < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS;
+}
+
 /* With the lock held. */
 static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *err)
 {
@@ -276,9 +282,7 @@ static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *e
 		return 0;
 	}
 	bool pending = c->asking || c->wanted;
-	bool pause = c->wanted_mono_ns &&
-	             ps_clock_mono_ns() - c->wanted_mono_ns < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS;
-	if (!pending && !(pause && c->error.err))
+	if (!pending && !(paused(c->wanted_mono_ns) && c->error.err))
 		want(c);
 	if (!c->error.err) {
 		int rc = ps_error_set(err, EAGAIN, "%s",
@@ -334,9 +338,9 @@ bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key)
 		return c->key;
 	if (c->asking || c->wanted)
 		return true;
-	if (c->wanted_mono_ns &&
-	        ps_clock_mono_ns() - c->wanted_mono_ns < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS)
+	if (paused(c->refused_mono_ns))
 		return false;
+	c->refused_mono_ns = ps_clock_mono_ns();
 	want(c);
 	return true;
 }

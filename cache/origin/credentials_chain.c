@@ -9,8 +9,10 @@ static int first_of(const ps_key_load *sources, size_t n, struct ps_key_context 
 {
 	int rc = -ENOENT;
 
-	for (size_t i = 0; i < n && rc == -ENOENT; i++)
+	for (size_t i = 0; i < n && rc == -ENOENT; i++) {
+		*err = (struct ps_error){0};
 		rc = sources[i](x, ret, err);
+	}
 	return rc;
 }
 
