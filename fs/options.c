@@ -54,6 +54,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	free(o->client_key_password_file);
 	free_secret(o->proxy);
 	free(o->netrc_file);
+	free(o->gs_credentials);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
@@ -324,6 +325,8 @@ const struct ps_opt ps_options_source[] = {
                 "where an S3 store is [Amazon, or AWS_ENDPOINT_URL_S3]"},
         {"region", 0, PS_OPT_STRING, FIELD(region), "NAME", "of the bucket [AWS_REGION, else asked for]"},
         {"profile", 0, PS_OPT_STRING, FIELD(profile), "NAME", "of ~/.aws/credentials and config [AWS_PROFILE]"},
+        {"gs-credentials", 0, PS_OPT_PATH, FIELD(gs_credentials), "FILE",
+                "JSON key of a service account or user [GOOGLE_APPLICATION_CREDENTIALS]"},
         {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL, "a public bucket: use no credentials"},
         {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL, "pay for what is read of another's bucket"},
         {"addressing-style", 0, PS_OPT_CALL, 0, "STYLE",

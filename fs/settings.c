@@ -202,6 +202,7 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .endpoint = o->endpoint,
 	                .region = o->region,
 	                .profile = o->profile,
+	                .gs_credentials = o->gs_credentials,
 	                .no_sign_request = o->no_sign_request,
 	                .request_payer = o->request_payer,
 	                .pin_versions = o->pin_versions,

@@ -59,6 +59,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
+	if (rq->client->as_stored && !rq->want_listing)
+		rq->response.encoded = false;
 	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
 	if (!is_redirect(rq))
 		rq->kind->accept(rq);
@@ -127,7 +129,11 @@ static int add_condition(struct ps_http_request *rq)
 static int add_headers(struct ps_http_request *rq, bool is_own)
 {
 	char header[64];
-	int rc = ps_http_request_header(rq, "Accept-Encoding: identity");
+	const char *encoding = rq->client->accept_encoding;
+
+	snprintf(header, sizeof header, "Accept-Encoding: %s",
+	        encoding && !rq->want_listing ? encoding : "identity");
+	int rc = ps_http_request_header(rq, header);
 
 	if (!rc && rq->want_listing)
 		rc = ps_http_request_header(rq, "Accept: application/json, text/html;q=0.9, */*;q=0.5");

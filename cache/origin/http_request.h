@@ -43,6 +43,9 @@ struct ps_http_client {
 	 * tell rq->error in better words. Called by the transfer's thread. NULL: nobody looks. */
 	void (*look)(void *arg, struct ps_http_request *rq);
 	void *look_arg;
+	/* Objects may be stored with a Content-Encoding, and are wanted as they are stored. */
+	bool as_stored;
+	const char *accept_encoding; /* for objects; NULL: "identity" */
 	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
 	void *dialect_arg;
 };

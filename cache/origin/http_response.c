@@ -171,6 +171,20 @@ static void take_store_header(struct ps_http_response *r, const char *name, cons
 	}
 }
 
+/* "crc32c=BASE64,md5=BASE64": of what is stored, whatever was asked for. */
+static void take_google_hash(struct ps_http_response *r, const char *value)
+{
+	static const char name[] = "crc32c=";
+	const char *at = strstr(value, name);
+	uint8_t raw[8];
+
+	/* Eight characters for four bytes. */
+	if (!at || strcspn(at += strlen(name), ", ") != 8 ||
+	        EVP_DecodeBlock(raw, (const unsigned char *)at, 8) != 6)
+		return;
+	r->checksum_is_google = ps_checksum_from_raw("crc32c", raw, 4, r->checksum);
+}
+
 static void take_header(struct ps_http_response *r, const char *name, const char *value)
 {
 	uint64_t n;
@@ -194,6 +208,8 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 		r->date_s = parse_date(value);
 	} else if (strcasecmp(name, "retry-after") == 0) {
 		take_retry_after(r, value);
+	} else if (strcasecmp(name, "x-goog-hash") == 0) {
+		take_google_hash(r, value);
 	} else {
 		take_hub_header(r, name, value);
 		take_store_header(r, name, value);
@@ -255,7 +271,7 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof ret->etag);
 	/* With a range it may be that of the range. */
-	if (r->status == 200 && !r->checksum_of_parts)
+	if (r->checksum_is_google || (r->status == 200 && !r->checksum_of_parts))
 		memcpy(ret->checksum, r->checksum, sizeof ret->checksum);
 }
 

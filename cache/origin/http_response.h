@@ -36,6 +36,7 @@ struct ps_http_response {
 	/* What an S3 store says. */
 	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not told */
 	bool checksum_of_parts;         /* it is none, but one of the parts' checksums */
+	bool checksum_is_google; /* of the stored object as a whole, also in answer to a range */
 	char bucket_region[64];         /* x-amz-bucket-region; "": not told */
 };
 

@@ -174,6 +174,7 @@ struct ps_origin_options {
 	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
 	const char *region;   /* NULL: as the environment and the profile say, else learned from the store */
 	const char *profile;  /* of the AWS configuration files; NULL: $AWS_PROFILE */
+	const char *gs_credentials; /* a JSON file of Google's; NULL: as the environment says */
 	bool no_sign_request; /* anonymous */
 	bool request_payer;   /* we pay for what we read, not the bucket's owner */
 	bool pin_versions;    /* list the objects' versions, and read each as it was then */

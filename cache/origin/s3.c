@@ -78,9 +78,14 @@ static const struct scheme {
 	const char *name;
 	enum ps_credentials_kind credentials;
 	const char *endpoint, *region; /* NULL: Amazon's */
+	const char *endpoints[3];      /* variables that name another */
+	/* Google decompresses what is stored with Content-Encoding: gzip for those who do not take it, and
+	 * answers to ranges with the whole. */
+	const char *accept_encoding;
 } schemes[] = {
-        {"s3", PS_CREDENTIALS_AWS, NULL, NULL},
-        {"gs", PS_CREDENTIALS_GOOGLE, "https://storage.googleapis.com", "auto"},
+        {"s3", PS_CREDENTIALS_AWS, NULL, NULL, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, NULL},
+        {"gs", PS_CREDENTIALS_GOOGLE, "https://storage.googleapis.com", "auto", {"STORAGE_EMULATOR_HOST"},
+                "gzip"},
 };
 
 static const struct scheme *scheme_of(const char *url)
@@ -98,9 +103,7 @@ static const char *first_set(
 
 static const char *endpoint_of(const struct ps_origin_options *options, const struct scheme *scheme)
 {
-	static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
-
-	return first_set(options, options->endpoint, scheme->endpoint ? names + 2 : names);
+	return first_set(options, options->endpoint, scheme->endpoints);
 }
 
 static int open_store(struct ps_s3 *s3, const struct ps_origin_options *options, const struct scheme *scheme,
@@ -141,6 +144,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	        .profile = options->profile,
 	        .region = options->region,
 	        .env = options->env,
+	        .google_file = options->gs_credentials,
 	        .ca_file = options->ca_file};
 	int rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
 
@@ -150,6 +154,8 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 		rc = open_client(s3, options, err);
 	if (rc)
 		return rc;
+	s3->client.as_stored = true;
+	s3->client.accept_encoding = scheme->accept_encoding;
 	s3->client.dialect = &ps_s3_dialect;
 	s3->client.dialect_arg = &s3->signer;
 	s3->source.endpoint = s3->signer.store.identity;
@@ -183,15 +189,16 @@ int ps_s3_open(struct ps_source *source, const struct ps_origin_options *options
 
 void ps_s3_fingerprint(const struct ps_origin_options *options, struct ps_strbuf *out)
 {
-	static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE",
-	        "AWS_ROLE_ARN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
-	        "GOOGLE_APPLICATION_CREDENTIALS", "HOME"};
+	static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL",
+	        "STORAGE_EMULATOR_HOST", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SHARED_CREDENTIALS_FILE",
+	        "AWS_CONFIG_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HOME"};
 	bool temporary = ps_env_get(options->env, "AWS_SESSION_TOKEN") != NULL;
 	const char *key = temporary ? NULL : ps_env_get(options->env, "AWS_ACCESS_KEY_ID");
 
-	ps_strbuf_addf(out, "%s\n%s\n%d %d %d\n%s\n", options->endpoint ? options->endpoint : "",
-	        options->profile ? options->profile : "", options->no_sign_request, options->request_payer,
-	        options->pin_versions, key ? key : "");
+	ps_strbuf_addf(out, "%s\n%s\n%s\n%d %d %d\n%s\n", options->endpoint ? options->endpoint : "",
+	        options->profile ? options->profile : "",
+	        options->gs_credentials ? options->gs_credentials : "", options->no_sign_request,
+	        options->request_payer, options->pin_versions, key ? key : "");
 	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
 		const char *value = ps_env_get(options->env, names[i]);
 

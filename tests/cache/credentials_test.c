@@ -236,7 +236,6 @@ static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(voi
 	ps_autokey struct ps_key *old = key_of(t);
 	ps_cloud_put(
 	        &cloud, "credentials", "[default]\naws_access_key_id = NEW\naws_secret_access_key = hush\n");
-	nap(PS_CREDENTIALS_PAUSE_MS + 100); /* since the first load */
 	assert_true(ps_credentials_refused(t->c, old));
 	for (int i = 0; i < 1000; i++) {
 		ps_autokey struct ps_key *key = key_of(t);

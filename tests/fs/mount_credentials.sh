@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# s3:// with credentials that come from elsewhere, end, are replaced and cannot be had, while the mount reads.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../cloud/cloud.sh"
+requires mount
+
+start_cloud
+cloud_data
+
+mount_s3() {
+	rm -rf "$CACHE"
+	: >"$T/cloud/log"
+	mount_penstock s3://bucket/train/ --endpoint "$CLOUD" --timeout 60s "$@"
+}
+
+works() {
+	local what=$1
+	shift
+	check "$what: mounts" mount_s3 "$@"
+	check "$what: right bytes" read_tree 1m
+	no_secrets hush
+	umount_penstock
+}
+
+forget_data() {
+	penstock evict "$MNT" >"$T/evict.out" 2>&1
+	drop_page_cache
+}
+
+# Each source.
+echo "AKIABASE hush/base" >"$T/cloud/keys"
+AWS_ACCESS_KEY_ID=AKIABASE AWS_SECRET_ACCESS_KEY=hush/base works "keys of the environment"
+cat >"$HOME/.aws/config" <<-CONF
+	[profile role]
+	role_arn = arn:aws:iam::1:role/reader
+	source_profile = base
+	[profile command]
+	credential_process = cat creds.json
+CONF
+printf '[base]\naws_access_key_id = AKIABASE\naws_secret_access_key = hush/base\n' >"$HOME/.aws/credentials"
+works "a profile by option" --profile base
+AWS_PROFILE=role AWS_ENDPOINT_URL_STS=$CLOUD works "a role that a profile assumes"
+echo '{"Version": 1, "AccessKeyId": "AKIABASE", "SecretAccessKey": "hush/base"}' >"$T/creds.json"
+cd "$T"
+AWS_PROFILE="command" works "a command, in the folder of the mount's shell"
+echo "hush-jwt" >"$T/cloud/token.web"
+AWS_WEB_IDENTITY_TOKEN_FILE=cloud/token.web AWS_ROLE_ARN=arn:aws:iam::1:role/pod AWS_ENDPOINT_URL_STS=$CLOUD \
+	works "a web identity"
+echo "hush-agent" >"$T/cloud/token.container"
+AWS_CONTAINER_CREDENTIALS_FULL_URI=$CLOUD/agent/x AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=$T/cloud/token.container \
+	works "a container's agent"
+export AWS_EC2_METADATA_SERVICE_ENDPOINT=$CLOUD AWS_EC2_METADATA_DISABLED=
+works "an instance's role"
+
+# Keys that live for seconds only: they are renewed by one who asks for all, and no read notices.
+echo 6 >"$T/cloud/ttl"
+check "mounts with keys of 6 s" mount_s3
+end=$((SECONDS + 10))
+while ((SECONDS < end)); do
+	ps_run read_tree random "$MNT" 2
+	((rc == 0)) || break
+	forget_data
+done
+equal "reads went on over the end of the keys" "0 " "$rc $out"
+at_least "which were renewed" 2 "$(cloud_seen 'security-credentials/the-role 200')"
+equal "before they had expired" 0 "$(cloud_seen '/bucket.* 40[0-9]')"
+umount_penstock
+
+# A metadata server that hangs: the old keys are used, then reads fail by their deadline, then all is well again.
+echo 5 >"$T/cloud/ttl"
+check "mounts with keys of 5 s" mount_s3 --timeout 3s
+touch "$T/cloud/hang.imds"
+check "the old keys are good while they last" read_tree 1m
+no_key_is_left() {
+	forget_data
+	! cat "$MNT/shard-000000.tar" >"$T/cat.out"
+}
+check "reads fail when no key lives any more" wait_until 60 no_key_is_left
+took=$(milliseconds cat "$MNT/shard-000001.tar")
+at_most "by its deadline (3 s), with room for a slow machine" 25000 "$took"
+rm "$T/cloud/hang.imds"
+check "reads come back with the server" wait_until 60 read_tree 1m
+no_secrets
+umount_penstock
+rm "$T/cloud/ttl"
+
+# A key that is replaced in its file, and refused from then on.
+export AWS_EC2_METADATA_DISABLED=true AWS_PROFILE=base
+check "mounts with the keys of a file" mount_s3
+echo "AKIANEW hush/new" >"$T/cloud/keys"
+printf '[base]\naws_access_key_id = AKIANEW\naws_secret_access_key = hush/new\n' >"$HOME/.aws/next"
+mv "$HOME/.aws/next" "$HOME/.aws/credentials"
+check "reads go on with the new ones" read_tree random
+at_least "after the old ones had been refused" 1 "$(cloud_seen '/bucket/train/.* 403')"
+check "the log tells of the new key by its name" grep -q "access key AKIANEW" "$T/penstock.log"
+umount_penstock
