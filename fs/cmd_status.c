@@ -135,6 +135,25 @@ static void print_pinned(const json_t *doc)
 		        size(number(doc, "cache", "pinned_bytes"), a));
 }
 
+static void print_plans(const json_t *doc)
+{
+	const json_t *plans = json_object_get(doc, "plans"), *rank;
+	json_int_t opens = number(doc, "plans", "foreseen_opens"), hits = number(doc, "plans", "foreseen_hits");
+	size_t i;
+
+	json_array_foreach(json_object_get(plans, "ranks"), i, rank) printf(
+	        "  plan      %s, rank %lld of %lld: epoch %lld, %lld files done; %lld epochs told, heard of %.0f s ago\n",
+	        text(rank, "job"), (long long)json_integer_value(json_object_get(rank, "rank")),
+	        (long long)json_integer_value(json_object_get(rank, "world")),
+	        (long long)json_integer_value(json_object_get(rank, "epoch")),
+	        (long long)json_integer_value(json_object_get(rank, "files_done")),
+	        (long long)json_integer_value(json_object_get(rank, "epochs")),
+	        json_number_value(json_object_get(rank, "age_seconds")));
+	if (opens > 0)
+		printf("  planned   %lld opens, %.1f %% of them cached by then\n", (long long)opens,
+		        100 * (double)hits / (double)opens);
+}
+
 static void print_trouble(const json_t *mount, const json_t *doc)
 {
 	char when[32];
@@ -193,6 +212,7 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        size(number(doc, "cache", "used_bytes"), a), size(number(doc, "cache", "limit_bytes"), b),
 	        (long long)number(doc, "cache", "objects"), text(json_object_get(doc, "cache"), "dir"));
 	print_pinned(doc);
+	print_plans(doc);
 	printf("  reads     %s", size(nbytes, a));
 	if (nbytes > 0)
 		printf(", %.1f %% from the cache",

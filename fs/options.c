@@ -289,7 +289,7 @@ const struct ps_opt ps_options_source[] = {
         {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]",
                 PS_OPT_SHARED,
                 set_min_free},
-        {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: scan, lru [scan]",
+        {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: plan, scan, lru [plan]",
                 PS_OPT_SHARED,
                 set_policy},
         {"memory", 0, PS_OPT_SIZE, FIELD(memory), "SIZE",

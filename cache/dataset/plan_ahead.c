@@ -156,7 +156,24 @@ static void look(struct ps_plan_ahead *a)
 	ps_fill_pump(a->dataset->cache->fill);
 }
 
-/* Objects of files whose size the origin has told by now. */
+/* The object of a file, if its size is known by now. */
+static bool object_of(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_id *ret)
+{
+	struct ps_object *object;
+
+	if (row->kind != PS_NODE_FILE || row->remote.size == PS_SIZE_UNKNOWN)
+		return false;
+	if (!row->coding) {
+		ps_object_id(row->url, &row->remote, "raw", ret);
+		return true;
+	}
+	if (ps_view_object(ds, row, false, &object) < 0)
+		return false;
+	*ret = *ps_object_key(object);
+	ps_object_put(object);
+	return true;
+}
+
 static void name_files(struct ps_plan_ahead *a)
 {
 	uint64_t nodes[NAMES_AT_ONCE];
@@ -170,10 +187,8 @@ static void name_files(struct ps_plan_ahead *a)
 
 			if (ps_index_get_node(a->dataset->index, nodes[i], &row) < 0)
 				continue;
-			if (row.kind == PS_NODE_FILE && row.remote.size != PS_SIZE_UNKNOWN) {
-				ps_object_id(row.url, &row.remote, "raw", &file.id);
+			if (object_of(a->dataset, &row, &file.id))
 				ps_plans_name(a->plans, &file);
-			}
 			ps_node_row_fini(&row);
 		}
 }

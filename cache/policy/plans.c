@@ -28,6 +28,11 @@ struct ps_plans *ps_plans_new(void)
 
 /* Uses and epochs -------------------------------------------------------------------------------- */
 
+static void note_first(struct ps_planned_file *file)
+{
+	file->first = file->uses ? file->uses->epoch : NULL;
+}
+
 static void use_end(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_plan_epoch *epoch = use->epoch;
@@ -38,6 +43,7 @@ static void use_end(struct ps_plans *plans, struct ps_plan_use *use)
 	while (*p != use)
 		p = &(*p)->next;
 	*p = use->next;
+	note_first(&plans->files.v[use->file]);
 	use->over = true;
 	epoch->nover++;
 	while (epoch->first < epoch->nuses && epoch->uses[epoch->first].over)
@@ -54,6 +60,7 @@ static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 		p = &(*p)->next;
 	use->next = *p;
 	*p = use;
+	note_first(file);
 	file->last = use->epoch->rank->serial;
 }
 
@@ -471,6 +478,12 @@ void ps_plans_opened(struct ps_plans *plans, const struct ps_id *object, bool ca
 	}
 }
 
+static void sooner(const struct ps_plan_epoch *epoch, struct ps_plan_need *ret)
+{
+	if (epoch->mid_s < ret->when_s)
+		*ret = (struct ps_plan_need){.when_s = epoch->mid_s, .margin_s = epoch->margin_s};
+}
+
 enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
 {
 	PS_LOCK_SCOPE(&plans->lock);
@@ -482,12 +495,13 @@ enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, s
 	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
 		if (need == PS_NEED_UNKNOWN)
 			need = PS_NEED_NEVER; /* swept when its last rank has gone */
-		for (const struct ps_plan_use *use = file->uses; use; use = use->next) {
-			need = PS_NEED_PLANNED;
-			if (use->epoch->mid_s < ret->when_s)
-				*ret = (struct ps_plan_need){
-				        .when_s = use->epoch->mid_s, .margin_s = use->epoch->margin_s};
-		}
+		if (!file->first)
+			continue;
+		need = PS_NEED_PLANNED;
+		sooner(file->first, ret);
+		/* Those of one rank are in order. */
+		for (const struct ps_plan_use *use = file->uses; plans->nranks > 1 && use; use = use->next)
+			sooner(use->epoch, ret);
 	}
 	return need;
 }

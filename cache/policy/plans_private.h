@@ -42,6 +42,7 @@ struct ps_planned_file {
 	uint64_t node; /* 0: free */
 	uint64_t last; /* serial of the rank that named it last */
 	struct ps_plan_use *uses;
+	struct ps_plan_epoch *first; /* of uses, so that asking needs one look at memory less; NULL: none */
 	uint32_t dataset;
 	bool named; /* the id is known */
 };

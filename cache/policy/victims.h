@@ -3,8 +3,9 @@
  * Each item has a rank (policies differ in it), and those that may go form a heap: n to make it, log n for
  * each taken. Beyond PS_VICTIMS_EXACT items the heap is kept from one choice to the next, so that a choice
  * does not look at every item: what is taken from it is ranked anew, and put back if it has come to be worth
- * more. What came, or became worth less, since the heap was made is seen when it is made again: after a second, or
- * when a sixteenth of it was used. That nothing may go is remembered as long. HACKING.md has what that costs.
+ * more. What came, or became worth less, since the heap was made is seen when it is made again: after a second (six of
+ * 100,000 items), or when a sixteenth of it was used. That nothing may go is remembered as long. RESULTS.md has what that
+ * costs.
  *
  * Ownership: the caller's (zeroed to begin with, ps_victims_fini() at the end). Threads: one at a time.
  * Blocks: never. */
@@ -13,7 +14,7 @@
 
 #include "policy/policy.h"
 
-#define PS_VICTIMS_EXACT 4096
+#define PS_VICTIMS_EXACT 1024
 
 /* What has the larger `when` goes first; among equals, what has the smaller `order`, then seq. */
 struct ps_rank {

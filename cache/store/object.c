@@ -297,6 +297,11 @@ const char *ps_object_url(const struct ps_object *object)
 	return object->url;
 }
 
+const struct ps_id *ps_object_key(const struct ps_object *object)
+{
+	return &object->id;
+}
+
 const struct ps_remote *ps_object_remote(const struct ps_object *object)
 {
 	return &object->remote;

@@ -91,6 +91,7 @@ struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
 
 const char *ps_object_url(const struct ps_object *object);
+const struct ps_id *ps_object_key(const struct ps_object *object); /* what ps_object_id() made, or a view did */
 const struct ps_remote *ps_object_remote(const struct ps_object *object);
 uint64_t ps_object_size(const struct ps_object *object);
 uint64_t ps_object_nblocks(const struct ps_object *object);

@@ -1,16 +1,10 @@
 /* The cache policies over simulated runs: the code that the store runs (policy, plans), without a disk, against
- * LRU and against the best that anybody could do who knows the whole future (Belady).
+ * LRU and against the best that anybody could do who knows the whole future (Belady). --help tells the options.
  *
- *   policy [--nodes N] [--shards N] [--cache SHARE]... [--epochs N] [--plan-epochs N] [--seed S] [--json]
- *   policy --trace FILE --cache-objects N
- *
- * Without arguments: the two cases of RESULTS.md. A shard is of size 1; a node's cache is SHARE of the whole
- * dataset; each epoch deals all shards anew, in another order, to all nodes. What is counted is after the first
- * epoch. A trace has a line an open: SECONDS DATASET NAME. */
-#include <ctype.h>
+ * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards anew, in another
+ * order, to all nodes. What is counted is after the first epoch. */
 #include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +37,6 @@ struct trace {
 struct tally {
 	uint64_t opens, hits; /* after the first epoch */
 	uint64_t misses_in_tenth[TENTHS];
-	double decide_ns;
 };
 
 static struct ps_id id_of(uint32_t object)
@@ -343,12 +336,193 @@ static void simulate(const struct options *o)
 	}
 }
 
+/* A real trace: no plans; what is counted is every open. */
+static int read_trace(const char *path, struct trace *t)
+{
+	FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+	struct {
+		char text[256];
+	} *names = NULL;
+	size_t cap = 0, names_cap = 0;
+	double at_s;
+	unsigned dataset;
+	char name[256];
+
+	*t = (struct trace){.nepochs = 1};
+	if (!in) {
+		fprintf(stderr, "policy: %s: %s\n", path, strerror(errno));
+		return -1;
+	}
+	while (fscanf(in, "%lf %u %255s", &at_s, &dataset, name) == 3) {
+		uint32_t k = 0;
+		while (k < t->nobjects && strcmp(names[k].text, name) != 0)
+			k++;
+		if (k == t->nobjects) {
+			if (t->nobjects == names_cap) {
+				names_cap = names_cap ? 2 * names_cap : 256;
+				names = need(reallocarray(names, names_cap, sizeof *names));
+			}
+			strcpy(names[t->nobjects++].text, name);
+		}
+		if (t->n == cap) {
+			cap = cap ? 2 * cap : 1024;
+			t->v = need(reallocarray(t->v, cap, sizeof *t->v));
+		}
+		t->v[t->n++] = (struct open){
+		        .object = k, .dataset = dataset, .now_s = START_S + (int64_t)at_s, .epoch = 1};
+	}
+	free(names);
+	if (in != stdin)
+		fclose(in);
+	return 0;
+}
+
+static int simulate_trace(const char *path, size_t capacity, const struct options *o)
+{
+	static const char *const names[] = {"lru", "scan", "plan"};
+	struct tally optimum = {0};
+	struct trace t;
+
+	if (read_trace(path, &t) < 0)
+		return 1;
+	if (!o->json)
+		printf("%zu opens of %u objects, a cache of %zu\npolicy         hits   origin\n", t.n, t.nobjects, capacity);
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		struct tally tally = {0};
+		run(names[i], &t, capacity, 0, &tally);
+		print_row(o, names[i], &tally);
+	}
+	run_optimum(&t, capacity, &optimum);
+	print_row(o, "optimum", &optimum);
+	free(t.v);
+	return 0;
+}
+
+/* What a choice costs, with the lock of the store held, in a cache of n objects all of which are in plans of 8 epochs:
+ * each open evicts one and admits one. */
+static void measure_cost(uint32_t n)
+{
+	static const char *const names[] = {"lru", "scan", "plan"};
+
+	printf("a cache of %u objects of %u, an eviction for each open\npolicy      mean us   longest ms\n", n, 2 * n);
+	for (size_t k = 0; k < PS_ARRAY_LEN(names); k++) {
+		const struct ps_policy_ops *ops = ps_policy_find(names[k]);
+		struct ps_plans *plans = need(ps_plans_new());
+		struct ps_policy *policy = need(ops->new (plans));
+		struct ps_policy_item *items = need(calloc(n, sizeof *items));
+		size_t *victims = need(calloc(n, sizeof *victims));
+		struct trace t;
+		struct ps_id *ids = need(calloc(2 * (size_t)n, sizeof *ids));
+		uint64_t sum_ns = 0, most_ns = 0, rng = 1;
+		enum { CHOICES = 20000 };
+
+		for (uint32_t i = 0; i < 2 * n; i++)
+			ids[i] = id_of(i);
+		deal(&t, 0, 2, 2 * n, 8, 1);
+		for (uint32_t e = 0; strcmp(names[k], "plan") == 0 && e < 8; e++)
+			tell_epoch(plans, &t, ids, e);
+		free(t.v);
+		for (uint32_t i = 0; i < n; i++) /* long ago, so that any policy gives them up */
+			items[i] = (struct ps_policy_item){.id = ids[i],
+			        .dataset = DATASET,
+			        .nbytes = 1,
+			        .opened_s = START_S - 1000000 + i,
+			        .seq = i};
+		for (int c = 0; c < CHOICES; c++) {
+			const struct ps_policy_query query = {.items = items,
+			        .n = n,
+			        .need_nbytes = 1,
+			        .now_s = START_S + c / 2000, /* 2,000 a second */
+			        .id = &ids[n + random64(&rng) % n],
+			        .dataset = DATASET};
+			struct timespec a, b;
+			clock_gettime(CLOCK_MONOTONIC, &a);
+			size_t chosen = ops->choose(policy, &query, victims);
+			clock_gettime(CLOCK_MONOTONIC, &b);
+			uint64_t ns = (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (uint64_t)b.tv_nsec -
+			              (uint64_t)a.tv_nsec;
+			sum_ns += ns;
+			most_ns = PS_MAX(most_ns, ns);
+			if (chosen > 0) {
+				struct ps_policy_item *item = &items[victims[0]];
+				item->id = *query.id;
+				item->opened_s = query.now_s - 999999;
+				item->seq = n + (uint64_t)c;
+			}
+		}
+		printf("%-10s %8.1f %12.1f\n", names[k], (double)sum_ns / CHOICES / 1e3, (double)most_ns / 1e6);
+		ops->free(policy);
+		ps_plans_free(plans);
+		free(items);
+		free(victims);
+		free(ids);
+	}
+}
+
+static const char usage[] =
+        "Usage: policy [OPTION...]\n"
+        "Runs the cache policies over simulated opens: share of hits after the first epoch, bytes from the origin for\n"
+        "each byte read, and how uneven the misses are. Without options, the two cases of RESULTS.md.\n\n"
+        "  --nodes N          that share the dataset (1)\n"
+        "  --shards N         of the dataset, all of a size (200)\n"
+        "  --cache SHARE      of the dataset that each node's cache holds (0.5)\n"
+        "  --epochs N         (5)\n"
+        "  --plan-epochs N    that are told ahead (8)\n"
+        "  --seed S           of the shuffling (1)\n"
+        "  --trace FILE       a line an open: SECONDS DATASET NAME; needs --objects\n"
+        "  --objects N        of the trace that the cache holds\n"
+        "  --cost N           instead: what choices cost in a cache of N objects\n"
+        "  --json             a line of JSON a row\n"
+        "  --help\n";
+
 int main(int argc, char **argv)
 {
+	static const struct option known[] = {{"nodes", 1, NULL, 'n'}, {"shards", 1, NULL, 's'},
+	        {"cache", 1, NULL, 'c'}, {"epochs", 1, NULL, 'e'}, {"plan-epochs", 1, NULL, 'p'},
+	        {"seed", 1, NULL, 'r'}, {"trace", 1, NULL, 't'}, {"objects", 1, NULL, 'o'},
+	        {"cost", 1, NULL, 'k'}, {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	struct options o = {.nodes = 1, .shards = 200, .epochs = 5, .plan_epochs = 8, .seed = 1, .share = 0.5};
-	(void)argc, (void)argv;
+	const char *trace = NULL;
+	size_t objects = 0;
+	uint32_t cost = 0;
+	bool own_case = false;
+
+	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) >= 0;) {
+		uint32_t number = optarg ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
+		own_case |= strchr("nscepr", c) != NULL;
+		switch (c) {
+		case 'n': o.nodes = number; break;
+		case 's': o.shards = number; break;
+		case 'c': o.share = strtod(optarg, NULL); break;
+		case 'e': o.epochs = number; break;
+		case 'p': o.plan_epochs = number; break;
+		case 'r': o.seed = number; break;
+		case 't': trace = optarg; break;
+		case 'o': objects = number; break;
+		case 'k': cost = number; break;
+		case 'j': o.json = true; break;
+		case 'h': fputs(usage, stdout); return 0;
+		default: fputs(usage, stderr); return 2;
+		}
+	}
+	if (optind < argc || o.nodes == 0 || o.shards < o.nodes || o.epochs < 2 || (trace && objects == 0) ||
+	        lround(o.share * o.shards) < 1) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	if (cost > 0) {
+		measure_cost(cost);
+		return 0;
+	}
+	if (trace)
+		return simulate_trace(trace, objects, &o);
 	simulate(&o);
-	o = (struct options){.nodes = 8, .shards = 2000, .epochs = 40, .plan_epochs = 8, .seed = 1, .share = 0.05};
+	if (own_case)
+		return 0;
+	o.nodes = 8;
+	o.shards = 2000;
+	o.epochs = 40;
+	o.share = 0.05;
 	simulate(&o);
 	o.share = 0.2;
 	simulate(&o);

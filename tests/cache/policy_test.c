@@ -324,7 +324,7 @@ static void the_oldest_come_first_and_no_more_than_needed(void **state)
 static void a_large_table_gives_up_the_oldest_too(void **state)
 {
 	(void)state;
-	enum { N = 4 * PS_VICTIMS_EXACT };
+	enum { N = 16 * PS_VICTIMS_EXACT };
 	struct ps_policy_item *items = calloc(N, sizeof *items);
 	struct ps_policy_query query = {.items = items, .need_nbytes = 1, .now_s = 1000000};
 	size_t *victims = calloc(N, sizeof *victims), n = N;
