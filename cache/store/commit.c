@@ -10,6 +10,7 @@
 #include "store/datafile.h"
 #include "store/evict.h"
 #include "store/pin.h"
+#include "store/store_dir.h"
 #include "store/sync.h"
 #include "store/thread.h"
 
@@ -199,6 +200,12 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 	return e;
 }
 
+static void recovered(struct ps_store *store)
+{
+	ps_log_warning("store: %s: the index takes data again", store->dir);
+	ps_store_dir_reserve(store->dir_fd);
+}
+
 /* store->lock held, dropped over the index. Errors leave everything on the queue. */
 static int commit_locked(struct ps_store *store)
 {
@@ -224,7 +231,7 @@ static int commit_locked(struct ps_store *store)
 		             "until it does",
 		        store->dir, strerror(-e));
 	else if (e == 0 && was_failed)
-		ps_log_warning("store: %s: the index takes data again", store->dir);
+		recovered(store);
 
 	pthread_mutex_lock(&store->lock);
 	return_batch(&list, e < 0);

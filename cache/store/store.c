@@ -53,6 +53,8 @@ static int open_index(struct ps_store *store, struct ps_error *err)
 		return ps_error_set(err, ENOMEM, "cache directory %s: out of memory", store->dir);
 	}
 	int e = ps_index_open(path, &store->index, err);
+	if ((e == -ENOSPC || e == -EDQUOT) && ps_store_dir_give_up_reserve(store->dir_fd))
+		e = ps_index_open(path, &store->index, err);
 	if (e != -EIO)
 		return e;
 	e = ps_store_dir_set_aside(store->dir_fd, store->dir, err);
@@ -203,6 +205,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	}
 	ps_index_on_failure(store->index, index_failed, store);
 	ps_room_trim(store);
+	ps_store_dir_reserve(store->dir_fd);
 	*ret = store;
 	return 0;
 }

@@ -9,11 +9,13 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
 #define BROKEN_MAX 1000
+#define RESERVE_NAME "reserve"
 
 /* The whole of a small file, NUL-terminated. Returns its length or -errno. */
 static ssize_t read_small(int dir_fd, const char *name, char *ret, size_t cap)
@@ -218,4 +220,22 @@ int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 		return 0;
 	}
 	return ps_error_set(err, EEXIST, "cache directory %s: remove its index.broken-* folders", path);
+}
+
+void ps_store_dir_reserve(int dir_fd)
+{
+	struct statvfs st;
+
+	if (faccessat(dir_fd, RESERVE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || fstatvfs(dir_fd, &st) < 0 ||
+	        (uint64_t)st.f_bavail * st.f_frsize < 2 * PS_RESERVE_NBYTES)
+		return;
+	ps_autofd int fd =
+	        openat(dir_fd, RESERVE_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0 && posix_fallocate(fd, 0, (off_t)PS_RESERVE_NBYTES) != 0)
+		unlinkat(dir_fd, RESERVE_NAME, 0);
+}
+
+bool ps_store_dir_give_up_reserve(int dir_fd)
+{
+	return unlinkat(dir_fd, RESERVE_NAME, 0) == 0;
 }

@@ -23,4 +23,11 @@ int ps_store_dir_salt(
 /* Renames a damaged index to index.broken-N, and says so with the text that err has. */
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
+/* A file of PS_RESERVE_NBYTES that is given up when the index, which writes when it is opened, finds the disk full;
+ * made when there is room for it and as much again. */
+#define PS_RESERVE_NBYTES (UINT64_C(16) << 20)
+void ps_store_dir_reserve(int dir_fd);
+/* False: there was none. */
+bool ps_store_dir_give_up_reserve(int dir_fd);
+
 #endif

@@ -1,24 +1,43 @@
 #!/usr/bin/env bash
-# A cache on a disk that fills up: reads go on and are right, they never fail with EIO.
+# A cache on a disk that fills up: reads and lookups go on and are right, they never fail with EIO, also after a start
+# on a full disk; once there is room again, files are cached again by themselves.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
-mkdir -p "$T/www" "$T/small"
-mount -t tmpfs -o size=48m tmpfs "$T/small" 2>/dev/null || skip_all "a tmpfs cannot be mounted here"
+mkdir -p "$T/www/later" "$T/small"
+mount -t tmpfs -o size=80m tmpfs "$T/small" 2>/dev/null || skip_all "a tmpfs cannot be mounted here"
 for i in 1 2 3 4 5 6; do
 	random_file "$T/www/$i.bin" 12000000 "$i"
 done
 sha_manifest "$T/www" >"$T/manifest"
+random_file "$T/www/later/7.bin" 3000000 7
 start_nginx
 CACHE=$T/small/cache
+
+# Somebody else takes what is left.
+fill_disk() {
+	dd if=/dev/zero of="$T/small/other" bs=1M 2>/dev/null || true
+}
+cached() {
+	[[ $(getfattr -n user.penstock.state --only-values "$1") == cached ]]
+}
+
 check "mounts with a quota larger than the disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
 check "reads more than the disk holds" read_tree 1m
-# Somebody else takes what is left.
-dd if=/dev/zero of="$T/small/other" bs=1M 2>/dev/null || true
+fill_disk
 drop_page_cache
 check "reads on a full disk" read_tree 1m
 check "by four, in random order" read_tree random "$MNT" 4
+check "what was never asked for before is found and read" cmp "$MNT/later/7.bin" "$T/www/later/7.bin"
+rm "$T/small/other"
+cat_until_cached() { cat "$MNT/later/7.bin" >/dev/null && cached "$MNT/later/7.bin"; }
+check "is cached once there is room" wait_until 30 cat_until_cached
+fill_disk
+check "unmounts with a full disk" umount_penstock
+fill_disk
+check "mounts with a full disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
+check "and is right" read_tree 1m
 check "unmounts" umount_penstock
 rm "$T/small/other"
 check "mounts again" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
-check "and is right" read_tree 1m
+check "and is right as ever" read_tree 1m
