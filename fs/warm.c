@@ -90,7 +90,8 @@ static bool start(struct run *r, struct ps_warm_item *item)
 	if (rc < 0)
 		fail(r, item,
 		        rc == -ENOSPC
-		                ? "no room in the cache; give it more (--cache-size, --min-free), or evict"
+		                ? "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
+		                  "was evicted while open (held_bytes in penstock status --json)"
 		                : strerror(-rc));
 	return rc >= 0;
 }

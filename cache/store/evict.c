@@ -64,6 +64,7 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		object->state = PS_OBJECT_EVICTED;
 		HASH_DELETE(hh, store->objects, object);
 		object->charge = leaving->nbytes;
+		store->held_nbytes += object->charge;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
 		ps_object_unref_locked(object); /* used_nbytes follows when it is freed */

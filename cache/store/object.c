@@ -112,6 +112,7 @@ void ps_object_unref_locked(struct ps_object *object)
 	if (charge > 0) {
 		/* The last who held an evicted file: only now is its room free. */
 		store->used_nbytes -= charge;
+		store->held_nbytes -= charge;
 		pthread_cond_broadcast(&store->changed);
 	}
 }

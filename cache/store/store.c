@@ -276,7 +276,7 @@ json_t *ps_store_stats(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 
 	/* A path need not be UTF-8. */
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "dir",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "dir",
 	        json_string_nocheck(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
 	        (json_int_t)store->used_nbytes, "min_free_bytes", (json_int_t)store->min_free_nbytes,
 	        "objects", (json_int_t)HASH_COUNT(store->entries), "policy", store->policy_ops->name,
@@ -285,6 +285,6 @@ json_t *ps_store_stats(struct ps_store *store)
 	        "pinned_objects", (json_int_t)ps_pins_count(store), "pinned_bytes",
 	        (json_int_t)store->pinned_nbytes, "write_errors", (json_int_t)store->write_errors,
 	        "crc_errors", (json_int_t)store->crc_errors, "checksum_errors",
-	        (json_int_t)store->checksum_errors, "synced",
+	        (json_int_t)store->checksum_errors, "held_bytes", (json_int_t)store->held_nbytes, "synced",
 	        ps_commit_done_locked(store) && ps_sync_done_locked(store));
 }

@@ -222,7 +222,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 
 /* {"dir","limit_bytes","used_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
  *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors","checksum_errors",
- *  "synced": all of it is safe from a power cut}; the caller owns it. Blocks
+ *  "held_bytes": evicted and still open, "synced": all of it is safe from a power cut}; the caller owns it. Blocks
  * never. */
 json_t *ps_store_stats(struct ps_store *store);
 

@@ -170,6 +170,7 @@ struct ps_store {
 	uint64_t open_seq;
 	uint64_t used_nbytes;    /* entries, leaving, and evicted objects that are still open */
 	uint64_t leaving_nbytes; /* part of it that is about to come free */
+	uint64_t held_nbytes;    /* part of it that was evicted and is still open */
 	uint64_t evicted_objects, evicted_extents, evicted_nbytes;
 	struct ps_pin *pins; /* pin.h */
 	uint64_t pinned_nbytes;

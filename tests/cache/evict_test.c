@@ -106,10 +106,12 @@ static void an_evicted_object_stays_readable_and_counted_until_it_is_put(void **
 	assert_int_equal(test_write(new, 1), 0);
 	assert_true(test_right(old, 0));
 	assert_int_equal(test_stat(store, "used_bytes"), 6 * MIB);
+	assert_int_equal(test_stat(store, "held_bytes"), 3 * MIB);
 	assert_int_equal(ps_object_evict(old, &nbytes), 0);
 	assert_int_equal(nbytes, 0);
 	ps_object_put(old);
 	assert_int_equal(test_stat(store, "used_bytes"), 3 * MIB);
+	assert_int_equal(test_stat(store, "held_bytes"), 0);
 	ps_object_put(new);
 	assert_int_equal(test_stat(store, "used_bytes"), MIB);
 	ps_store_close(store);
