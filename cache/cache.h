@@ -185,6 +185,9 @@ void ps_read_cancel(struct ps_read *read);
 /* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle is open. */
 int ps_handle_complete_fd(struct ps_handle *handle);
 
+/* Whose descriptor that is; borrowed while the handle is open. */
+struct ps_object *ps_handle_object(struct ps_handle *handle);
+
 /* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). -ENOSPC: the cache
  * has no room for the file, nothing is fetched; remembered for PS_STORE_REFUSED_MS. Blocks on disk. */
 int ps_handle_warm(struct ps_handle *handle) PS_MUST_USE;

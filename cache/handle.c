@@ -274,6 +274,11 @@ int ps_handle_complete_fd(struct ps_handle *handle)
 	return ps_object_pass_fd(handle->object);
 }
 
+struct ps_object *ps_handle_object(struct ps_handle *handle)
+{
+	return handle->object;
+}
+
 int ps_handle_warm(struct ps_handle *handle)
 {
 	int rc = ps_object_fits(handle->object) ? ps_object_admit(handle->object) : -ENOSPC;

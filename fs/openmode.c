@@ -23,7 +23,8 @@ struct alias {
 	uint64_t number;           /* of the alias: the high bits */
 	unsigned n[PS_MODE_COUNT]; /* handles */
 	int backing_id;
-	bool mapped; /* a direct one, some time */
+	struct ps_keep keep; /* of the backing id */
+	bool mapped;         /* a direct one, some time */
 };
 
 struct ps_openmode_node {
@@ -39,6 +40,13 @@ void ps_openmode_init(struct ps_openmode_table *table)
 	pthread_mutex_init(&table->lock, NULL);
 }
 
+static void put_keep(struct ps_keep *keep)
+{
+	if (keep->put)
+		keep->put(keep->arg);
+	keep->put = NULL;
+}
+
 void ps_openmode_fini(struct ps_openmode_table *table)
 {
 	struct ps_openmode_node *node, *next;
@@ -50,6 +58,7 @@ void ps_openmode_fini(struct ps_openmode_table *table)
 			struct alias *alias = node->aliases;
 
 			node->aliases = alias->next;
+			put_keep(&alias->keep);
 			free(alias);
 		}
 		free(node);
@@ -196,8 +205,9 @@ static bool send_on(struct ps_openmode_table *table, struct ps_openmode_node *no
 
 /* -------------------------------------------------------------------------------------------------- */
 
-int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
-        const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id)
+static int enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
+        const struct ps_openmode_wish *wish, struct ps_keep *keep, enum ps_open_mode *ret_mode,
+        int *ret_backing_id)
 {
 	PS_LOCK_SCOPE(&table->lock);
 	bool again = came_again(table, wish->tid);
@@ -220,6 +230,8 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
 
 		if (id > 0) {
 			alias->backing_id = id;
+			alias->keep = *keep;
+			keep->put = NULL;
 			mode = PS_MODE_PASSED;
 		}
 	} else if (pass && !again && send_on(table, node, wish->tid)) {
@@ -233,8 +245,18 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
 	return 0;
 }
 
-void ps_openmode_leave(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino,
-        enum ps_open_mode mode)
+int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
+        const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id)
+{
+	struct ps_keep keep = wish->keep;
+	int rc = enter(table, pt, req, wish, &keep, ret_mode, ret_backing_id);
+
+	put_keep(&keep);
+	return rc;
+}
+
+static void leave(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino,
+        enum ps_open_mode mode, struct ps_keep *ret_keep)
 {
 	PS_LOCK_SCOPE(&table->lock);
 	struct ps_openmode_node *node = find(table, ps_node_number(ino));
@@ -243,9 +265,21 @@ void ps_openmode_leave(struct ps_openmode_table *table, struct ps_passthrough *p
 	if (!alias || !alias->n[mode])
 		return;
 	atomic_fetch_sub(&table->nopen[mode], 1);
-	if (--alias->n[mode] == 0 && mode == PS_MODE_PASSED)
+	if (--alias->n[mode] == 0 && mode == PS_MODE_PASSED) {
 		ps_passthrough_backing_close(pt, alias->backing_id);
+		*ret_keep = alias->keep;
+		alias->keep.put = NULL;
+	}
 	tidy(table, node, alias);
+}
+
+void ps_openmode_leave(
+        struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode)
+{
+	struct ps_keep keep = {0};
+
+	leave(table, pt, ino, mode, &keep);
+	put_keep(&keep);
 }
 
 void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino)

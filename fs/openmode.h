@@ -71,11 +71,19 @@ struct ps_openmode_table {
 void ps_openmode_init(struct ps_openmode_table *table);
 void ps_openmode_fini(struct ps_openmode_table *table);
 
+/* What must stay while the kernel reads the data file: its room is not free before. put is called once, with
+ * nothing held; NULL: nothing to keep. */
+struct ps_keep {
+	void *arg;
+	void (*put)(void *arg);
+};
+
 struct ps_openmode_wish {
 	fuse_ino_t ino;
 	pid_t tid;       /* who opens; 0 if it cannot be told */
 	int complete_fd; /* the data file, if it is complete, verified, and may be passed through; else -1 */
 	bool direct;     /* direct rather than cached, if it is not passed through */
+	struct ps_keep keep; /* of complete_fd, until its backing id is closed; put at once if there is none */
 };
 
 /* One more handle of wish->ino, counted in *ret_mode. *ret_backing_id is set for PS_MODE_PASSED.

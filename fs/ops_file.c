@@ -46,6 +46,11 @@ static bool wants_direct(struct ps_fs *fs, pid_t tid)
 	return ps_appetite_guess(&fs->appetite, tid) == PS_EATS_LARGE;
 }
 
+static void put_object(void *object)
+{
+	ps_object_put(object);
+}
+
 /* Through the page cache, straight through us, or passed through to the data file; see openmode.h. */
 static void reply_file(struct open_op *op, struct ps_handle *handle)
 {
@@ -57,6 +62,8 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	const struct ps_openmode_wish wish = {.ino = op->ino,
 	        .tid = tid,
 	        .complete_fd = fd,
+	        .keep = {.arg = fd >= 0 ? ps_object_ref(ps_handle_object(handle)) : NULL,
+	                .put = fd >= 0 ? put_object : NULL},
 	        .direct = fd < 0 && wants_direct(fs, tid)};
 
 	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);

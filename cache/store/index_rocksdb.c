@@ -366,7 +366,7 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 		return -EIO;
 	if (kv->broken)
 		return kv->broken;
-	int e = check_room(kv, nbytes);
+	int e = writes ? check_room(kv, nbytes) : 0;
 	if (e < 0) {
 		if (!kv->told)
 			ps_log_error("index write: %s: %s", kv->dir, strerror(-e));

@@ -221,6 +221,35 @@ static void an_alias_serves_all_who_come_later(void **state)
 	release(f, old, PS_MODE_DIRECT);
 }
 
+static void count(void *n)
+{
+	++*(int *)n;
+}
+
+static void a_data_file_is_kept_until_its_last_passed_handle_is_gone(void **state)
+{
+	struct fixture *f = *state;
+	int nput[3] = {0};
+	struct ps_openmode_wish wish = COMPLETE(7);
+
+	wish.keep = (struct ps_keep){&nput[0], count};
+	fuse_ino_t ino = open_name(f, wish, PS_MODE_PASSED);
+	/* The second is passed to the same file: its own, which may be a newer one, is not needed. */
+	wish.keep.arg = &nput[1];
+	assert_int_equal(open_name(f, wish, PS_MODE_PASSED), ino);
+	assert_int_equal(nput[1], 1);
+	release(f, ino, PS_MODE_PASSED);
+	assert_int_equal(nput[0], 0);
+	release(f, ino, PS_MODE_PASSED);
+	assert_int_equal(nput[0], 1);
+	struct ps_openmode_wish cold = COLD_CACHED(7);
+	cold.keep = (struct ps_keep){&nput[2], count};
+	ino = open_name(f, cold, PS_MODE_CACHED);
+	assert_int_equal(nput[2], 1);
+	release(f, ino, PS_MODE_CACHED);
+	assert_int_equal(nput[0] + nput[1] + nput[2], 3);
+}
+
 static void an_inode_opened_past_its_name_is_not_sent_on_twice(void **state)
 {
 	struct fixture *f = *state;
@@ -363,6 +392,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(the_table),
 	        TEST(an_alias_serves_all_who_come_later),
+	        TEST(a_data_file_is_kept_until_its_last_passed_handle_is_gone),
 	        TEST(an_inode_opened_past_its_name_is_not_sent_on_twice),
 	        TEST(nobody_is_sent_on_right_after_the_cache_said_estale),
 	        TEST(who_cannot_be_told_is_sent_on_once_in_a_while),

@@ -1,0 +1,184 @@
+/* A disk that refuses, for a while, from each step of a fill on: whatever the error, no wrong byte counts as
+ * present, nothing is lost that was there before, and once the disk takes data again, so does the store. The
+ * linker puts us between the store and the calls that change the disk (--wrap), RocksDB's among them. */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include <rocksdb/c.h>
+
+#include "cache_test.h"
+
+#define SIZE (3 * TEST_MIB - 5)
+enum { STEPS = 7, STEPS_MAX = 500 };
+
+static _Atomic unsigned step, refused_from; /* 0: nothing is refused */
+static int refused_errno;
+
+static bool refuses(void)
+{
+	unsigned from = refused_from;
+
+	if (!from)
+		return false;
+	unsigned now = ++step;
+	return now >= from && now < from + STEPS;
+}
+
+#define WRAP(type, name, parameters, arguments)         \
+	type __real_##name parameters;                  \
+	type __wrap_##name parameters;                  \
+	type __wrap_##name parameters                   \
+	{                                               \
+		if (!refuses())                         \
+			return __real_##name arguments; \
+		errno = refused_errno;                  \
+		return -1;                              \
+	}
+
+WRAP(ssize_t, pwrite, (int fd, const void *bytes, size_t n, off_t at), (fd, bytes, n, at))
+WRAP(int, mkdirat, (int dir, const char *name, mode_t mode), (dir, name, mode))
+WRAP(int, ftruncate, (int fd, off_t size), (fd, size))
+WRAP(int, unlinkat, (int dir, const char *name, int flags), (dir, name, flags))
+WRAP(int, fdatasync, (int fd), (fd))
+
+static void refuse(char **text)
+{
+	if (asprintf(text, "IO error: While appending to file: %s", strerror(refused_errno)) < 0)
+		abort();
+}
+
+void __real_rocksdb_write(
+        rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text);
+void __wrap_rocksdb_write(
+        rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text);
+void __wrap_rocksdb_write(
+        rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text)
+{
+	if (refuses())
+		refuse(text);
+	else
+		__real_rocksdb_write(db, options, b, text);
+}
+
+rocksdb_t *__real_rocksdb_open(const rocksdb_options_t *options, const char *dir, char **text);
+rocksdb_t *__wrap_rocksdb_open(const rocksdb_options_t *options, const char *dir, char **text);
+rocksdb_t *__wrap_rocksdb_open(const rocksdb_options_t *options, const char *dir, char **text)
+{
+	if (!refuses())
+		return __real_rocksdb_open(options, dir, text);
+	refuse(text);
+	return NULL;
+}
+
+static unsigned nright(struct ps_object *o)
+{
+	unsigned n = 0;
+
+	for (unsigned b = 0; b < ps_object_nblocks(o); b++) {
+		if (ps_object_block(o, b) != PS_BLOCK_PRESENT)
+			continue;
+		assert_true(test_right(o, b));
+		n++;
+	}
+	return n;
+}
+
+/* Fills and evicts as far as the disk lets it. */
+static void try_to_live(struct ps_store *store, unsigned first)
+{
+	for (unsigned i = first; i < first + 3; i++) {
+		struct ps_object *o = test_object(store, i, SIZE);
+		if (ps_object_admit(o) == 0)
+			for (unsigned b = 0; b < ps_object_nblocks(o); b++)
+				if (test_write(o, b) == 0)
+					assert_int_equal(ps_object_block(o, b), PS_BLOCK_PRESENT);
+		(void)ps_store_commit(store);
+		nright(o);
+		ps_object_put(o);
+	}
+	struct ps_object *o = test_object(store, first, SIZE);
+	(void)ps_object_evict(o, NULL);
+	ps_object_put(o);
+}
+
+static void look(struct ps_store *store, unsigned i, bool whole)
+{
+	struct ps_object *o = test_object(store, i, SIZE);
+	unsigned n = nright(o);
+
+	if (whole)
+		assert_int_equal(n, ps_object_nblocks(o));
+	ps_object_put(o);
+}
+
+/* False: there are fewer steps than that. */
+static bool refused_at(const char *dir, unsigned n)
+{
+	struct ps_store *store = test_store_open(dir, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+
+	assert_int_equal(test_write_all(o), 0);
+	ps_object_put(o);
+	assert_int_equal(ps_store_commit(store), 0);
+	step = 0;
+	refused_from = n;
+	try_to_live(store, 1);
+	look(store, 0, true);
+	refused_from = 0;
+
+	int e = -EIO;
+	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
+		usleep(20000);
+	assert_int_equal(e, 0);
+	o = test_object(store, 9, SIZE);
+	assert_int_equal(test_write_all(o), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+
+	store = test_store_open(dir, 0, NULL);
+	for (unsigned i = 0; i < 4; i++)
+		look(store, i, i == 0);
+	look(store, 9, true);
+	assert_int_equal(test_stat(store, "used_bytes"), test_on_disk(dir));
+	ps_store_close(store);
+	return step >= n;
+}
+
+static void refused_everywhere(const char *dir, int errnum)
+{
+	unsigned n = 1;
+	char sub[256];
+	bool more = true;
+
+	refused_errno = errnum;
+	for (; more && n < STEPS_MAX; n++) {
+		snprintf(sub, sizeof sub, "%s/%u", dir, n);
+		assert_int_equal(mkdir(sub, 0700), 0);
+		more = refused_at(sub, n);
+		test_remove_tree(sub);
+	}
+	print_message("# %s at each of %u steps\n", strerror(errnum), n - 2);
+	assert_in_range(n, 15, STEPS_MAX - 1);
+}
+
+static void a_quota_of_the_disk_costs_no_right_byte(void **state)
+{
+	refused_everywhere(*state, EDQUOT);
+}
+
+static void a_disk_that_fails_for_a_while_costs_no_right_byte(void **state)
+{
+	refused_everywhere(*state, EIO);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(a_quota_of_the_disk_costs_no_right_byte),
+	        TEST(a_disk_that_fails_for_a_while_costs_no_right_byte),
+	};
+
+	return cmocka_run_group_tests_name("refused", tests, NULL, NULL);
+}
