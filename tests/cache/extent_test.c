@@ -145,6 +145,54 @@ static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
 	ps_store_close(store);
 }
 
+/* As if the extents of object 0 had last been used then. */
+static void set_used(const char *dir, const int64_t *used_s, uint32_t n)
+{
+	char path[512];
+	struct ps_index *index = NULL;
+	struct ps_remote remote = {.size = LARGE, .mtime_s = 1000, .etag = "\"v1\""};
+	struct ps_id id;
+
+	snprintf(path, sizeof path, "%s/cache/index", dir);
+	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	ps_object_id("http://h/p/000000.tar", &remote, "raw", &id);
+	struct ps_index_batch *b = ps_index_batch_new();
+	for (uint32_t i = 0; i < n; i++) {
+		struct ps_extent_row row;
+		assert_int_equal(ps_index_get_extent(index, &id, i, &row), 0);
+		assert_true(ps_clock_real_s() - row.used_s < 600); /* when it was written */
+		row.used_s = used_s[i];
+		ps_index_batch_put_extent(index, b, &id, i, &row);
+	}
+	assert_int_equal(ps_index_batch_commit(index, b), 0);
+	ps_index_close(index);
+}
+
+static void a_restart_remembers_which_extent_was_used_last(void **state)
+{
+	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
+	struct ps_object *o = test_object(store, 0, LARGE);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	for (uint64_t extent = 0; extent < 3; extent++)
+		assert_int_equal(write_range(o, 64 * extent, 64 * extent + 10), 10);
+	ps_object_put(o);
+	ps_store_close(store);
+	set_used(*state, (const int64_t[]){3000, 1000, 2000}, 3);
+	store = test_store_open(*state, LIMIT, "lru");
+	for (unsigned i = 1; i <= 5; i++) { /* 135 MiB beside the 30: one extent has to go */
+		struct ps_object *small = test_object(store, i, 27 * MIB);
+		assert_int_equal(test_write_all(small), 0);
+		ps_object_put(small);
+	}
+	o = test_object_look(store, 0, LARGE);
+	assert_true(there(o, 0));
+	assert_false(there(o, 64));
+	assert_true(there(o, 128));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
 static void parts_of_blocks_count_what_they_take(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
@@ -585,6 +633,7 @@ int main(int argc, char **argv)
 	        TEST(a_sequential_writer_of_three_times_the_quota_never_exceeds_it),
 	        TEST(a_scan_keeps_what_came_first_and_what_is_hot),
 	        TEST(a_smaller_object_and_extents_make_room_for_each_other),
+	        TEST(a_restart_remembers_which_extent_was_used_last),
 	        TEST(parts_of_blocks_count_what_they_take),
 	        TEST(an_extent_that_is_being_read_goes_when_it_has_been_read),
 	        TEST(evicting_a_large_object_that_is_open_empties_it_in_place),
