@@ -88,8 +88,12 @@ static int set_up(CURL *curl, struct running *r, struct curl_slist **headers, ch
 	}
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
-	if (call->is_local)
-		curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+	/* "" is no proxy, whatever this process's environment says. */
+	rc = call->access ? ps_http_access_set(call->access, curl, call->url, false)
+	     : curl_easy_setopt(curl, CURLOPT_PROXY, "") == CURLE_OK ? 0
+	                                                             : -ENOMEM;
+	if (rc)
+		return rc;
 	if (call->ca_file)
 		curl_easy_setopt(curl, CURLOPT_CAINFO, call->ca_file);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);

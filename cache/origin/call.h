@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "origin/http_access.h"
 
 #define PS_CALL_MAX_NBYTES (256u << 10) /* of an answer; a longer one is EFBIG */
 #define PS_CALL_MAX_HEADERS 8
@@ -23,8 +24,9 @@ struct ps_call {
 	const char *headers[PS_CALL_MAX_HEADERS + 1]; /* "Name: value"; NULL ends them */
 	const char *body;                             /* NULL: none */
 	uint64_t timeout_ms;
-	bool is_local;       /* a metadata server of this machine: never through a proxy */
-	const char *ca_file; /* NULL: the system's */
+	const struct ps_http_access
+	        *access;     /* proxies and CA; NULL: a metadata server of this machine, asked directly */
+	const char *ca_file; /* instead of what access says; NULL: as it says */
 	const _Atomic bool *stop;
 };
 

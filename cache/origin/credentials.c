@@ -295,10 +295,12 @@ static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *e
 	if (err)
 		*err = c->error;
 	/* What may pass is worth other attempts within a read's time. */
-	if (!c->error.retryable)
+	if (!c->error.retryable && !c->asking && !c->wanted)
 		return ps_error_set(err, EACCES, "%s", c->error.text);
-	if (err)
+	if (err) {
 		err->err = EAGAIN;
+		err->retryable = true;
+	}
 	return -EAGAIN;
 }
 

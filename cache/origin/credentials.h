@@ -54,6 +54,7 @@ struct ps_credentials_options {
 	/* The user's environment, "NAME=value", NULL-terminated: a daemon may mount for another shell than
 	 * its own. NULL: the process's own. */
 	const char *const *env;
+	const char *proxy;   /* as struct ps_origin_options has it */
 	const char *ca_file; /* for token servers of the user's own; NULL: the system's */
 };
 

@@ -102,7 +102,6 @@ int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct 
 	        .url = url,
 	        .headers = {"Accept: application/json", authorization},
 	        .timeout_ms = TIMEOUT_MS,
-	        .is_local = true,
 	        .ca_file = x->ca_file,
 	        .stop = &x->stop};
 	for (int i = 0; i < TRIES; i++) {

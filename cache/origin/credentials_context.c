@@ -51,11 +51,14 @@ int ps_key_context_init(
 		rc = copy_text(&x->ca_file, options->ca_file);
 	if (!rc)
 		rc = copy_text(&x->google_file, options->google_file);
-	if (rc) {
+	const struct ps_origin_options access = {.env = (const char *const *)x->env, .proxy = options->proxy};
+	if (rc)
+		ps_error_set(err, ENOMEM, "out of memory");
+	else
+		rc = ps_http_access_init(&x->access, &access, err);
+	if (rc)
 		ps_key_context_fini(x);
-		return ps_error_set(err, ENOMEM, "out of memory");
-	}
-	return 0;
+	return rc;
 }
 
 void ps_key_context_fini(struct ps_key_context *x)
@@ -63,6 +66,7 @@ void ps_key_context_fini(struct ps_key_context *x)
 	for (char **v = x->env; v && *v; v++)
 		ps_secret_free(*v);
 	free(x->env);
+	ps_http_access_fini(&x->access);
 	free(x->cwd);
 	free(x->profile);
 	free(x->region);

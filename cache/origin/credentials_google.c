@@ -73,6 +73,7 @@ static int ask_token(struct ps_key_context *x, const char *uri, const char *form
 	        .headers = {"Content-Type: " FORM, "Accept: application/json"},
 	        .body = form,
 	        .timeout_ms = TIMEOUT_MS,
+	        .access = &x->access,
 	        .ca_file = is_google ? NULL : x->ca_file,
 	        .stop = &x->stop};
 	int rc = check_token_uri(uri, err);
@@ -275,7 +276,6 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	        .url = url,
 	        .headers = {"Metadata-Flavor: Google"},
 	        .timeout_ms = METADATA_TIMEOUT_MS,
-	        .is_local = true,
 	        .stop = &x->stop};
 	for (int i = 0; i < TRIES; i++) {
 		ps_answer_fini(&answer);

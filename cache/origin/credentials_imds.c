@@ -36,7 +36,6 @@ static int call(const struct asking *a, const char *method, const char *path, co
 	        .url = url,
 	        .headers = {header},
 	        .timeout_ms = TIMEOUT_MS,
-	        .is_local = true,
 	        .stop = &a->x->stop};
 	for (int i = 0; i < TRIES; i++) {
 		ps_answer_fini(ret);

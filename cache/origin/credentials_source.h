@@ -18,13 +18,14 @@
 
 /* What the user's shell said when the mount was asked for. */
 struct ps_key_context {
-	char **env;             /* a copy, NULL-terminated */
-	char *cwd;              /* relative paths start here; a daemon leaves it */
-	char *profile;          /* NULL: $AWS_PROFILE, or "default" */
-	char *region;           /* NULL: as environment and profile say */
-	char *ca_file;          /* of servers that the user names */
-	char *google_file;      /* --gs-credentials */
-	bool metadata_answered; /* once: from then on its silence is a failure, not an absence */
+	char **env;                   /* a copy, NULL-terminated */
+	char *cwd;                    /* relative paths start here; a daemon leaves it */
+	char *profile;                /* NULL: $AWS_PROFILE, or "default" */
+	char *region;                 /* NULL: as environment and profile say */
+	char *ca_file;                /* of servers that the user names */
+	char *google_file;            /* --gs-credentials */
+	struct ps_http_access access; /* proxies and CA of whoever mounts */
+	bool metadata_answered;       /* once: from then on its silence is a failure, not an absence */
 	_Atomic bool stop;
 };
 

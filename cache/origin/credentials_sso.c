@@ -114,6 +114,7 @@ int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, con
 	        .url = url,
 	        .headers = {"Accept: application/json", header},
 	        .timeout_ms = TIMEOUT_MS,
+	        .access = &x->access,
 	        .ca_file = ps_key_env(x, "AWS_CA_BUNDLE"),
 	        .stop = &x->stop};
 	rc = ps_call_run(&call, &answer, err);

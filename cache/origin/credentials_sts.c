@@ -225,6 +225,7 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	                signature, session},
 	        .body = body,
 	        .timeout_ms = TIMEOUT_MS,
+	        .access = &x->access,
 	        .ca_file = users && x->ca_file ? x->ca_file : bundle,
 	        .stop = &x->stop};
 	for (int i = 0; i < TRIES; i++) {

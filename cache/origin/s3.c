@@ -145,6 +145,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	        .region = options->region,
 	        .env = options->env,
 	        .google_file = options->gs_credentials,
+	        .proxy = options->proxy,
 	        .ca_file = options->ca_file};
 	int rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
 

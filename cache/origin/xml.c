@@ -124,6 +124,8 @@ int ps_xml_parse(
 		ps_error_set(err, ENOMEM, "out of memory");
 	XML_ParserFree(p.expat);
 	ps_strbuf_fini(&p.path);
+	if (p.text.s)
+		explicit_bzero(p.text.s, p.text.cap); /* it may have been a secret */
 	ps_strbuf_fini(&p.text);
 	return rc;
 }
