@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "origin/credentials.h"
@@ -135,7 +136,7 @@ static const struct ps_origin_ops hf_ops = {
         .close = hf_close,
 };
 
-/* The user's headers, and the token. */
+/* The user's headers, and the token, unless one of them says who it is. */
 static int init_client(struct ps_hf *hf, const struct ps_origin_options *options, struct ps_error *err)
 {
 	struct ps_origin_options mine = *options;
@@ -147,14 +148,17 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 
 	if (rc)
 		return rc;
-	for (const char *const *h = options->headers; h && *h && n < MAX_HEADERS - 1; h++)
+	for (const char *const *h = options->headers; h && *h && n < MAX_HEADERS - 1; h++) {
 		headers[n++] = *h;
-	if (found) {
+		hf->has_token = hf->has_token || strncasecmp(*h, "authorization:", 14) == 0;
+	}
+	if (found && !hf->has_token) {
 		ps_strbuf_addf(&token, TOKEN_HEADER "%s", found);
-		explicit_bzero(found, strlen(found));
 		headers[n++] = ps_strbuf_peek(&token);
 		hf->has_token = true;
 	}
+	if (found)
+		explicit_bzero(found, strlen(found));
 	headers[n] = NULL;
 	mine.headers = headers;
 	rc = token.failed ? ps_error_set(err, ENOMEM, "out of memory")

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "origin/credentials.h"
 #include "origin/url.h"
 
@@ -117,15 +118,28 @@ static int take_proxies(struct ps_http_access *a, const struct ps_origin_options
 
 /* Certificates ------------------------------------------------------------------------------------ */
 
+/* What the environment names for all programs need not be there: then the system's it is. */
+static int copy_named(char **to, const char *const *env, const char *name, struct ps_error *err)
+{
+	const char *path = ps_env_get(env, name);
+
+	if (path && access(path, R_OK) != 0) {
+		ps_log_warning("%s: %s: %s: ignored", name, path, strerror(errno));
+		return 0;
+	}
+	return copy(to, path, err);
+}
+
 static int take_trusted(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
 {
-	static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
 	int rc = copy_file(&a->ca_file, options->ca_file, "CA file", err);
 
-	for (size_t i = 0; !rc && !a->ca_file && i < PS_ARRAY_LEN(names); i++)
-		rc = copy_file(&a->ca_file, ps_env_get(options->env, names[i]), names[i], err);
+	if (!rc && !a->ca_file)
+		rc = copy_named(&a->ca_file, options->env, "CURL_CA_BUNDLE", err);
+	if (!rc && !a->ca_file)
+		rc = copy_named(&a->ca_file, options->env, "SSL_CERT_FILE", err);
 	if (!rc && !options->ca_file)
-		rc = copy_file(&a->ca_dir, ps_env_get(options->env, "SSL_CERT_DIR"), "SSL_CERT_DIR", err);
+		rc = copy_named(&a->ca_dir, options->env, "SSL_CERT_DIR", err);
 	return rc;
 }
 

@@ -136,8 +136,6 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 			r->linked_size = n;
 	} else if (strcasecmp(name, "x-linked-etag") == 0) {
 		take_word(r->linked_etag, sizeof r->linked_etag, value);
-	} else if (strcasecmp(name, "x-repo-commit") == 0) {
-		take_word(r->commit, sizeof r->commit, value);
 	} else if (strcasecmp(name, "x-error-code") == 0) {
 		take_word(r->error_code, sizeof r->error_code, value);
 	} else if (strcasecmp(name, "ratelimit") == 0) {

@@ -25,11 +25,10 @@ struct ps_http_response {
 	char etag[PS_ETAG_LEN];
 
 	/* What a model and dataset hub says beyond that: of the file that a redirect leads to (X-Linked-Size,
-	 * X-Linked-Etag), the commit that it was taken from, why it refuses (X-Error-Code), and how many requests of
-	 * this class (RateLimit: "api";r=41;t=55) are left until when. Absent: PS_SIZE_UNKNOWN, "", -1. */
+	 * X-Linked-Etag), why it refuses (X-Error-Code), and how many requests of this class (RateLimit: "api";r=41;t=55) are left until when. Absent: PS_SIZE_UNKNOWN, "", -1. */
 	uint64_t linked_size;
 	char linked_etag[PS_ETAG_LEN];
-	char commit[41], error_code[32];
+	char error_code[32];
 	char limit_class[16];
 	int64_t limit_left, limit_reset_s;
 

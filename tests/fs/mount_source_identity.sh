@@ -70,7 +70,8 @@ refused "a key alone" 'needs its certificate' "$ORIGIN_MUTUAL/" --client-key c.k
 
 CURL_CA_BUNDLE=$PWD/ca.pem works "CURL_CA_BUNDLE" "$ORIGIN_TLS/"
 SSL_CERT_FILE=$PWD/ca.pem works "SSL_CERT_FILE" "$ORIGIN_TLS/"
-CURL_CA_BUNDLE=$PWD/none refused "a CA file that is not there" 'CURL_CA_BUNDLE.*no such file' "$ORIGIN_TLS/"
+CURL_CA_BUNDLE=$PWD/none refused "a CA file that is not there" 'certificate' "$ORIGIN_TLS/"
+check "is told of" grep -q 'CURL_CA_BUNDLE:.*No such file' "$T/penstock.log"
 CURL_CA_BUNDLE=$PWD/none works "yields to --cacert" "$ORIGIN_TLS/" --cacert ca.pem
 
 check_not "no secret reached the log" grep -Eq 'pass(:|%3A|%3a)word|opensesame' "$T/penstock.log"
