@@ -25,6 +25,7 @@ struct mount {
 	struct ps_launch launch;
 	char *config; /* of --config */
 	bool all;
+	bool logs; /* the log is open */
 };
 
 static struct ps_given *given_of(void *ctx)
@@ -87,8 +88,9 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 	const struct ps_daemon_options options = {
 	        .options = &m->options, .request = &m->request, .launch = &m->launch};
 	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
-	int rc = ps_log_open(log, m->options.log_level, "penstock", err);
+	int rc = m->logs ? 0 : ps_log_open(log, m->options.log_level, "penstock", err);
 
+	m->logs = rc == 0;
 	ps_privileges_drop();
 	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
 }
