@@ -179,7 +179,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
 	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2], &fill->wants[3],
-	        &fill->running, &fill->retries, &fill->disk_queue, &fill->kept, &fill->held};
+	        &fill->running, &fill->retries, &fill->hedges, &fill->tails, &fill->disk_queue, &fill->kept, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
@@ -207,6 +207,7 @@ void ps_fill_free(struct ps_fill *fill)
 		return;
 	ps_writeback_stop(fill);
 	ps_timer_stop(fill);
+	ps_hedge_forget(fill, NULL);
 	pthread_cond_destroy(&fill->disk_cond);
 	pthread_cond_destroy(&fill->timer_cond);
 	pthread_cond_destroy(&fill->files_cond);
@@ -296,8 +297,10 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		bool left = fill->nending > 0;
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
 			left = left || ps_origin_is(PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin, origin);
-		if (!left)
+		if (!left) {
+			ps_hedge_forget(fill, origin);
 			return;
+		}
 		pthread_cond_timedwait(&fill->files_cond, &fill->lock, &ts);
 	}
 }

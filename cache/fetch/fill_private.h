@@ -1,6 +1,6 @@
 /* What the files of the fill engine share: fill.c (files), timer.c, read.c (readers), want.c (queues), slot.c
- * (what is in memory), schedule.c (what is fetched next), yield.c (who gives way), run.c and run_end.c
- * (requests), writeback.c (disk),
+ * (what is in memory), schedule.c (what is fetched next), yield.c (who gives way), hedge.c (what is asked for
+ * twice), run.c and run_end.c (requests), writeback.c (disk), fill_stats.c (figures),
  * keep.c (what stays in memory after it).
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
@@ -76,6 +76,7 @@ struct ps_run {
 	_Atomic uint64_t touched_ns; /* submitted, or something came */
 	bool yields;                 /* is being cancelled for another file; the engine's lock */
 	bool checked, other_version; /* of this attempt's response */
+	struct ps_hedge *hedge;      /* the engine's lock */
 	unsigned nbufs;              /* a block each */
 	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
 	struct iovec iov[PS_RUN_MAX_BLOCKS];
@@ -116,6 +117,8 @@ struct ps_fill {
 	struct ps_list files;
 	struct ps_list wants[PS_WANT_CLASSES];
 	struct ps_list running, retries;       /* of ps_run */
+	struct ps_list hedges, tails;          /* hedge.c */
+	uint64_t pushback_ns;                  /* when an origin last asked to wait; 0: never */
 	struct ps_list disk_queue, kept, held; /* of ps_slot */
 	size_t nkept, nheld, ndisk_busy;
 	unsigned nending; /* transfers whose done has not returned */
@@ -141,6 +144,7 @@ struct ps_fill {
 	_Atomic unsigned connections; /* a copy of concurrency.limit */
 	_Atomic uint64_t arrived_bytes;
 	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
+	_Atomic uint64_t hedged_requests, hedged_bytes; /* also in origin_requests and origin_bytes */
 	_Atomic uint64_t read_bytes, stalled_ns, nwaiting;
 };
 
@@ -233,6 +237,8 @@ void ps_run_free(struct ps_run *run);
  * the disk. */
 void ps_run_advance(struct ps_run *run, size_t filled);
 void ps_run_check_version(struct ps_run *run);
+/* The same of a response beside the run's. */
+bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far);
 
 /* run_end.c: no lock held */
@@ -248,6 +254,18 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
 
 /* yield.c: no lock held. Cancels runs that stall for files that have none and wait; for the timer. */
 void ps_run_make_room(struct ps_fill *fill, uint64_t now_ns);
+
+/* hedge.c */
+/* Asks once more for what one request is late with; for the timer. No lock held. */
+void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns);
+/* Of a run that has ended: its hedge is cancelled, or (if it was faster) returned. No lock held. */
+struct ps_hedge *ps_hedge_take(struct ps_run *run) PS_MUST_USE;
+/* The run gets what it lacks of the hedge's bytes; frees the hedge. False: it lacks nothing. No lock held. */
+bool ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run);
+/* Below: the engine's lock is held. A first byte of this origin came after so long. */
+void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns);
+void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
+void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin); /* NULL: all */
 
 /* writeback.c */
 int ps_writeback_start(struct ps_fill *fill);

@@ -176,30 +176,37 @@ void ps_run_advance(struct ps_run *run, size_t filled)
 
 /* Where the listing told no ETag, the first response of all does. Those that were under way with it could not
  * ask for it, so they are compared here, before anything of them is used. */
+bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
+{
+	ps_object_expect(file->object, seen->checksum, false);
+	PS_LOCK_SCOPE(&file->lock);
+	if (!file->remote.etag[0]) {
+		memcpy(file->remote.etag, seen->etag, sizeof file->remote.etag);
+		if (seen->etag[0] == '"')
+			ps_object_learn_etag(file->object, seen->etag);
+	} else if (seen->etag[0] == '"' && file->remote.etag[0] == '"') {
+		return strcmp(seen->etag, file->remote.etag) == 0;
+	}
+	return true;
+}
+
 void ps_run_check_version(struct ps_run *run)
 {
-	struct ps_fill_file *file = run->file;
-	const char *seen = run->get.seen.etag;
-
 	if (run->checked)
 		return;
 	run->checked = true;
-	ps_object_expect(file->object, run->get.seen.checksum, false);
-	PS_LOCK_SCOPE(&file->lock);
-	if (!file->remote.etag[0]) {
-		memcpy(file->remote.etag, seen, sizeof file->remote.etag);
-		if (seen[0] == '"')
-			ps_object_learn_etag(file->object, seen);
-	} else if (seen[0] == '"' && file->remote.etag[0] == '"') {
-		run->other_version = strcmp(seen, file->remote.etag) != 0;
-	}
+	run->other_version = !ps_run_same_version(run->file, &run->get.seen);
 }
 
 /* The first answer tells how far away the origin is. True: more connections may be used now. */
-static bool learn_distance(struct ps_fill *fill, uint64_t first_byte_ns)
+static bool learn_distance(struct ps_run *run, uint64_t first_byte_ns)
 {
+	struct ps_fill *fill = run->file->fill;
+
 	PS_LOCK_SCOPE(&fill->lock);
 	unsigned before = fill->concurrency.limit;
+
+	ps_hedge_answered(fill, run->file->origin, ps_clock_mono_ns() - atomic_load(&run->touched_ns));
 
 	ps_concurrency_first_byte(&fill->concurrency, first_byte_ns);
 	atomic_store(&fill->connections, fill->concurrency.limit);
@@ -209,7 +216,7 @@ static bool learn_distance(struct ps_fill *fill, uint64_t first_byte_ns)
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far)
 {
 	struct ps_run *run = (struct ps_run *)get;
-	bool more = !run->checked && learn_distance(run->file->fill, get->first_byte_ns);
+	bool more = !run->checked && learn_distance(run, get->first_byte_ns);
 
 	ps_run_check_version(run);
 	if (!run->other_version)

@@ -163,12 +163,14 @@ void ps_run_done(struct ps_get *get, const struct ps_error *err)
 	struct ps_fill *fill = run->file->fill;
 	struct ps_error ended = *err;
 
+	struct ps_hedge *hedge = ps_hedge_take(run);
 	if (get->nbytes_done > 0)
 		ps_run_check_version(run);
 	if (run->other_version)
 		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
 	else
 		ps_run_advance(run, run->base + get->nbytes_done);
+	bool won = hedge && ps_hedge_use(hedge, run);
 	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
 	if (run->filled == run->nbytes) {
 		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
@@ -193,11 +195,13 @@ void ps_run_done(struct ps_get *get, const struct ps_error *err)
 			run->file->nyields = 0;
 		if (ended.err == EAGAIN)
 			ps_concurrency_pushback(&fill->concurrency, ps_clock_mono_ns());
+		if (ended.err == EAGAIN)
+			fill->pushback_ns = ps_clock_mono_ns();
 	}
 	if (!ended.err) {
 		PS_LOCK_SCOPE(&run->file->lock);
 		run->file->attempt[0] = '\0';
-	} else if (run->yields && ended.err == ECANCELED && !draining) {
+	} else if ((run->yields || won) && ended.err == ECANCELED && !draining) {
 		run_yield(run);
 	} else {
 		if (ended.err != ECANCELED)
@@ -236,6 +240,7 @@ void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 		}
 		/* cancel() neither blocks nor calls back from here; a run cannot end under us while the lock
 		 * that ps_run_done() needs is held. */
+		ps_hedge_cancel_all(fill, origin);
 		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
 			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 

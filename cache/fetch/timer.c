@@ -19,6 +19,8 @@ static void *timer_main(void *arg)
 			ps_fill_expire(fill, now);
 		ps_run_adapt(fill, now);
 		ps_run_make_room(fill, now);
+		if (busy)
+			ps_hedge_look(fill, now);
 		ps_keep_drop_stale(fill, now);
 		uint64_t due = ps_run_retry_due(fill, now);
 		{

@@ -14,7 +14,7 @@
 struct job {
 	struct ps_list link;
 	struct ps_get *get;
-	bool cancelled, stalled;
+	bool cancelled, stalled, held;
 	size_t at; /* bytes that have been handed over */
 };
 
@@ -74,6 +74,12 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		finish(o, job, job->at, ECANCELED, false);
 		return true;
 	}
+	if (!job->stalled && !job->held && atomic_load(&o->stall_next) > 0) {
+		atomic_fetch_sub(&o->stall_next, 1);
+		job->held = true;
+	}
+	if (job->held)
+		return false;
 	bool fail = !job->stalled && atomic_load(&o->fail_next) > 0;
 	if (fail) {
 		atomic_fetch_sub(&o->fail_next, 1);

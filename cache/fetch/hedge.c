@@ -1,0 +1,290 @@
+/* The slow tail: one request of many that an origin leaves without an answer for far longer than others (a dead
+ * connection, a sick server behind a balancer). While a reader waits for it, the same bytes are asked for once more, over a
+ * new connection; who is first serves, the other is cancelled.
+ *
+ *   run stalls, a reader waits ──▶ hedge under way ──its bytes are all there──▶ run cancelled ──run ends──▶ its buffers get
+ *                                        │                                                           what it lacked
+ *                                        └──run ends by itself──▶ hedge cancelled, thrown away
+ *
+ * The hedge has a buffer of its own: two transfers never write to the same memory. Only where it is the tail: most
+ * requests of the origin were answered sooner, and few are late now. At most one byte of a hundred that came from the
+ * origins is asked for twice, and none for a while after an origin has asked to wait. */
+#include "fetch/fill_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEDGE_MIN_NS (100 * PS_NS_PER_MS) /* sooner, another request brings little */
+#define HEDGE_FACTOR 2                    /* times what the slowest twentieth takes */
+#define HEDGE_SHARE 100                   /* of the bytes: one in so many */
+#define HEDGE_LATE_SHARE 8                /* of the requests under way: more that are late are no tail */
+#define HEDGE_PUSHBACK_NS (30 * PS_NS_PER_S)
+#define TAIL_MIN 32 /* answers, before it is known what is late */
+
+struct ps_hedge {
+	struct ps_get get; /* first: done() gets back to the hedge from it */
+	struct ps_list link; /* fill->hedges; the engine's lock */
+	struct ps_fill_file *file; /* a reference */
+	struct ps_run *run;        /* NULL: it has ended; the engine's lock */
+	bool ready;                /* all bytes are in buf, run is being cancelled; the engine's lock */
+	uint64_t from;             /* in the file */
+	struct ps_buf *buf;
+	struct iovec iov;
+};
+
+/* How long the answers of one origin took. */
+struct ps_tail {
+	struct ps_list link; /* fill->tails */
+	struct ps_origin *origin;
+	uint64_t ns[128]; /* the last ones */
+	unsigned n;
+	uint64_t late_ns; /* UINT64_MAX: not known */
+};
+
+/* Below: the engine's lock is held. ---------------------------------------------------------------- */
+
+static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, bool make)
+{
+	for (struct ps_list *l = fill->tails.next; l != &fill->tails; l = l->next)
+		if (PS_CONTAINER_OF(l, struct ps_tail, link)->origin == origin)
+			return PS_CONTAINER_OF(l, struct ps_tail, link);
+	struct ps_tail *tail = make ? calloc(1, sizeof *tail) : NULL;
+	if (!tail)
+		return NULL;
+	tail->origin = origin;
+	tail->late_ns = UINT64_MAX;
+	ps_list_append(&fill->tails, &tail->link);
+	return tail;
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
+{
+	struct ps_tail *tail = tail_of(fill, origin, true);
+	uint64_t sorted[PS_ARRAY_LEN(tail->ns)];
+
+	if (!tail)
+		return;
+	tail->ns[tail->n++ % PS_ARRAY_LEN(tail->ns)] = ns;
+	if (tail->n < TAIL_MIN || tail->n % (TAIL_MIN / 4) != 0)
+		return;
+	size_t n = PS_MIN(tail->n, PS_ARRAY_LEN(tail->ns));
+	memcpy(sorted, tail->ns, n * sizeof *sorted);
+	qsort(sorted, n, sizeof *sorted, compare_ns);
+	tail->late_ns = PS_MAX(HEDGE_FACTOR * sorted[n * 95 / 100], HEDGE_MIN_NS);
+}
+
+void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin)
+{
+	for (struct ps_list *l = fill->tails.next, *next; l != &fill->tails; l = next) {
+		struct ps_tail *tail = PS_CONTAINER_OF(l, struct ps_tail, link);
+
+		next = l->next;
+		if (origin && tail->origin != origin)
+			continue;
+		ps_list_remove(l);
+		free(tail);
+	}
+}
+
+static bool is_late(struct ps_fill *fill, const struct ps_run *run, uint64_t now_ns)
+{
+	const struct ps_tail *tail = tail_of(fill, run->file->origin, false);
+	uint64_t touched = atomic_load(&run->touched_ns);
+
+	return tail && touched < now_ns && now_ns - touched > tail->late_ns;
+}
+
+/* What a reader needs from where the run stands on, if a buffer has room for it: 0 if nobody waits for just that. */
+static size_t needed_nbytes(struct ps_run *run, uint64_t *ret_from, struct ps_remote *ret_expect)
+{
+	struct ps_fill_file *file = run->file;
+
+	PS_LOCK_SCOPE(&file->lock);
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes, need = 0;
+	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
+		const struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+		uint64_t stop = PS_MIN(read->offset + read->nbytes, end);
+
+		if (read->offset < end && from < stop && stop - from <= PS_BLOCK_SIZE)
+			need = PS_MAX(need, stop - from);
+	}
+	*ret_from = from;
+	*ret_expect = file->remote;
+	return need;
+}
+
+static bool affords(const struct ps_fill *fill, size_t nbytes)
+{
+	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
+}
+
+static void hedge_done(struct ps_get *get, const struct ps_error *err);
+
+/* Only the whole is of use. */
+static void hedge_progress(struct ps_get *get, size_t nbytes_so_far)
+{
+	(void)get, (void)nbytes_so_far;
+}
+
+static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
+{
+	struct ps_remote expect;
+	uint64_t from;
+	size_t nbytes = needed_nbytes(run, &from, &expect);
+
+	if (nbytes == 0 || !affords(fill, nbytes))
+		return NULL;
+	struct ps_hedge *hedge = calloc(1, sizeof *hedge);
+	if (!hedge)
+		return NULL;
+	if (ps_budget_take(fill->budget, PS_BUDGET_AHEAD, 1, &hedge->buf) == 0) {
+		free(hedge);
+		return NULL;
+	}
+	hedge->run = run;
+	hedge->file = run->file;
+	hedge->from = from;
+	hedge->iov = (struct iovec){.iov_base = hedge->buf->data, .iov_len = nbytes};
+	hedge->get = (struct ps_get){.url = ps_object_url(run->file->object),
+	        .expect = expect,
+	        .offset = from,
+	        .nbytes = nbytes,
+	        .iov = &hedge->iov,
+	        .niov = 1,
+	        .fresh = true,
+	        .progress = hedge_progress,
+	        .done = hedge_done};
+	hedge->file->refs++;
+	run->hedge = hedge;
+	ps_list_append(&fill->hedges, &hedge->link);
+	fill->active++;
+	atomic_fetch_add(&fill->origin_requests, 1);
+	atomic_fetch_add(&fill->hedged_requests, 1);
+	atomic_fetch_add(&fill->hedged_bytes, nbytes);
+	return hedge;
+}
+
+/* The first run that is late while few others are. */
+static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
+{
+	struct ps_hedge *hedge = NULL;
+	unsigned nlate = 0;
+
+	if (fill->stopping || fill->active >= fill->concurrency.demand ||
+	        (fill->pushback_ns && now_ns - fill->pushback_ns < HEDGE_PUSHBACK_NS))
+		return NULL;
+	for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next)
+		nlate += is_late(fill, PS_CONTAINER_OF(l, struct ps_run, link), now_ns);
+	if (nlate > PS_MAX(fill->active / HEDGE_LATE_SHARE, 1u))
+		return NULL;
+	for (struct ps_list *l = fill->running.next; l != &fill->running && !hedge; l = l->next) {
+		struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+
+		if (!run->hedge && !run->yields && !run->file->draining && is_late(fill, run, now_ns))
+			hedge = hedge_new(fill, run);
+	}
+	return hedge;
+}
+
+void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
+{
+	for (struct ps_list *l = fill->hedges.next; l != &fill->hedges; l = l->next) {
+		struct ps_hedge *hedge = PS_CONTAINER_OF(l, struct ps_hedge, link);
+
+		if (hedge->file->origin == origin)
+			origin->ops->cancel(origin, &hedge->get);
+	}
+}
+
+/* Above: the engine's lock is held. ---------------------------------------------------------------- */
+
+static void hedge_free(struct ps_hedge *hedge)
+{
+	ps_buf_unref(hedge->buf);
+	ps_fill_file_put(hedge->file);
+	free(hedge);
+}
+
+void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns)
+{
+	struct ps_hedge *hedge;
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		hedge = find_late(fill, now_ns);
+	}
+	/* It is not cancelled before it is submitted: one that is not is let go by its run's end, below. */
+	if (hedge)
+		hedge->file->origin->ops->get(hedge->file->origin, &hedge->get);
+}
+
+static void hedge_done(struct ps_get *get, const struct ps_error *err)
+{
+	struct ps_hedge *hedge = (struct ps_hedge *)get;
+	struct ps_fill *fill = hedge->file->fill;
+	bool whole = get->nbytes_done == get->nbytes && ps_run_same_version(hedge->file, &get->seen);
+	bool kept = false;
+
+	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
+	atomic_fetch_add(&fill->hedged_bytes, get->wire_nbytes);
+	atomic_fetch_sub(&fill->hedged_bytes, get->nbytes);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		struct ps_run *run = hedge->run;
+
+		ps_list_remove(&hedge->link);
+		fill->active--;
+		fill->nending++;
+		if (err->err == EAGAIN)
+			fill->pushback_ns = ps_clock_mono_ns();
+		if (run && whole) {
+			hedge->ready = kept = true;
+			run->file->origin->ops->cancel(run->file->origin, &run->get);
+		} else if (run) {
+			run->hedge = NULL;
+		}
+	}
+	if (!kept)
+		hedge_free(hedge);
+	ps_fill_pump(fill);
+	PS_LOCK_SCOPE(&fill->lock);
+	if (--fill->nending == 0)
+		pthread_cond_broadcast(&fill->files_cond);
+}
+
+struct ps_hedge *ps_hedge_take(struct ps_run *run)
+{
+	struct ps_fill *fill = run->file->fill;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	struct ps_hedge *hedge = ps_steal_ptr(&run->hedge);
+	if (!hedge || hedge->ready)
+		return hedge;
+	hedge->run = NULL;
+	run->file->origin->ops->cancel(run->file->origin, &hedge->get);
+	return NULL;
+}
+
+bool ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run)
+{
+	uint64_t at = ps_run_offset(run) + run->filled, end = hedge->from + hedge->get.nbytes;
+	bool won = at < end && !run->other_version;
+
+	/* Its transfer has ended: nobody else writes there. */
+	for (uint64_t part; won && at < end; at += part) {
+		part = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE) - at;
+		memcpy(run->bufs[at / PS_BLOCK_SIZE - run->first / PS_BLOCK_CHUNKS]->data + at % PS_BLOCK_SIZE,
+		        hedge->buf->data + (at - hedge->from), part);
+	}
+	if (won)
+		ps_run_advance(run, end - ps_run_offset(run));
+	hedge_free(hedge);
+	return won;
+}

@@ -1,0 +1,138 @@
+/* The slow tail: a request that is late is asked for once more, within limits. */
+#include <errno.h>
+
+#include "tests/cache/fill_fixture.h"
+
+#define CHUNK ((uint64_t)64 * 1024)
+
+static uint64_t stat_of(struct fixture *f, const char *name)
+{
+	json_t *stats = ps_fill_origin_stats(f->fill);
+	uint64_t n = (uint64_t)json_integer_value(json_object_get(stats, name));
+
+	json_decref(stats);
+	return n;
+}
+
+/* Chunks of the file one by one, each another request, none twice. */
+static void read_chunks(struct fixture *f, unsigned from, unsigned n)
+{
+	for (unsigned i = from; i < from + n; i++)
+		assert_int_equal(read_random(f, (i * 37 % 600) * CHUNK, CHUNK), 0);
+}
+
+static struct fixture *new_with_timeout(uint64_t timeout_ms)
+{
+	return fixture_new(&(struct fixture_options){.timeout_ms = timeout_ms});
+}
+
+static void a_request_that_is_late_is_asked_for_once_more(void **state)
+{
+	struct fixture *f = new_with_timeout(60000);
+
+	(void)state;
+	read_chunks(f, 0, 500);
+	uint64_t before = stat_of(f, "hedged_requests");
+	atomic_store(&f->origin->stall_next, 1);
+	read_chunks(f, 500, 1);
+	assert_int_equal(atomic_load(&f->origin->stall_next), 0);
+	assert_true(stat_of(f, "hedged_requests") > before);
+	assert_true(stat_of(f, "hedged_bytes") > 0);
+	fixture_free(f);
+}
+
+/* The late one covers a block, its reader needs a part: the rest is fetched as if nothing had been. */
+static void what_the_late_request_covers_beyond_its_reader_comes_later(void **state)
+{
+	struct fixture *f = new_with_timeout(60000);
+
+	(void)state;
+	struct ps_fill_file *other = another_file(f, "http://h/other");
+	struct waited w;
+	for (unsigned i = 0; i < 500; i++) {
+		begin_of(f, other, &w, PS_ACCESS_RANDOM, i * 37 % 600 * CHUNK, CHUNK);
+		assert_int_equal(end(&w), 0);
+	}
+	ps_fill_file_put(other);
+	other = another_file(f, "http://h/third");
+	atomic_store(&f->origin->stall_next, 1);
+	begin_of(f, other, &w, PS_ACCESS_STREAM, 5 * PS_MIB, 2 * CHUNK);
+	assert_int_equal(end(&w), 0);
+	assert_true(w.right);
+	assert_true(stat_of(f, "hedged_requests") > 0);
+	for (unsigned i = 0; i < 16; i++) {
+		begin_of(f, other, &w, PS_ACCESS_STREAM, 5 * PS_MIB + i * CHUNK, CHUNK);
+		assert_int_equal(end(&w), 0);
+		assert_true(w.right);
+	}
+	ps_fill_file_put(other);
+	fixture_free(f);
+}
+
+static void no_more_than_one_byte_of_a_hundred_is_asked_for_twice(void **state)
+{
+	struct fixture *f = new_with_timeout(1000);
+	unsigned nfailed = 0;
+
+	(void)state;
+	read_chunks(f, 0, 210);
+	for (unsigned i = 210; i < 215; i++) {
+		atomic_store(&f->origin->stall_next, 1);
+		nfailed += read_random(f, (i * 37 % 600) * CHUNK, CHUNK) == ETIMEDOUT;
+		atomic_store(&f->origin->stall_next, 0);
+		assert_true(stat_of(f, "hedged_bytes") * 100 <= stat_of(f, "bytes"));
+	}
+	assert_true(stat_of(f, "hedged_requests") <= 2);
+	assert_true(nfailed >= 3);
+	fixture_free(f);
+}
+
+static void an_origin_that_asks_to_wait_is_asked_for_nothing_twice(void **state)
+{
+	struct fixture *f = new_with_timeout(1000);
+
+	(void)state;
+	read_chunks(f, 0, 150);
+	atomic_store(&f->origin->fail_errno, EAGAIN);
+	atomic_store(&f->origin->fail_retryable, true);
+	atomic_store(&f->origin->fail_next, 1);
+	read_chunks(f, 150, 1);
+	uint64_t before = stat_of(f, "hedged_requests");
+	atomic_store(&f->origin->stall_next, 1);
+	assert_int_equal(read_random(f, (151 * 37 % 600) * CHUNK, CHUNK), ETIMEDOUT);
+	assert_int_equal(stat_of(f, "hedged_requests"), before);
+	fixture_free(f);
+}
+
+static void where_all_are_late_none_is_asked_for_twice(void **state)
+{
+	struct fixture *f = new_with_timeout(1000);
+	struct waited w[8];
+	unsigned nfailed = 0;
+
+	(void)state;
+	read_chunks(f, 0, 450);
+	uint64_t before = stat_of(f, "hedged_requests");
+	atomic_store(&f->origin->stall_next, PS_ARRAY_LEN(w));
+	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
+		begin_of(f, f->file, &w[i], PS_ACCESS_RANDOM, ((450 + i) * 37 % 600) * CHUNK, CHUNK);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
+		nfailed += end(&w[i]) == ETIMEDOUT;
+	/* The first may have been late when the others were not yet. */
+	assert_true(stat_of(f, "hedged_requests") <= before + 1);
+	assert_true(nfailed + 1 >= PS_ARRAY_LEN(w));
+	fixture_free(f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_request_that_is_late_is_asked_for_once_more),
+	        cmocka_unit_test(what_the_late_request_covers_beyond_its_reader_comes_later),
+	        cmocka_unit_test(no_more_than_one_byte_of_a_hundred_is_asked_for_twice),
+	        cmocka_unit_test(an_origin_that_asks_to_wait_is_asked_for_nothing_twice),
+	        cmocka_unit_test(where_all_are_late_none_is_asked_for_twice),
+	};
+
+	return cmocka_run_group_tests_name("fill_hedge", tests, NULL, NULL);
+}
