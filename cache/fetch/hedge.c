@@ -87,7 +87,7 @@ void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin)
 		struct ps_tail *tail = PS_CONTAINER_OF(l, struct ps_tail, link);
 
 		next = l->next;
-		if (origin && tail->origin != origin)
+		if (origin && !ps_origin_is(tail->origin, origin))
 			continue;
 		ps_list_remove(l);
 		free(tail);
@@ -199,8 +199,8 @@ void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 	for (struct ps_list *l = fill->hedges.next; l != &fill->hedges; l = l->next) {
 		struct ps_hedge *hedge = PS_CONTAINER_OF(l, struct ps_hedge, link);
 
-		if (hedge->file->origin == origin)
-			origin->ops->cancel(origin, &hedge->get);
+		if (ps_origin_is(hedge->file->origin, origin))
+			hedge->file->origin->ops->cancel(hedge->file->origin, &hedge->get);
 	}
 }
 
