@@ -236,6 +236,7 @@ static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(voi
 	ps_autokey struct ps_key *old = key_of(t);
 	ps_cloud_put(
 	        &cloud, "credentials", "[default]\naws_access_key_id = NEW\naws_secret_access_key = hush\n");
+	uint64_t start = ps_clock_mono_ns();
 	assert_true(ps_credentials_refused(t->c, old));
 	for (int i = 0; i < 1000; i++) {
 		ps_autokey struct ps_key *key = key_of(t);
@@ -244,7 +245,9 @@ static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(voi
 			/* The old one, refused late, asks for no third. */
 			assert_true(ps_credentials_refused(t->c, old));
 			/* And the new one, right after it came, is refused for good. */
-			assert_false(ps_credentials_refused(t->c, key));
+			bool again = ps_credentials_refused(t->c, key);
+			if (ps_clock_mono_ns() - start < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS)
+				assert_false(again);
 			assert_string_equal(old->access_key, "OLD");
 			return;
 		}
@@ -476,14 +479,18 @@ static void keys_are_renewed_before_they_expire(void **state)
 	comes(t, "ASIAIMDS");
 	ps_autokey struct ps_key *old = key_of(t);
 	ps_cloud_put(&cloud, "ttl", "3600");
-	for (int i = 0; i < 500 && !is_new(t, old); i++) {
-		/* There is one at any moment. */
-		ps_autokey struct ps_key *key = key_of(t);
+	for (int i = 0; i < 1000 && !is_new(t, old); i++) {
+		ps_autokey struct ps_key *key = NULL;
+		int rc = ps_credentials_get(t->c, &key, &t->err);
+
+		/* There is one at any moment, unless all of us were descheduled for seconds. */
+		if (ps_clock_real_s() < old->expires_s)
+			assert_int_equal(rc, 0);
 		nap(20);
 	}
 	assert_true(is_new(t, old));
 	/* By one who asks for all. */
-	assert_int_equal(ps_cloud_seen(&cloud, "PUT /latest/api/token", "200"), 2);
+	assert_in_range(ps_cloud_seen(&cloud, "PUT /latest/api/token", "200"), 2, 3);
 }
 
 static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
@@ -505,6 +512,8 @@ static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
 			assert_int_equal(rc, 0);
 		nap(20);
 	}
+	for (int i = 0; i < 1000 && !ps_cloud_seen(&cloud, "PUT /latest/api/token", "500"); i++)
+		nap(20);
 	assert_true(ps_cloud_seen(&cloud, "PUT /latest/api/token", "500") > 0);
 	while (ps_clock_real_s() <= old->expires_s)
 		nap(20);
@@ -532,7 +541,7 @@ static void asking_for_keys_never_waits(void **state)
 	assert_int_equal(ps_credentials_wait(t->c, &stop, &t->err), -ECANCELED);
 	uint64_t start = ps_clock_mono_ns();
 	close_it(t);
-	assert_true(ps_clock_mono_ns() - start < 8 * PS_NS_PER_S);
+	assert_true(ps_clock_mono_ns() - start < 25 * PS_NS_PER_S);
 	ps_cloud_put(&cloud, "hang.sts", NULL);
 }
 

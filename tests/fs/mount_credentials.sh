@@ -55,22 +55,21 @@ works "an instance's role"
 # Keys that live for seconds only: they are renewed by one who asks for all, and no read notices.
 echo 6 >"$T/cloud/ttl"
 check "mounts with keys of 6 s" mount_s3
-end=$((SECONDS + 10))
-while ((SECONDS < end)); do
+end=$((SECONDS + 60))
+while (($(cloud_seen 'the-role 200') < 3 && SECONDS < end)); do
 	ps_run read_tree random "$MNT" 2
 	((rc == 0)) || break
 	forget_data
 done
 equal "reads went on over the end of the keys" "0 " "$rc $out"
-at_least "which were renewed" 2 "$(cloud_seen 'security-credentials/the-role 200')"
+at_least "which were renewed" 3 "$(cloud_seen 'security-credentials/the-role 200')"
 equal "before they had expired" 0 "$(cloud_seen '/bucket.* 40[0-9]')"
 umount_penstock
 
 # A metadata server that hangs: the old keys are used, then reads fail by their deadline, then all is well again.
-echo 5 >"$T/cloud/ttl"
-check "mounts with keys of 5 s" mount_s3 --timeout 3s
+echo 4 >"$T/cloud/ttl"
+check "mounts with keys of 4 s" mount_s3 --timeout 3s
 touch "$T/cloud/hang.imds"
-check "the old keys are good while they last" read_tree 1m
 no_key_is_left() {
 	forget_data
 	! cat "$MNT/shard-000000.tar" >"$T/cat.out"
