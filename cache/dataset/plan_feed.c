@@ -199,6 +199,7 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 
 	if (strspn(text, " \t\r") == len)
 		return 0;
+	ps_plans_expire(feed->plans, now_s);
 	int e = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
 	if (e < 0 || line.kind == PS_PLAN_LINE_OTHER)
 		return e;

@@ -39,11 +39,13 @@ static void use_end(struct ps_plans *plans, struct ps_plan_use *use)
 
 	if (use->over)
 		return; /* and its file may be forgotten */
-	struct ps_plan_use **p = &plans->files.v[use->file].uses;
-	while (*p != use)
-		p = &(*p)->next;
-	*p = use->next;
-	note_first(&plans->files.v[use->file]);
+	struct ps_planned_file *file = &plans->files.v[use->file];
+	*use->link = use->next;
+	if (use->next)
+		use->next->link = use->link;
+	else
+		file->tail = use->link;
+	note_first(file);
 	use->over = true;
 	epoch->nover++;
 	while (epoch->first < epoch->nuses && epoch->uses[epoch->first].over)
@@ -53,15 +55,18 @@ static void use_end(struct ps_plans *plans, struct ps_plan_use *use)
 static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_planned_file *file = &plans->files.v[use->file];
-	struct ps_plan_use **p = &file->uses;
 
-	/* In the order of need where one rank tells: the walk of ps_plans_opened() is short then. */
-	while (*p && (*p)->epoch->number <= use->epoch->number)
-		p = &(*p)->next;
-	use->next = *p;
-	*p = use;
-	note_first(file);
+	if (file->named_in == use->epoch->serial) { /* once an epoch is enough */
+		use->over = true;
+		use->epoch->nover++;
+		return;
+	}
+	use->link = file->tail;
+	*use->link = use;
+	file->tail = &use->next;
+	file->named_in = use->epoch->serial;
 	file->last = use->epoch->rank->serial;
+	note_first(file);
 }
 
 static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
@@ -250,10 +255,12 @@ static int tell(struct ps_plans *plans, struct ps_plan_rank *rank, const struct 
 		place = old->link.next;
 		epoch_free(plans, old);
 	}
+	rank->out_of_order |= place != &rank->epochs;
 	ps_list_append(place, &epoch->link);
 	plans->nbytes += nbytes;
 	if (rank->teller.stranger)
 		plans->strangers_nbytes += nbytes;
+	epoch->serial = ++plans->serials;
 	fill_epoch(plans, epoch, files);
 	if (who->epoch == rank->who.epoch)
 		for (uint64_t i = 0; i < PS_MIN(rank->files_done, n); i++)
@@ -500,7 +507,8 @@ enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, s
 		need = PS_NEED_PLANNED;
 		sooner(file->first, ret);
 		/* Those of one rank are in order. */
-		for (const struct ps_plan_use *use = file->uses; plans->nranks > 1 && use; use = use->next)
+		bool sorted = plans->nranks == 1 && !file->first->rank->out_of_order;
+		for (const struct ps_plan_use *use = file->uses; !sorted && use; use = use->next)
 			sooner(use->epoch, ret);
 	}
 	return need;

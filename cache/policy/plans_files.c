@@ -81,6 +81,17 @@ static int tables_grow(struct ps_planned_files *f, size_t want)
 	return 0;
 }
 
+/* After the files moved: their lists point back at them. */
+static void mend_links(struct ps_planned_files *f)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->v[i].uses)
+			f->v[i].uses->link = &f->v[i].uses;
+		else
+			f->v[i].tail = &f->v[i].uses;
+	}
+}
+
 int ps_planned_files_reserve(struct ps_planned_files *f, size_t n)
 {
 	size_t want = f->n + (n > f->nfree ? n - f->nfree : 0);
@@ -94,6 +105,7 @@ int ps_planned_files_reserve(struct ps_planned_files *f, size_t n)
 			return -ENOMEM;
 		f->v = v;
 		f->cap = cap;
+		mend_links(f);
 	}
 	return tables_grow(f, want);
 }
@@ -153,6 +165,7 @@ uint32_t ps_planned_files_add(struct ps_planned_files *f, const struct ps_plan_f
 	if (!found) {
 		found = &f->v[free_place(f)];
 		*found = (struct ps_planned_file){.node = file->node, .dataset = file->dataset};
+		found->tail = &found->uses;
 		f->nnameless++;
 		table_add(&f->by_node, hash_of_node(file->node), (uint32_t)(found - f->v));
 	}

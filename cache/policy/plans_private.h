@@ -8,7 +8,7 @@
 #include "policy/plans.h"
 
 struct ps_plan_use {
-	struct ps_plan_use *next; /* of the file, none of which is over */
+	struct ps_plan_use *next, **link; /* of the file, none of which is over; link points at it */
 	struct ps_plan_epoch *epoch;
 	uint32_t file;
 	bool over;
@@ -17,7 +17,7 @@ struct ps_plan_use {
 struct ps_plan_epoch {
 	struct ps_list link; /* of its rank, by number */
 	struct ps_plan_rank *rank;
-	uint64_t number, nbytes;
+	uint64_t number, nbytes, serial;
 	uint32_t nuses, nover;
 	uint32_t first; /* those before it are over */
 	double mid_s;   /* when its uses are needed, on average */
@@ -31,6 +31,7 @@ struct ps_plan_rank {
 	uint64_t serial;        /* its slot, and how often that was used */
 	uint64_t files_done;
 	struct ps_list epochs;
+	bool out_of_order; /* an epoch was told after a later one */
 	double heard_s;
 	/* Its pace: when it was last seen to advance, and through how many files of all it was then. */
 	double moved_s, file_s;
@@ -41,8 +42,9 @@ struct ps_planned_file {
 	struct ps_id id;
 	uint64_t node; /* 0: free */
 	uint64_t last; /* serial of the rank that named it last */
-	struct ps_plan_use *uses;
-	struct ps_plan_epoch *first; /* of uses, so that asking needs one look at memory less; NULL: none */
+	struct ps_plan_use *uses, **tail; /* as they were told; the list and where it ends */
+	struct ps_plan_epoch *first;      /* of uses, so that asking needs one look at memory less; NULL: none */
+	uint64_t named_in;                /* serial of the last epoch that named it */
 	uint32_t dataset;
 	bool named; /* the id is known */
 };

@@ -196,6 +196,39 @@ static void an_epoch_told_again_replaces_the_old_one(void **state)
 	assert_int_equal(need(20, NULL), PS_NEED_NEVER);
 }
 
+/* As fast as any: lists that are as long as a plan would be walked for each of its files. */
+static void a_file_named_many_times_is_used_once_an_epoch(void **state)
+{
+	struct ps_plan_file *files = calloc(PS_PLANS_MAX_FILES, sizeof *files);
+	struct ps_plan_who who = who_of(0);
+
+	(void)state;
+	for (unsigned i = 0; i < PS_PLANS_MAX_FILES; i++)
+		files[i] = file_of(i % 2);
+	for (; who.epoch < 20; who.epoch++)
+		assert_int_equal(ps_plans_tell(plans, &owner, &who, files, PS_PLANS_MAX_FILES, 100), 0);
+	for (unsigned i = 0; i < 100; i++)
+		open_file(0);
+	assert_in_range(counted("foreseen_opens"), 1, 20);
+	assert_int_equal(need(1, NULL), PS_NEED_PLANNED);
+	assert_int_equal(position(&owner, 19, PS_PLANS_MAX_FILES, 101), 0);
+	assert_int_equal(need(0, NULL), PS_NEED_NEVER);
+	free(files);
+}
+
+static void an_epoch_told_late_is_the_next_all_the_same(void **state)
+{
+	double late, next;
+
+	(void)state;
+	assert_int_equal(tell(&owner, 1, 0, 10, 100), 0);
+	assert_int_equal(tell(&owner, 2, 0, 10, 100), 0);
+	assert_int_equal(need(3, &next), PS_NEED_PLANNED);
+	assert_int_equal(tell(&owner, 0, 3, 1, 100), 0);
+	assert_int_equal(need(3, &late), PS_NEED_PLANNED);
+	assert_true(late < next);
+}
+
 static void the_next_files_come_in_order_and_of_each_rank(void **state)
 {
 	uint64_t nodes[8];
@@ -443,6 +476,8 @@ int main(void)
 	        TEST(the_first_who_needs_it_counts),
 	        TEST(a_plan_ends_with_its_feed_or_in_silence),
 	        TEST(an_epoch_told_again_replaces_the_old_one),
+	        TEST(a_file_named_many_times_is_used_once_an_epoch),
+	        TEST(an_epoch_told_late_is_the_next_all_the_same),
 	        TEST(the_next_files_come_in_order_and_of_each_rank),
 	        TEST(a_file_without_an_object_gets_it_later),
 	        TEST(what_is_told_is_bounded),
