@@ -190,7 +190,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l)
 	        .job = o->job ? o->job : "loader",
 	        .rank = o->rank,
 	        .world = o->world,
-	        .epoch = o->epoch,
+	        .epoch = ps_pipeline_position(l->pipeline)->epoch,
 	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
 	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS});
 }
@@ -218,6 +218,8 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		r = pipeline_begin(l, err);
 	if (r == 0 && o->plan_epochs != UINT32_MAX)
 		l->planner = planner_make(l);
+	if (l->planner)
+		ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
 	return r;
 }
 
