@@ -124,6 +124,7 @@ static void head_done(struct ps_origin_work *work, const struct ps_error *err)
 
 static const struct ps_http_kind head_kind = {
         .method = "HEAD",
+        .awaited = true,
         .prepare = head_prepare,
         .redirected = head_redirected,
         .accept = head_accept,

@@ -284,6 +284,7 @@ static void ask_done(struct ps_origin_work *work, const struct ps_error *err)
 
 static const struct ps_http_kind ask_kind = {
         .method = "HEAD",
+        .awaited = true,
         .prepare = ask_prepare,
         .redirected = ask_redirected,
         .accept = ask_accept,
@@ -313,6 +314,7 @@ static int get_prepare(struct ps_http_request *rq)
 	if (!rq->url)
 		return ps_error_set(&rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
 	rq->redirects = 1; /* complete in itself */
+	rq->fresh = get->fresh;
 	rq->ranged = true;
 	rq->range_first = get->offset;
 	rq->range_last = get->offset + get->nbytes - 1;
@@ -388,6 +390,7 @@ static void get_done(struct ps_origin_work *work, const struct ps_error *err)
 
 static const struct ps_http_kind get_kind = {
         .method = "GET",
+        .awaited = true,
         .prepare = get_prepare,
         .accept = get_accept,
         .body = ps_http_get_body,
