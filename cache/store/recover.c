@@ -137,7 +137,10 @@ int ps_recover(struct ps_store *store, struct ps_error *err)
 		return ps_error_set(err, -e, "cache directory %s: the index cannot be written: %s",
 		        store->dir, strerror(-e));
 	if (r.nlost_files + r.norphans + r.nbad_rows > 0)
-		ps_log(store->set_aside ? PS_LOG_INFO : PS_LOG_WARNING,
+		/* A kill leaves some, and an index that was set aside all: that is no news. */
+		ps_log(store->set_aside || (!ps_index_was_clean(store->index) && r.nbad_rows == 0)
+		                ? PS_LOG_INFO
+		                : PS_LOG_WARNING,
 		        "store: %s: %llu data files without a row deleted (%llu bytes), %llu rows "
 		        "without a data "
 		        "file and %llu damaged rows dropped",

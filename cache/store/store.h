@@ -11,9 +11,9 @@
  * Threads: any, but open and close.   Locks: store.lock, then object.lock; nobody is called with either held.
  * Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped. -ENOSPC, -EDQUOT, -EROFS: the
  * disk does not take it; the caller streams. Durability: data first (pwrite), index second (batched, at most
- * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path. After an unclean
- * stop in another boot, blocks come back as PS_BLOCK_UNVERIFIED; after a kill in the same boot, or a clean
- * stop (ps_store_close() did syncfs), as present. */
+ * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path: a thread
+ * syncs PS_STORE_SYNC_MS (sync.h) later. After a power cut blocks come back as PS_BLOCK_UNVERIFIED; after a kill
+ * in the same boot, or a clean stop (ps_store_close() did syncfs), as present. */
 #ifndef PS_STORE_STORE_H
 #define PS_STORE_STORE_H
 
@@ -72,9 +72,10 @@ void ps_object_id(const char *url, const struct ps_remote *remote, const char *v
 
 /* The object, loaded from the index or made in memory (no file until it is admitted, no row until the first
  * block is written). remote->size must be known (-EINVAL) and at most PS_OBJECT_MAX_NBYTES (-EFBIG). Counts
- * as an open of `dataset` for the policy if `opened`. Blocks on the index and, the first time, on stat of the
- * data file, whose size must be the object's and whose mtime must not be older than the index says: else its
- * blocks are dropped. */
+ * as an open of `dataset` for the policy if `opened`, and then has blocks that are not verified checked in the
+ * background. Blocks on the index and, the first time, on stat of the data file, whose size must be the object's,
+ * else its blocks are dropped, and whose inode and times must be those that the index tells, else they are not
+ * verified. */
 int ps_object_get(struct ps_store *store, const char *url, const struct ps_remote *remote, uint32_t dataset,
         bool opened, struct ps_object **ret) PS_MUST_USE;
 #define PS_OBJECT_MAX_NBYTES (UINT64_C(1) << 44)
