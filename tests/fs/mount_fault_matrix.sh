@@ -4,10 +4,11 @@
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
-# What it takes is waiting for timeouts, so many cells run at once; the slack is for that and for other tests.
+# What it takes is waiting for timeouts, so many cells run at once; slack and the longer timeout where repeating helps are
+# for that and for other tests.
 matrix() {
 	timeout -k 5 250 "$python" "$top_srcdir/tests/bench/faultmatrix" --penstock "$top_builddir/penstock" --tmp "$T" \
-		--timeout 2 --slack 20 --size 3 --jobs 10 "$@" >"$T/table" 2>"$T/bad"
+		--timeout 2 --heal-timeout 20 --slack 30 --size 3 --jobs 10 "$@" >"$T/table" 2>"$T/bad"
 }
 tell() {
 	local rc=0

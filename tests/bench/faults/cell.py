@@ -157,7 +157,7 @@ class Cell:
         while any(r.is_alive() for r in readers) and not hung:
             time.sleep(0.02)
             now = time.monotonic()
-            hung = any(r.busy_since and now - r.busy_since > limit for r in readers) or now - start > 120
+            hung = any(r.busy_since and now - r.busy_since > limit for r in readers) or now - start > 170
         took = max(max(r.slowest, time.monotonic() - r.busy_since if r.busy_since else 0) for r in readers)
         outcomes = sorted({"HANG" if r.is_alive() else r.outcome for r in readers})
         if NAME not in names and not self.spec["fault"].endswith("404"):
