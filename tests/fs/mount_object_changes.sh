@@ -75,3 +75,18 @@ check "a shorter file is seen whole" cmp "$MNT/f.bin" "$T/short"
 equal "with its size" 5000001 "$(stat -c %s "$MNT/f.bin")"
 put new "2025-01-01 00:00:01"
 check "and a longer one" cmp "$MNT/f.bin" "$T/new"
+umount_penstock
+
+# How long a version counts.
+CACHE=$T/cache-never
+put old "2026-01-01 00:00:01"
+mount_penstock "$ORIGIN/" --revalidate never
+check "with --revalidate never a file is read" cmp "$MNT/f.bin" "$T/old"
+put new "2027-01-01 00:00:01"
+check "and goes on being what it was" cmp "$MNT/f.bin" "$T/old"
+umount_penstock
+CACHE=$T/cache-time
+mount_penstock "$ORIGIN/" --revalidate 1s
+check "with a time a file is read" cmp "$MNT/f.bin" "$T/new"
+put old "2028-01-01 00:00:01"
+check "and after that time it is the new one" wait_until 30 cmp "$MNT/f.bin" "$T/old"
