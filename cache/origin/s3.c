@@ -136,6 +136,23 @@ static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options
 	return ps_http_client_init(&s3->client, own.s, &with_ca, err);
 }
 
+/* What Google's stores know under other names. */
+static int check_options(
+        const struct scheme *scheme, const struct ps_origin_options *options, struct ps_error *err)
+{
+	if (strcmp(scheme->name, "gs") != 0)
+		return 0;
+	if (options->pin_versions)
+		return ps_error_set(
+		        err, EINVAL, "gs://: versions cannot be pinned there; leave --pin-versions out");
+	if (options->request_payer)
+		return ps_error_set(err, EINVAL,
+		        "gs://: the payer is a project; give --header 'x-goog-user-project: PROJECT' instead "
+		        "of "
+		        "--request-payer");
+	return 0;
+}
+
 static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
 {
 	const struct scheme *scheme = scheme_of(s3->source.first);
@@ -147,8 +164,10 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	        .google_file = options->gs_credentials,
 	        .proxy = options->proxy,
 	        .ca_file = options->ca_file};
-	int rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
+	int rc = check_options(scheme, options, err);
 
+	if (rc == 0)
+		rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
 	if (rc == 0)
 		rc = open_store(s3, options, scheme, err);
 	if (rc == 0)

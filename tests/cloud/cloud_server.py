@@ -12,6 +12,7 @@ DIR/hang.WHAT   no answer while it is there         DIR/fail.WHAT    answers wit
 WHAT is imds, container, sts, sso, google, token, bucket.
 DIR/token.container, DIR/token.web, DIR/token.sso: what clients must show.   DIR/modulus: of the service account's key, hex
 DIR/keys    lines "ACCESS_KEY SECRET": keys that live for ever; read at each request
+DIR/payer   the project that the bucket wants to be named as the payer
 DIR/refuse.REASON   the bucket's next answers are 403 with this code, as many as the file has bytes
 Requests are verified: headers of the metadata services, signatures (SigV4 computed here anew; RS256), tokens and their time.
 """
@@ -292,6 +293,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(403, "SignatureDoesNotMatch", "the signature is another")
 
     def authorise(self):
+        if os.path.exists(path_of("payer")) and self.headers.get("x-goog-user-project") != read("payer"):
+            raise Refused(400, "UserProjectMissing", "Bucket is a requester pays bucket but no user project provided.")
         for name in os.listdir(DIR):
             if name.startswith("refuse.") and os.path.getsize(path_of(name)):
                 os.truncate(path_of(name), os.path.getsize(path_of(name)) - 1)

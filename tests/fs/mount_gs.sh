@@ -35,10 +35,15 @@ refused() { # WHAT WORDS OPTION...
 
 refused "no credentials" 'GOOGLE_APPLICATION_CREDENTIALS.*--no-sign-request'
 refused "a bucket that is not public" '[Pp]ermission denied' --no-sign-request
+refused "versions" 'pin-versions' --no-sign-request --pin-versions
+refused "Amazon's word for who pays" 'x-goog-user-project' --no-sign-request --request-payer
 touch "$T/cloud/public"
 works "a public bucket" --no-sign-request
 equal "all pages of the listing were read" 2 "$(cloud_seen 'GET /bucket\?.* 200')"
-rm "$T/cloud/public"
+echo my-project >"$T/cloud/payer"
+refused "a bucket whose readers pay" 'UserProjectMissing' --no-sign-request
+works "a bucket that a project pays for" --no-sign-request --header "x-goog-user-project: my-project"
+rm "$T/cloud/public" "$T/cloud/payer"
 
 export GCE_METADATA_HOST=$CLOUD_HOST NO_GCE_CHECK=
 works "a token of the metadata server"
