@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "config.h"
 #include "control.h"
@@ -13,6 +14,7 @@
 #define WORD_MS 10000     /* for what a guest can say at once */
 #define MOUNTED_MS 60000  /* for mounting, which may go through fusermount3 */
 #define KICK_MS 20
+#define LINGER_MS 1000    /* for a guest to hear the last word and go */
 
 struct guest {
 	struct ps_list link; /* daemon.guests */
@@ -242,6 +244,23 @@ static void serve(struct guest *g)
 	ps_given_fini(&message);
 }
 
+/* Closing on words that were not read would take back the answer to them. */
+static void hang_up(int sock)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + LINGER_MS * PS_NS_PER_MS, now;
+	char heap[4096];
+
+	shutdown(sock, SHUT_WR);
+	while ((now = ps_clock_mono_ns()) < until_ns) {
+		struct pollfd p = {.fd = sock, .events = POLLIN};
+
+		if (poll(&p, 1, (int)((until_ns - now) / PS_NS_PER_MS) + 1) > 0 &&
+		        recv(sock, heap, sizeof heap, MSG_DONTWAIT) <= 0)
+			break;
+	}
+	close(sock);
+}
+
 static void *guest_main(void *arg)
 {
 	struct guest *g = arg;
@@ -254,7 +273,7 @@ static void *guest_main(void *arg)
 		ps_list_remove(&g->link);
 		d->nguests--;
 	}
-	close(g->sock);
+	hang_up(g->sock);
 	free(g);
 	ps_daemon_thread_ends(d);
 	return NULL;

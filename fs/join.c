@@ -171,10 +171,12 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 	if (rc < 0)
 		return rc;
 	rc = ask(sock, request);
-	if (rc == 0)
+	if (rc == 0 || rc == -EPIPE) /* who is refused may find the door shut, and yet a word behind it */
 		rc = expect(sock, "prepared", -1, &message, err);
-	if (rc == -EPIPE)
-		return -ENOENT; /* it was on its way out when we came */
+	if (rc == -EPIPE) {
+		*err = (struct ps_error){0}; /* it was on its way out when we came */
+		return -ENOENT;
+	}
 	if (rc < 0)
 		return err->err ? rc : ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	for (size_t i = 0; i < message.n; i++)

@@ -123,3 +123,21 @@ else
 fi
 equal "a core file would hold nothing" 00000000 "$(cat "/proc/$pid/coredump_filter")"
 check "it ends" umount_penstock
+
+# It leaves the control group of who started it, which may be killed as a whole.
+group=
+for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/unified; do
+	[[ ! -w $hierarchy/cgroup.procs || $(stat -f -c %T "$hierarchy") != cgroup2fs ]] || group=$hierarchy/penstock-test-$$
+done
+if ((EUID == 0)) && [[ $group ]] && mkdir "$group" 2>/dev/null; then
+	bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" penstock mount "$source" "$MNT" \
+		--cache-dir "$CACHE" --log "$T/penstock.log" || true
+	left() {
+		[[ $(sed -n 's/^0:://p' "/proc/$(stats .pid)/cgroup") == */penstock ]] && rmdir "$group"
+	}
+	check "the daemon leaves the control group of its mount command" wait_until 10 left
+	umount_penstock
+	rmdir "${group%/*}/penstock" 2>/dev/null || true
+else
+	skip "the daemon leaves the control group of its mount command" "needs root and cgroup2"
+fi

@@ -77,4 +77,15 @@ check "with the threads of one mount" wait_until 20 few_threads 60
 at_most "in the limits of its cache" $((8 << 20)) "$(stats .cache.used_bytes)"
 check "it reads" cmp "$MNT/a/1.bin" "$T/www/a/1.bin"
 check "and ends" umount_penstock
+# With nothing that stays: daemons end while others come to join them.
+end=$((SECONDS + 3))
+jobs=()
+for i in 1 2 3; do
+	comes_and_goes "$i" "$ORIGIN/b/" b >"$T/$i.out" 2>&1 &
+	jobs+=($!)
+done
+failed=0
+for job in "${jobs[@]}"; do wait "$job" || failed=$((failed + 1)); done
+equal "who comes while the daemon goes is served by the next" 0 "$failed"
+((failed == 0)) || tail -n 3 "$T"/*.out | sed 's/^/# /'
 check "the cache is whole" penstock verify --cache-dir "$CACHE"
