@@ -521,8 +521,9 @@ read_tree() {
 make_disk() {
 	mkdir -p "$1"
 	truncate -s "$2" "$1.img"
-	mkfs.ext4 -q -F -b 4096 "$1.img" >/dev/null 2>&1 && mount_disk "$1" "${3-}" 2>/dev/null ||
+	if ! mkfs.ext4 -q -F -b 4096 "$1.img" >/dev/null 2>&1 || ! mount_disk "$1" "${3-}" 2>/dev/null; then
 		skip_all "a disk of its own cannot be made here"
+	fi
 }
 mount_disk() {
 	mount -o "loop${2:+,$2}" "$1.img" "$1"
