@@ -7,8 +7,9 @@
 #include "store/datafile.h"
 #include "store/extent.h"
 #include "store/store_private.h"
+#include "store/sync.h"
 
-#define WAIT_TICK_NS (100 * PS_NS_PER_MS)
+#define WAIT_TICK_NS (20 * PS_NS_PER_MS)
 #define WAIT_MAX_NS (20 * PS_NS_PER_S) /* for who looks at every object: verify, evict */
 
 /* The entry, of which nothing is in memory and nothing leaves; nobody may load, evict or convert it until
@@ -24,6 +25,15 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 		struct timespec ts = {
 		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
 
+		/* It need not be safe on the disk as it is now: with what is written next, all of the file is. */
+		if (entry->object && entry->object->sync_queued && entry->object->users == 0) {
+			struct ps_object *object = entry->object;
+
+			object->refs++;
+			ps_sync_unqueue_locked(object);
+			ps_object_unref_locked(object);
+			continue;
+		}
 		if (wake > until_ns)
 			return NULL;
 		pthread_cond_timedwait(&store->changed, &store->lock, &ts);

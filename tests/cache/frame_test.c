@@ -1,0 +1,153 @@
+/* Names, headers, seek tables and maps of compressed shards. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "fetch/frame.h"
+
+static void names(void **state)
+{
+	static const struct {
+		const char *name;
+		enum ps_coding coding;
+		const char *stem; /* and ".tar", where tar */
+		bool tar;
+	} cases[] = {
+	        {"x.tar.zst", PS_CODING_ZSTD, "x.tar", false},
+	        {"x.TAR.ZST", PS_CODING_ZSTD, "x.TAR", false},
+	        {"a.b.tar.gz", PS_CODING_GZIP, "a.b.tar", false},
+	        {"x.tgz", PS_CODING_GZIP, "x", true},
+	        {"x.tzst", PS_CODING_ZSTD, "x", true},
+	        {"x.tar", PS_CODING_NONE, NULL, false},
+	        {"x.json.gz", PS_CODING_NONE, NULL, false}, /* its readers expect it as it is */
+	        {"x.zst", PS_CODING_NONE, NULL, false},
+	        {".tar.gz", PS_CODING_NONE, NULL, false}, /* nothing would be left */
+	        {".tgz", PS_CODING_NONE, NULL, false},
+	        {"gz", PS_CODING_NONE, NULL, false},
+	        {"", PS_CODING_NONE, NULL, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		size_t len = 0;
+		bool tar = false;
+
+		assert_int_equal(ps_coding_of_name(cases[i].name, &len, &tar), cases[i].coding);
+		if (!cases[i].stem)
+			continue;
+		assert_int_equal(len, strlen(cases[i].stem));
+		assert_memory_equal(cases[i].name, cases[i].stem, len);
+		assert_int_equal(tar, cases[i].tar);
+	}
+}
+
+static void headers(void **state)
+{
+	static const uint8_t single[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x07};
+	static const uint8_t two[] = {0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x01, 0x00}; /* 2 bytes: 256 more */
+	static const uint8_t window[] = {
+	        0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x59}; /* 2 MiB + 2/8 ... and a checksum */
+	static const uint8_t skip[] = {0x5e, 0x2a, 0x4d, 0x18, 0x03, 0x00, 0x00, 0x00};
+	struct ps_frame_header h;
+
+	(void)state;
+	assert_int_equal(ps_frame_header_parse(single, sizeof single, &h), 0);
+	assert_int_equal(h.content_nbytes, 7);
+	assert_int_equal(h.window_nbytes, 7);
+	assert_int_equal(ps_frame_header_parse(two, sizeof two, &h), 0);
+	assert_int_equal(h.content_nbytes, 257);
+	assert_int_equal(ps_frame_header_parse(window, sizeof window, &h), 0);
+	assert_true(h.content_nbytes == UINT64_MAX && h.checksum);
+	assert_int_equal(h.window_nbytes, (UINT64_C(1) << 21) + (UINT64_C(1) << 18));
+	assert_int_equal(ps_frame_header_parse(skip, sizeof skip, &h), 0);
+	assert_true(h.skippable && h.content_nbytes == 3);
+	for (size_t n = 0; n < sizeof two; n++)
+		assert_int_equal(ps_frame_header_parse(two, n, &h), -EAGAIN);
+	assert_int_equal(ps_frame_header_parse((const uint8_t *)"\x1f\x8b\x08\x00", 4, &h), -EBADMSG);
+}
+
+/* 90 bytes of frames, then a table that tells of three: 40 + 20 + 30, of 100 + 0 + 50. */
+static void make_table(uint8_t file[static 140])
+{
+	static const uint32_t words[] = {0x184D2A5E, 33, 40, 100, 20, 0, 30, 50, 3};
+
+	memset(file, 1, 140);
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+		for (int b = 0; b < 4; b++)
+			file[90 + 4 * i + b] = (uint8_t)(words[i] >> (8 * b));
+	memcpy(file + 90 + 36, "\x00\xb1\xea\x92\x8f", 5);
+}
+
+static void seek_tables(void **state)
+{
+	enum { SIZE = 90 + 41, TABLE = 41 };
+	struct ps_frame_map map = {0};
+	uint8_t file[140];
+
+	(void)state;
+	make_table(file);
+	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), TABLE);
+	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), 0);
+	assert_int_equal(map.n, 4);
+	assert_true(map.whole);
+	assert_int_equal(map.points[3].packed, 90);
+	assert_int_equal(map.points[3].plain, 150);
+	/* Of those that begin at the same place the one that holds something. */
+	assert_int_equal(ps_frame_map_find(&map, 99), 0);
+	assert_int_equal(ps_frame_map_find(&map, 100), 2);
+	assert_int_equal(ps_frame_map_find(&map, 149), 2);
+	ps_frame_map_fini(&map);
+
+	assert_int_equal(
+	        ps_seek_table_parse(file + 90, TABLE, SIZE + 1, &map), -EBADMSG); /* frames are missing */
+	file[90 + 8] = 0;                                                         /* a frame of nothing */
+	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), -EBADMSG);
+	make_table(file);
+	file[SIZE - 8] = 0xff; /* many frames */
+	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
+	file[SIZE - 1] = 0;
+	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
+}
+
+static void maps(void **state)
+{
+	struct ps_frame_map map = {0}, back = {0};
+	ps_autostrbuf struct ps_strbuf bytes = {0};
+
+	(void)state;
+	for (uint64_t i = 0; i < 1000; i++)
+		ps_frame_map_add(&map, i * 12345, i * i * 1000003);
+	assert_int_equal(map.n, 1000);
+	ps_frame_map_add(&map, 999 * 12345, 0); /* behind no other: left out */
+	assert_int_equal(map.n, 1000);
+	ps_frame_map_encode(&map, &bytes);
+	assert_int_equal(ps_frame_map_decode(bytes.s, bytes.len, &back), 0);
+	assert_int_equal(back.n, 1000);
+	assert_false(back.whole);
+	assert_memory_equal(back.points, map.points, 1000 * sizeof *map.points);
+	for (size_t n = 0; n < 20; n++) {
+		struct ps_frame_map cut = {0};
+
+		if (ps_frame_map_decode(bytes.s, n, &cut) == 0)
+			ps_frame_map_fini(&cut);
+	}
+	ps_frame_map_fini(&map);
+	ps_frame_map_fini(&back);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(names),
+	        cmocka_unit_test(headers),
+	        cmocka_unit_test(seek_tables),
+	        cmocka_unit_test(maps),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Damaged, lying and endless shards: a clean error with the reason, never wrong bytes, and the others are served.
+. "$(dirname "$0")/../lib.sh"
+requires mount zstd
+
+"$python" "$top_srcdir/tests/fs/make_compressed.py" "$T/good" "$T/plain" 3000000
+mkdir -p "$T/www"
+"$python" - "$T/good" "$T/www" <<-'PYTHON'
+	import struct, subprocess, sys
+	good, out = sys.argv[1:]
+	def read(name): return open(f"{good}/{name}", "rb").read()
+	def write(name, data): open(f"{out}/{name}", "wb").write(data)
+	def flip(data, at): return data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
+	for form in ("one.tar.zst", "piped.tar.zst", "frames.tar.zst", "seekable.tar.zst", "plain.tar.gz"):
+	    data = read(form)
+	    end = ".tar." + form.split(".")[-1]
+	    kind = form.split(".")[0]
+	    write(f"{kind}-flipped{end}", flip(data, len(data) * 2 // 3))
+	    write(f"{kind}-cut{end}", data[: len(data) * 2 // 3])
+	    write(f"{kind}-garbage{end}", data + b"garbage that is no frame")
+	one = read("one.tar.zst")
+	# The header's content size (4 bytes behind magic, descriptor and window) is one more, or one less, than there is.
+	at = 6 if not one[4] & 0x20 else 5
+	size = struct.unpack_from("<I", one, at)[0]
+	assert size == 3000000
+	for name, lie in (("less", size - 1), ("more", size + 1), ("much-more", 1 << 30)):
+	    write(f"says-{name}.tar.zst", one[:at] + struct.pack("<I", lie) + one[at + 4 :])
+	# A seek table with a frame that holds more than it says, and the next one less.
+	seek = bytearray(read("seekable.tar.zst"))
+	frames = struct.unpack_from("<I", seek, len(seek) - 9)[0]
+	table = len(seek) - 9 - 8 * frames
+	for frame, by in ((0, -1000), (1, 1000)):
+	    plain = struct.unpack_from("<I", seek, table + 8 * frame + 4)[0]
+	    struct.pack_into("<I", seek, table + 8 * frame + 4, plain + by)
+	write("table-lies.tar.zst", bytes(seek))
+	write("not-zstd.tar.zst", b"this is no zstd file, by no means" * 100)
+	write("not-gzip.tar.gz", b"this is no gzip file, by no means" * 100)
+	write("nothing.tar.zst", b"")
+	write("nothing-at-all.tar.gz", b"")
+	zeros = subprocess.run("head -c 3G /dev/zero | zstd -q -c", shell=True, stdout=subprocess.PIPE, check=True).stdout
+	write("bomb.tar.zst", zeros)
+	open(f"{out}/good.tar.zst", "wb").write(one)
+PYTHON
+
+check "mounts" mount_penstock "$T/www/" --cache-size 256M
+for packed in "$T"/www/*; do
+	name=${packed##*/}
+	name=${name%.*}
+	[[ $name != good.tar ]] || continue
+	rc=0
+	timeout 60 cat "$MNT/$name" >"$T/read" 2>"$T/error" || rc=$?
+	equal "$name: an error" 1 "$rc"
+	check "$name: and before it nothing but what is right" cmp -n "$(stat -c %s "$T/read")" "$T/read" "$T/plain/one.tar"
+	check "$name: not all of it" [ "$(stat -c %s "$T/read")" -lt 3000000 ]
+	check "$name: the log has the reason" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " "$T/penstock.log"
+	at_most "$name: within the quota" 268435456 "$(stats .cache.used_bytes)"
+done
+check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' "$T/penstock.log"
+check "who asks for a reason gets it" grep -q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"
+check "status has the last one" grep -q 'when decoded' <<<"$(stats .origin.last_error)"
+check "others are served" cmp "$MNT/good.tar" "$T/plain/one.tar"
+check "frames before a damaged one can be read" cmp -n 700000 "$MNT/seekable-flipped.tar" "$T/plain/one.tar"
+umount_penstock
+check "and nothing that is cached is bad" penstock verify --cache-dir "$CACHE"

@@ -1,0 +1,84 @@
+/* Frame headers, seek tables, maps of frames and the decoders, on bytes that nobody vouches for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fetch/decode.h"
+
+#define OUT_MAX ((size_t)1 << 22)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Whatever was taken for a map has to rise, and to come back from the index as it is. */
+static void check_map(struct ps_frame_map *map)
+{
+	ps_autostrbuf struct ps_strbuf bytes = {0};
+	struct ps_frame_map again = {0};
+
+	if (!map->whole || map->n < 2)
+		abort();
+	for (size_t i = 1; i < map->n; i++)
+		if (map->points[i].packed <= map->points[i - 1].packed ||
+		        map->points[i].plain < map->points[i - 1].plain)
+			abort();
+	for (size_t i = 0; i < map->n; i++) {
+		size_t at = ps_frame_map_find(map, map->points[i].plain);
+
+		if (map->points[at].plain != map->points[i].plain)
+			abort();
+	}
+	ps_frame_map_encode(map, &bytes);
+	if (!bytes.failed && (ps_frame_map_decode(bytes.s, bytes.len, &again) < 0 || again.n != map->n ||
+	                             memcmp(again.points, map->points, map->n * sizeof *map->points) != 0))
+		abort();
+	ps_frame_map_fini(&again);
+	ps_frame_map_fini(map);
+}
+
+static void decode(enum ps_coding coding, const uint8_t *data, size_t size)
+{
+	struct ps_decoder *decoder = ps_decoder_new(coding);
+	uint8_t out[4096];
+	size_t at = 0, total = 0, used, made;
+	enum ps_decode_event event = PS_DECODE_MORE;
+	struct ps_error err;
+
+	if (!decoder)
+		return;
+	do {
+		/* In small bites, as they come from a network. */
+		size_t bite = size - at < 61 ? size - at : 61;
+
+		if (ps_decoder_step(decoder, data + at, bite, out, sizeof out, &used, &made, &event, &err) <
+		        0)
+			break;
+		if (used > bite || made > sizeof out)
+			abort();
+		if (event == PS_DECODE_HEADER && ps_decoder_nbytes(decoder) > OUT_MAX)
+			break; /* as the stage does */
+		at += used;
+		total += made;
+	} while ((used || made || event != PS_DECODE_MORE) && total < OUT_MAX);
+	ps_decoder_free(decoder);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct ps_frame_map map = {0};
+	struct ps_frame_header header;
+
+	if (ps_frame_header_parse(data, size, &header) == 0 && header.header_nbytes > size)
+		abort();
+	if (ps_frames_walk(data, size, &map) == 0)
+		check_map(&map);
+	if (size >= PS_SEEK_FOOTER_NBYTES) {
+		uint64_t table = ps_seek_footer_parse(data + size - PS_SEEK_FOOTER_NBYTES, size);
+
+		if (table && ps_seek_table_parse(data + size - table, table, size, &map) == 0)
+			check_map(&map);
+	}
+	if (ps_frame_map_decode(data, size, &map) == 0)
+		ps_frame_map_fini(&map);
+	decode(PS_CODING_ZSTD, data, size);
+	decode(PS_CODING_GZIP, data, size);
+	return 0;
+}
