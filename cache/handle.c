@@ -120,7 +120,11 @@ static void open_row(
 		return;
 	}
 
-	if (rc == 0 && ps_fill_file_doubted(handle->file)) {
+	if (!handle) {
+		fn(arg, -rc, NULL);
+		return;
+	}
+	if (ps_fill_file_doubted(handle->file)) {
 		/* By a reader who still has it open. */
 		if (!asked.version) {
 			handle_put(handle);
@@ -129,22 +133,22 @@ static void open_row(
 		}
 		asked.doubtful = true;
 	}
-	if (rc == 0)
-		rc = renew_refused(ds, row, handle);
+	rc = renew_refused(ds, row, handle);
 	/* Meanwhile begin_anew() of another open may have been through. */
 	if (rc == 0 && is_superseded(ds, row->node))
 		rc = -ESTALE;
 	if (rc == 0 && asked.doubtful)
 		rc = begin_anew(ds, row, handle);
-	if (rc == 0 && asked.doubtful)
+	if (rc < 0) {
+		handle_put(handle);
+		fn(arg, -rc, NULL);
+		return;
+	}
+	if (asked.doubtful)
 		ps_fill_file_trust(handle->file);
-	if (rc == 0)
-		atomic_fetch_add(&ds->nopens, 1);
-	else if (handle)
-		handle_put(ps_steal_ptr(&handle));
-	fn(arg, -rc, handle);
-	if (rc == 0)
-		ps_sequence_opened(ds->sequence, row);
+	atomic_fetch_add(&ds->nopens, 1);
+	fn(arg, 0, handle);
+	ps_sequence_opened(ds->sequence, row);
 }
 
 struct pending_open {
