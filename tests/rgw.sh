@@ -6,6 +6,7 @@
 #   start_rgw                 sets S3 (http://127.0.0.1:PORT), S3_TLS (https://localhost:PORT, CA in $T/rgw/tls.crt); exports
 #                             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user "test", and AWS_CONFIG_FILE and its
 #                             like away from those of whoever runs the tests
+#                             With RGW_STS=1 it hands out session tokens, and says AccessDenied to all it does not know.
 #   rgw_admin ARGUMENT...     radosgw-admin
 
 requires_rgw() {
@@ -16,12 +17,12 @@ requires_rgw() {
 start_rgw() {
 	local try
 	for try in 1 2 3; do
-		if ps_rgw_try >"$T/rgw-start.log" 2>&1; then
+		if ps_rgw_try >"$T/rgw-start-$try.log" 2>&1; then
 			return
 		fi
 		ps_kill_rgw
 	done
-	die "the S3 server starts" "try $try" "$(tail -n 20 "$T/rgw-start.log" "$T"/rgw/*.out 2>/dev/null)"
+	die "the S3 server starts" "try $try" "$(tail -qn 20 "$T"/rgw-start-*.log "$T"/rgw/*.out 2>/dev/null)"
 }
 
 ps_kill_rgw() {
@@ -42,6 +43,15 @@ ps_rgw_daemon() { # NAME COMMAND...
 	echo $! >"$T/rgw/$name.pid"
 }
 
+# It answers, or will never do so: one of the daemons has found its port taken.
+ps_rgw_answers() {
+	local name
+	for name in mon osd radosgw; do
+		kill -0 "$(cat "$T/rgw/$name.pid")" || return 0
+	done
+	curl -s -m 5 -o /dev/null "http://127.0.0.1:$1/"
+}
+
 ps_rgw_try() {
 	local dir=$T/rgw port tls mon fsid osd
 	rm -rf "$dir"
@@ -50,7 +60,7 @@ ps_rgw_try() {
 	fsid=$(cat /proc/sys/kernel/random/uuid)
 	osd=$(cat /proc/sys/kernel/random/uuid)
 	openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost \
-		-addext subjectAltName=DNS:localhost,DNS:*.localhost,IP:127.0.0.1 -keyout "$dir/tls.key" -out "$dir/tls.crt"
+		-addext subjectAltName=DNS:localhost,DNS:shards.localhost,IP:127.0.0.1 -keyout "$dir/tls.key" -out "$dir/tls.crt"
 	export CEPH_CONF=$dir/ceph.conf
 	ps_rgw_conf "$dir" "$fsid" "$port" "$tls" "$mon" >"$CEPH_CONF"
 	: >"$dir/keyring"
@@ -62,10 +72,11 @@ ps_rgw_try() {
 	ps_rgw_daemon osd ceph-osd -i 0 -f
 	ps_rgw_daemon radosgw radosgw -n client.rgw -f
 	# The gateway makes its pools before it listens.
-	wait_until 60 curl -s -o /dev/null "http://127.0.0.1:$port/" || return 1
+	wait_until 60 ps_rgw_answers "$port"
+	curl -s -o /dev/null "http://127.0.0.1:$port/" || return 1
 	export AWS_ACCESS_KEY_ID=TESTACCESSKEY0000001 AWS_SECRET_ACCESS_KEY=testsecretkey/with+chars0000000000000001
 	rgw_admin user create --uid=test --display-name=test --access-key="$AWS_ACCESS_KEY_ID" \
-		--secret-key="$AWS_SECRET_ACCESS_KEY" --max-buckets=1000 || return 1
+		--secret-key="$AWS_SECRET_ACCESS_KEY" --max-buckets=1000 --caps="user-policy=*" >/dev/null || return 1
 	export AWS_CONFIG_FILE=$dir/aws-config AWS_SHARED_CREDENTIALS_FILE=$dir/aws-credentials AWS_EC2_METADATA_DISABLED=true
 	unset AWS_SESSION_TOKEN AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_CA_BUNDLE CEPH_CONF
 	export S3=http://127.0.0.1:$port S3_TLS=https://localhost:$tls
@@ -128,5 +139,7 @@ ps_rgw_conf() { # DIR FSID PORT TLS-PORT MONITOR-PORT
 		rgw override bucket index max shards = 1
 		rgw dynamic resharding = false
 		rgw dns name = localhost
+		${RGW_STS:+rgw s3 auth use sts = true}
+		${RGW_STS:+rgw sts key = abcdefghijklmnop}
 	CONF
 }

@@ -308,7 +308,7 @@ static int check_first(
 			why = "not found at the origin (404); check the URL";
 		else if (aborted)
 			why = "interrupted";
-		else if (check.errnum == EACCES)
+		else if (check.errnum == EACCES && !ps_s3_url_is(row.url))
 			why = "the origin refuses access; check the credentials (--user, --header)";
 		else if (ps_node_info_get(ds, node, &info) == 0 && info.error && info.error[0])
 			why = info.error;

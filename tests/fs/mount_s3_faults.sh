@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Against a real S3 server that misbehaves, or whose world changes: a wrong clock, SlowDown, credentials that are
+# exchanged, objects overwritten, and versions that are pinned.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../rgw.sh"
+requires mount nginx-lua
+requires_rgw
+
+bucket() {
+	"$python" "$top_srcdir/tests/fs/s3_bucket.py" "$@"
+}
+
+# In front of the server, with signatures intact: 503 SlowDown to two of three requests while $T/proxy/slow is there.
+start_proxy() {
+	local dir=$T/proxy ndk lua try
+	mkdir -p "$dir/tmp"
+	ndk=$(ps_nginx_module ndk_http_module)
+	lua=$(ps_nginx_module ngx_http_lua_module)
+	for try in 1 2 3 4 5; do
+		proxy_port=$(free_port)
+		cat >"$dir/nginx.conf" <<-CONF
+			${ndk:+load_module $ndk; }load_module $lua;
+			$( ((EUID != 0)) || echo "user root;")
+			worker_processes 1; pid nginx.pid; error_log $dir/error.log notice; daemon on; env PS_TEST_DIR;
+			events { worker_connections 1024; }
+			http {
+			access_log $dir/access.log;
+			client_body_temp_path tmp/b; proxy_temp_path tmp/p; fastcgi_temp_path tmp/f;
+			uwsgi_temp_path tmp/u; scgi_temp_path tmp/s; lua_shared_dict counters 1m;
+			server {
+			listen 127.0.0.1:$proxy_port; merge_slashes off;
+			location / {
+				access_by_lua_block {
+					local f = io.open("$dir/slow")
+					if not f then return end
+					f:close()
+					if ngx.shared.counters:incr("n", 1, 0) % 3 == 0 then return end
+					ngx.status = 503
+					ngx.header["Content-Type"] = "application/xml"
+					ngx.print("<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>")
+					return ngx.exit(503)
+				}
+				proxy_pass $S3; proxy_http_version 1.1; proxy_set_header Connection "";
+				proxy_set_header Host \$http_host; proxy_buffering off;
+			}
+			} }
+		CONF
+		if nginx -p "$dir/" -c "$dir/nginx.conf" >"$dir/start.log" 2>&1; then
+			return
+		fi
+	done
+	die "the proxy starts" "try $try" "$(cat "$dir/start.log")"
+}
+
+start_rgw
+start_proxy
+bucket pages shards 20
+bucket large shards large/one.tar 12
+
+mounts() { # WHAT SOURCE OPTION...
+	local what=$1
+	shift
+	CACHE=$T/cache-$((++mounts_made))
+	check "$what: mounts" mount_penstock "$@" --endpoint "${ENDPOINT-$S3}"
+}
+mounts_made=0
+
+: >"$T/proxy/slow"
+ENDPOINT=http://127.0.0.1:$proxy_port mounts "SlowDown" s3://shards/page/ --timeout 120s
+check "SlowDown: the bytes arrive nevertheless" bash -c "cat '$MNT'/0000[0-5] | grep -c 'this is page/0000[0-5]' | grep -x 6"
+check "SlowDown: requests were repeated" test "$(stats .origin.retries)" -gt 0
+check "SlowDown: and refused" grep -q '" 503 ' "$T/proxy/access.log"
+rm "$T/proxy/slow"
+umount_penstock
+
+# A clock that is an hour off, for wall clocks alone. (In the foreground: faketime waits for what it started.)
+if command -v faketime >/dev/null && ! ldd "$top_builddir/penstock" "$top_builddir/.libs/penstock" 2>/dev/null | grep -q 'lib[at]san'; then
+	for off in +1h -1h; do
+		mkdir -p "$MNT"
+		DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f "$off" penstock mount s3://shards/page/ "$MNT" \
+			--cache-dir "$T/cache-clock$off" --endpoint "$S3" -f >"$T/clock.log" 2>&1 &
+		clock=$!
+		check "a clock $off: mounts" wait_until 60 is_mounted
+		check "a clock $off: all bytes" bucket compare shards page/ "$MNT"
+		check "a clock $off: is told of" grep -Eq "clock is .*3(599|60[0-9]) s off" "$T/clock.log"
+		umount_penstock
+		wait "$clock" || true
+	done
+else
+	skip "a wrong clock" "faketime is not installed, or a sanitizer does not get on with it"
+fi
+
+# Credentials in a file are exchanged while a file is being read; the old ones end at once.
+key=$AWS_ACCESS_KEY_ID secret=$AWS_SECRET_ACCESS_KEY
+unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' "$key" "$secret" >"$AWS_SHARED_CREDENTIALS_FILE"
+mounts "credentials from a file" s3://shards/
+exec 7<"$MNT/large/one.tar"
+check "credentials from a file: reads" dd bs=64K count=1 of=/dev/null <&7
+new_secret=anothersecretkey00000000000000000000002
+check "a second key is made" rgw_admin key create --uid=test --key-type=s3 --access-key=TESTACCESSKEY0000002 \
+	--secret-key="$new_secret"
+printf '[default]\naws_access_key_id = TESTACCESSKEY0000002\naws_secret_access_key = %s\n' "$new_secret" \
+	>"$T/new-credentials"
+mv "$T/new-credentials" "$AWS_SHARED_CREDENTIALS_FILE"
+check "the first key ends" rgw_admin key rm --uid=test --key-type=s3 --access-key="$key"
+export AWS_ACCESS_KEY_ID=TESTACCESSKEY0000002 AWS_SECRET_ACCESS_KEY=$new_secret
+check "credentials exchanged while reading: the open file is read on" cat <&7
+exec 7<&-
+check "credentials exchanged while reading: others are, too" bucket compare shards page/ "$MNT/page"
+umount_penstock
+
+bucket put shards change/a.txt "first"
+mounts "an object that is overwritten" s3://shards/change/ --revalidate open
+equal "an object that is overwritten: as it was" first "$(cat "$MNT/a.txt")"
+bucket put shards change/a.txt "second, and longer"
+equal "an object that is overwritten: as it is" "second, and longer" "$(cat "$MNT/a.txt")"
+umount_penstock
+
+bucket versioned kept
+bucket put kept a.txt "first"
+bucket put kept gone.txt "soon gone"
+mounts "pinned versions" s3://kept/ --pin-versions --revalidate open
+bucket put kept a.txt "second"
+bucket delete kept gone.txt
+equal "pinned versions: what was overwritten is read as it was" first "$(cat "$MNT/a.txt")"
+equal "pinned versions: what was deleted, too" "soon gone" "$(cat "$MNT/gone.txt")"
+url=$(getfattr --only-values -n user.penstock.url "$MNT/a.txt")
+umount_penstock
+version=${url#*versionId=}
+version=${version%%&*}
+mounts "one version of an object" "s3://kept/a.txt?versionId=$version"
+equal "one version of an object: its bytes" first "$(cat "$MNT/a.txt")"
+umount_penstock
+
+check_not "no secret is in a log or a cache" grep -rlaF --exclude-dir=rgw -e "$secret" -e "$new_secret" "$T"

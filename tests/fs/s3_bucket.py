@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+"""Fills buckets of the S3 server at $S3, and compares mounts with them.
+
+    s3_bucket.py pages BUCKET COUNT       COUNT small objects, page/00000 ...
+    s3_bucket.py nasty BUCKET             keys below nasty/ that are hard to sign, to list or to show
+    s3_bucket.py large BUCKET KEY MIB     of several parts, with pseudo-random bytes
+    s3_bucket.py put BUCKET KEY TEXT
+    s3_bucket.py delete BUCKET KEY
+    s3_bucket.py versioned BUCKET         keeps versions from now on
+    s3_bucket.py session                  prints export lines of a session's credentials
+    s3_bucket.py compare BUCKET PREFIX DIR    each object of pages and nasty is below DIR, by its documented name, and no
+                                              more; of 200 of them the bytes are compared
+"""
+import concurrent.futures
+import json
+import os
+import random
+import re
+import sys
+
+import boto3
+from botocore.config import Config
+
+NASTY = [
+    "space a  b", "plus+a", "equals=a", "tilde~", "percent%", "percent%20b", "percent%2Fb", "percent%zz", "hash#a",
+    "question?a", "question?versionId=a", "ampersand&a", "at@a", "colon:a", "semicolon;a", "comma,a", "star*", "bang!",
+    "quote'a", 'double"a', "paren(a)", "dollar$a", "bracket[a]", "brace{1,2}", "backslash\\", "pipe|", "caret^", "tick`",
+    "less<a>&amp;", "ünïcode/コード/文字", "e\u0301", "tab\there", "newline\nhere", "bell\x07", "delete\x7f", "a//b",
+    "a///c", "/start", "slash/", "./dot", "x/./y", "../up", "x/../y", "..", ".", "...", "100%", "%", "%25", "%2E",
+    "look%0Aalike", "look%250Aalike", "dot.", " blank ", "both", "both/below", "both-between", "deep/" * 20 + "x.tar",
+    ".penstock/stats", "-rf", "~", "long" * 60,
+]
+
+
+def client(service="s3"):
+    return boto3.client(service, endpoint_url=os.environ["S3"], region_name="us-east-1",
+                        config=Config(s3={"addressing_style": "path"}, max_pool_connections=16,
+                                      retries={"max_attempts": 5}))
+
+
+def body(key):
+    rng = random.Random(key)
+    return f"this is {key}\n".encode() + rng.randbytes(rng.randrange(300))
+
+
+def bucket_of(s3, name):
+    try:
+        s3.create_bucket(Bucket=name)
+    except s3.exceptions.BucketAlreadyOwnedByYou:
+        pass
+
+
+def fill(s3, bucket, keys):
+    bucket_of(s3, bucket)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda key: s3.put_object(Bucket=bucket, Key=key, Body=body(key)), keys))
+
+
+def large(s3, bucket, key, mib):
+    bucket_of(s3, bucket)
+    rng = random.Random(key)
+    upload = s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+    parts = []
+    for number in range(1, mib // 8 + 2):
+        nbytes = min(8, mib - (number - 1) * 8) * 1048576 or 12345
+        part = s3.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=rng.randbytes(nbytes))
+        parts.append({"PartNumber": number, "ETag": part["ETag"]})
+    s3.complete_multipart_upload(Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+
+
+def part_name(part, first):
+    """The name of a key's part, as penstock-mount(1) has it."""
+    lookalike = re.fullmatch(r"%(25)*(|2E|2E%2E" + ("|2Epenstock" if first else "") + ")", part)
+    if part in (".", "..") or (first and part == ".penstock"):
+        return part.replace(".", "%2E")
+    if part == "":
+        return "%"
+    if lookalike:
+        return "%25" + part[1:]
+    part = re.sub(r"%((25)*(0[0-9A-F]|1[0-9A-F]|7F))", r"%25\1", part)
+    return re.sub(r"[\x01-\x1f\x7f]", lambda m: f"%{ord(m[0]):02X}", part)
+
+
+def path_of(key, keys):
+    parts = key.split("/")
+    names = []
+    for i, part in enumerate(parts):
+        name = part_name(part, i == 0)
+        # A folder beside an object of that name.
+        if i + 1 < len(parts) and "/".join(parts[:i + 1]) in keys:
+            name += "%00"
+        names.append(name)
+    return "/".join(names)
+
+
+def compare(s3, bucket, prefix, directory):
+    keys = []
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        keys += [entry["Key"] for entry in page.get("Contents", [])]
+    below = {key[len(prefix):] for key in keys}
+    wanted = {path_of(key, below): prefix + key for key in below}
+    seen = {os.path.relpath(os.path.join(d, f), directory) for d, _, files in os.walk(directory) for f in files}
+    bad = [f"missing: {p!r}" for p in sorted(wanted.keys() - seen)]
+    bad += [f"not asked for: {p!r}" for p in sorted(seen - wanted.keys())]
+
+    def same(path):
+        with open(os.path.join(directory, path), "rb") as f:
+            return None if f.read() == body(wanted[path]) else f"differs: {path!r}"
+
+    both = sorted(wanted.keys() & seen)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        bad += [b for b in pool.map(same, both[::len(both) // 200 + 1]) if b]
+    print(*bad[:20], f"{len(wanted)} objects, {len(bad)} faults", sep="\n")
+    return 1 if bad or not wanted else 0
+
+
+def main():
+    what, *args = sys.argv[1:]
+    if what == "session":
+        policy = {"Version": "2012-10-17", "Statement": [
+            {"Effect": "Allow", "Action": ["sts:GetSessionToken", "s3:*"], "Resource": ["*"]}]}
+        client("iam").put_user_policy(UserName="test", PolicyName="session", PolicyDocument=json.dumps(policy))
+        c = client("sts").get_session_token()["Credentials"]
+        print(f"export AWS_ACCESS_KEY_ID={c['AccessKeyId']} AWS_SECRET_ACCESS_KEY={c['SecretAccessKey']} "
+              f"AWS_SESSION_TOKEN={c['SessionToken']}")
+        return 0
+    s3 = client()
+    if what == "pages":
+        fill(s3, args[0], [f"page/{i:05}" for i in range(int(args[1]))])
+    elif what == "nasty":
+        fill(s3, args[0], ["nasty/" + key for key in NASTY])
+    elif what == "large":
+        large(s3, args[0], args[1], int(args[2]))
+    elif what == "put":
+        bucket_of(s3, args[0])
+        s3.put_object(Bucket=args[0], Key=args[1], Body=args[2].encode())
+    elif what == "delete":
+        s3.delete_object(Bucket=args[0], Key=args[1])
+    elif what == "versioned":
+        bucket_of(s3, args[0])
+        s3.put_bucket_versioning(Bucket=args[0], VersioningConfiguration={"Status": "Enabled"})
+    elif what == "compare":
+        return compare(s3, *args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
