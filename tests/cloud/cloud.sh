@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # For tests that need a cloud: tests/cloud/cloud_server.py on loopback. Sourced after lib.sh.
 
-# start_cloud: sets CLOUD (http://127.0.0.1:PORT) and CLOUD_HOST (127.0.0.1:PORT). What the server reads, as the objects
+# start_cloud [ADDRESS PORT]: sets CLOUD (http://127.0.0.1:PORT) and CLOUD_HOST (127.0.0.1:PORT). What the server reads, as the objects
 # in bucket/, is below $T/cloud; its log is $T/cloud/log. Of this machine's own credentials nothing is seen.
 start_cloud() {
 	local name
@@ -10,7 +10,7 @@ start_cloud() {
 	done
 	export HOME=$T/home AWS_EC2_METADATA_DISABLED=true NO_GCE_CHECK=true
 	mkdir -p "$HOME/.aws" "$T/cloud/bucket"
-	"$python" -B "$top_srcdir/tests/cloud/cloud_server.py" "$T/cloud" >"$T/cloud_server.log" 2>&1 &
+	"$python" -B "$top_srcdir/tests/cloud/cloud_server.py" "$T/cloud" "$@" >"$T/cloud_server.log" 2>&1 &
 	wait_until 60 test -s "$T/cloud/port" || die "the cloud starts" "$(cat "$T/cloud_server.log")"
 	CLOUD_HOST=127.0.0.1:$(cat "$T/cloud/port")
 	CLOUD=http://$CLOUD_HOST

@@ -2,7 +2,7 @@
 """What clouds offer, on one port of loopback, as far as a client of theirs can tell: EC2's and Google's metadata servers,
 a container's agent, STS, SSO, Google's token server, and a bucket with the XML API that S3 and Google share.
 
-    cloud_server.py DIR
+    cloud_server.py DIR [ADDRESS PORT]
 
 DIR/port    is there once it listens                DIR/log      a line a request: METHOD PATH STATUS
 DIR/bucket/ the objects of /bucket/                 DIR/public   while it is there, requests may go unsigned
