@@ -58,7 +58,8 @@ static void begun_free(struct begun *b)
 	free(b);
 }
 
-/* What became of them: complete ones need no fetching, those that were opened or are not expected any more, nothing. */
+/* What became of them: complete ones need no fetching, those that were opened or are not expected any more,
+ * nothing. */
 static void review(struct ps_plan_ahead *a, const uint64_t *nodes, size_t n)
 {
 	size_t nleft = 0;

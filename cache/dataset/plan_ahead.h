@@ -1,10 +1,11 @@
 /* What plans name next is fetched before it is opened.
  *
- * Of the files that the ranks of a dataset will open next, PS_PLAN_AHEAD_FILES are looked at, in order of need; of
- * those that are not all there, PS_PLAN_AHEAD_AT_ONCE are fetched at a time, at the priority of what is expected,
- * after all that anybody waits for. A file that the cache admits is fetched whole; what lies fetched and was not opened
- * yet takes a sixteenth of the cache at most (two files at least), since what is needed later had to go for it, but
- * free room may be filled. Of one that is not admitted the head is fetched to memory, for the next two files only.
+ * Of the files that the ranks of a dataset will open next, PS_PLAN_AHEAD_FILES are looked at, in order of
+ * need; of those that are not all there, PS_PLAN_AHEAD_AT_ONCE are fetched at a time, at the priority of what
+ * is expected, after all that anybody waits for. A file that the cache admits is fetched whole; what lies
+ * fetched and was not opened yet takes a sixteenth of the cache at most (two files at least), since what is
+ * needed later had to go for it, but free room may be filled. Of one that is not admitted the head is fetched
+ * to memory, for the next two files only.
  *
  * Ownership: the dataset's. Threads: any; has one of its own from the first plan on. Locks: one, a leaf.
  * Blocks: free on the disk, the others never. */

@@ -29,8 +29,7 @@ struct ps_plan_feed {
 	uint64_t folder_node;
 };
 
-int ps_plan_feed_new(
-        const struct ps_plan_source *sources, size_t n, bool stranger, struct ps_plan_feed **ret)
+int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool stranger, struct ps_plan_feed **ret)
 {
 	static _Atomic uint64_t feeds;
 	struct ps_plans *plans = ps_store_plans(sources[0].dataset->cache->store);
@@ -169,8 +168,8 @@ static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan
 }
 
 /* The files of a line that there are. */
-static int find_files(struct ps_plan_feed *feed, const struct ps_plan_line *line, struct ps_plan_file **ret,
-        size_t *ret_n)
+static int find_files(
+        struct ps_plan_feed *feed, const struct ps_plan_line *line, struct ps_plan_file **ret, size_t *ret_n)
 {
 	struct ps_plan_file *files = calloc(PS_MAX(line->nfiles, (size_t)1), sizeof *files);
 	const char *name = line->files;

@@ -1,16 +1,15 @@
 /* What loaders have told (plans.h) decides where they have, what is in use (inuse.h) where they have not.
  *
- *   the object is                              it is needed
- *   named by a plan                            when the first plan that names it says
- *   not named any more, its run goes on        never
- *   of no plan, and in use                     an epoch time after its last open; the later it is, the longer it
- *                                              is expected to take (24 h where no epoch time is known)
- *   of no plan, and not in use                 never
+ *   the object is                         it is needed
+ *   named by a plan                       when the first plan that names it says
+ *   not named any more, its run goes on   never
+ *   of no plan, and in use                an epoch time (or 24 h) after its last open; if that is over, later
+ *   of no plan, and not in use            never
  *
  * What is never needed goes first, the oldest before the others; then, for an object of a plan only, what is
  * needed last, if that is later than the object itself by more than a part of an epoch (struct ps_plan_need).
- * So an object that is needed later than all that is there, or never, is streamed, and without any plan this is
- * the scan policy. */
+ * So an object that is needed later than all that is there, or never, is streamed, and without any plan this
+ * is the scan policy. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -85,7 +84,8 @@ static bool rank(void *arg, const struct ps_policy_query *query, const struct ps
 	ret->when = INFINITY;
 	if (kind == PS_NEED_PLANNED) {
 		ret->when = need.when_s;
-		/* Which of those that are needed in the same epoch is all the same, but should not be one end of it. */
+		/* Which of those that are needed in the same epoch is all the same, but should not be one end
+		 * of it. */
 		memcpy(&ret->order, item->id.bytes, sizeof ret->order);
 	} else if (kind == PS_NEED_UNKNOWN) {
 		if (item->dataset != policy->dataset) {

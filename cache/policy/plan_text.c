@@ -95,8 +95,8 @@ static bool escape(struct text *t, char **out)
 	return true;
 }
 
-/* Decodes a string to where `out` is, which is at or before it, and ends it with NUL: what it takes is never more
- * than what it took with its quotes. NULL: it is none. */
+/* Decodes a string to where `out` is, which is at or before it, and ends it with NUL: what it takes is never
+ * more than what it took with its quotes. NULL: it is none. */
 static char *string(struct text *t, char *out)
 {
 	if (!accept(t, '"'))

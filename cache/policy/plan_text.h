@@ -3,8 +3,8 @@
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
  *
- * The text is of anybody who may read the mount: nothing is allocated, nothing is deep, the text is overwritten.
- * Threads: any. Blocks: never. */
+ * The text is of anybody who may read the mount: nothing is allocated, nothing is deep, the text is
+ * overwritten. Threads: any. Blocks: never. */
 #ifndef PS_POLICY_PLAN_TEXT_H
 #define PS_POLICY_PLAN_TEXT_H
 

@@ -1,20 +1,14 @@
 #include "policy/plans.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "policy/plans_private.h"
 
-#define FILE_UNKNOWN_S 1.0 /* the pace of a rank that was not seen to advance yet; tells its own uses apart only */
+#define FILE_UNKNOWN_S \
+	1.0 /* the pace of a rank that was not seen to advance yet; tells its own uses apart only */
 #define PACE_WEIGHT 0.3
-#define LOOKS_MAX 4096 /* at files of other datasets, for the next of one */
-/* How far before its turn the open of a file counts as its use in the next epoch. In the epoch under way any does: how
- * unevenly a rank's lanes advance is its own affair. */
-#define EARLY_SHARE 4
-#define EARLY_MIN 16
-
 struct ps_plans *ps_plans_new(void)
 {
 	struct ps_plans *plans = calloc(1, sizeof *plans);
@@ -33,7 +27,7 @@ static void note_first(struct ps_planned_file *file)
 	file->first = file->uses ? file->uses->epoch : NULL;
 }
 
-static void use_end(struct ps_plans *plans, struct ps_plan_use *use)
+void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_plan_epoch *epoch = use->epoch;
 
@@ -72,7 +66,7 @@ static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
 {
 	for (uint32_t i = 0; i < epoch->nuses; i++)
-		use_end(plans, &epoch->uses[i]);
+		ps_plan_use_end(plans, &epoch->uses[i]);
 	ps_list_remove(&epoch->link);
 	plans->nbytes -= epoch->nbytes;
 	if (epoch->rank->teller.stranger)
@@ -80,17 +74,12 @@ static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
 	free(epoch);
 }
 
-static struct ps_plan_epoch *epoch_of(const struct ps_list *link)
-{
-	return PS_CONTAINER_OF(link, struct ps_plan_epoch, link);
-}
-
 /* Where the epoch of this number is, or belongs: before it. */
 static struct ps_list *epoch_place(struct ps_plan_rank *rank, uint64_t number)
 {
 	struct ps_list *l = rank->epochs.next;
 
-	while (l != &rank->epochs && epoch_of(l)->number < number)
+	while (l != &rank->epochs && ps_plan_epoch_of(l)->number < number)
 		l = l->next;
 	return l;
 }
@@ -101,7 +90,7 @@ static void schedule(struct ps_plan_rank *rank, double now_s)
 	double file_s = rank->file_s > 0 ? rank->file_s : FILE_UNKNOWN_S;
 
 	for (struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next) {
-		struct ps_plan_epoch *epoch = epoch_of(l);
+		struct ps_plan_epoch *epoch = ps_plan_epoch_of(l);
 		double left_s = (epoch->nuses - epoch->nover) * file_s;
 
 		epoch->mid_s = now_s + left_s / 2;
@@ -120,8 +109,8 @@ static bool rank_gone(const void *arg, uint64_t serial)
 	return !rank || rank->serial != serial;
 }
 
-static struct ps_plan_rank *rank_find(const struct ps_plans *plans, const struct ps_plan_teller *teller,
-        const struct ps_plan_who *who)
+static struct ps_plan_rank *rank_find(
+        const struct ps_plans *plans, const struct ps_plan_teller *teller, const struct ps_plan_who *who)
 {
 	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++) {
 		struct ps_plan_rank *rank = plans->ranks[i];
@@ -158,15 +147,15 @@ static int rank_make(struct ps_plans *plans, const struct ps_plan_teller *teller
 static void rank_free(struct ps_plans *plans, struct ps_plan_rank *rank)
 {
 	while (!ps_list_empty(&rank->epochs))
-		epoch_free(plans, epoch_of(rank->epochs.next));
+		epoch_free(plans, ps_plan_epoch_of(rank->epochs.next));
 	plans->ranks[rank->serial % PS_PLANS_MAX_RANKS] = NULL;
 	plans->nranks--;
 	plans->nstrangers -= rank->teller.stranger;
 	free(rank);
 }
 
-static void drop_ranks(
-        struct ps_plans *plans, bool (*goes)(const struct ps_plan_rank *rank, const void *arg), const void *arg)
+static void drop_ranks(struct ps_plans *plans, bool (*goes)(const struct ps_plan_rank *rank, const void *arg),
+        const void *arg)
 {
 	unsigned before = plans->nranks;
 
@@ -224,8 +213,8 @@ static void fill_epoch(struct ps_plans *plans, struct ps_plan_epoch *epoch, cons
 	for (uint32_t i = 0; i < epoch->nuses; i++) {
 		struct ps_plan_use *use = &epoch->uses[i];
 
-		*use = (struct ps_plan_use){.epoch = epoch,
-		        .file = ps_planned_files_add(&plans->files, &files[i])};
+		*use = (struct ps_plan_use){
+		        .epoch = epoch, .file = ps_planned_files_add(&plans->files, &files[i])};
 		use_begin(plans, use);
 	}
 }
@@ -240,8 +229,8 @@ static int tell(struct ps_plans *plans, struct ps_plan_rank *rank, const struct 
 
 	for (const struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next)
 		nepochs++;
-	if (place != &rank->epochs && epoch_of(place)->number == who->epoch)
-		old = epoch_of(place);
+	if (place != &rank->epochs && ps_plan_epoch_of(place)->number == who->epoch)
+		old = ps_plan_epoch_of(place);
 	if (!old && nepochs >= PS_PLANS_MAX_EPOCHS)
 		return -E2BIG;
 	uint64_t nbytes = sizeof *epoch + n * sizeof epoch->uses[0] +
@@ -264,7 +253,7 @@ static int tell(struct ps_plans *plans, struct ps_plan_rank *rank, const struct 
 	fill_epoch(plans, epoch, files);
 	if (who->epoch == rank->who.epoch)
 		for (uint64_t i = 0; i < PS_MIN(rank->files_done, n); i++)
-			use_end(plans, &epoch->uses[i]);
+			ps_plan_use_end(plans, &epoch->uses[i]);
 	rank->who.world = who->world;
 	rank->heard_s = now_s;
 	schedule(rank, now_s);
@@ -273,68 +262,18 @@ static int tell(struct ps_plans *plans, struct ps_plan_rank *rank, const struct 
 
 static void advance(struct ps_plans *plans, struct ps_plan_rank *rank, uint64_t number, uint64_t files_done)
 {
-	while (!ps_list_empty(&rank->epochs) && epoch_of(rank->epochs.next)->number < number) {
-		rank->epochs_done += epoch_of(rank->epochs.next)->nuses;
-		epoch_free(plans, epoch_of(rank->epochs.next));
+	while (!ps_list_empty(&rank->epochs) && ps_plan_epoch_of(rank->epochs.next)->number < number) {
+		rank->epochs_done += ps_plan_epoch_of(rank->epochs.next)->nuses;
+		epoch_free(plans, ps_plan_epoch_of(rank->epochs.next));
 	}
 	rank->who.epoch = number;
 	rank->files_done = files_done;
 	struct ps_plan_epoch *epoch =
-	        ps_list_empty(&rank->epochs) ? NULL : epoch_of(rank->epochs.next);
+	        ps_list_empty(&rank->epochs) ? NULL : ps_plan_epoch_of(rank->epochs.next);
 	if (!epoch || epoch->number != number)
 		return;
 	for (uint32_t i = epoch->first; i < PS_MIN(files_done, epoch->nuses); i++)
-		use_end(plans, &epoch->uses[i]);
-}
-
-/* Asking ----------------------------------------------------------------------------------------- */
-
-/* How many uses of its rank are to come before this one; negative: it is late. */
-static int64_t distance(const struct ps_plan_use *use)
-{
-	const struct ps_plan_epoch *epoch = use->epoch;
-	const struct ps_list *head = &epoch->rank->epochs;
-	int64_t n = (int64_t)(use - epoch->uses) - epoch->nover;
-
-	for (const struct ps_list *l = head->next; l != &epoch->link; l = l->next)
-		n += epoch_of(l)->nuses - epoch_of(l)->nover;
-	return n;
-}
-
-/* Is all that comes before this epoch over? */
-static bool is_under_way(const struct ps_plan_epoch *epoch)
-{
-	for (const struct ps_list *l = epoch->link.prev; l != &epoch->rank->epochs; l = l->prev)
-		if (epoch_of(l)->nover < epoch_of(l)->nuses)
-			return false;
-	return true;
-}
-
-/* Would an open now be this use? */
-static bool is_due(const struct ps_plan_use *use, int64_t far)
-{
-	return is_under_way(use->epoch) || far <= PS_MAX(use->epoch->nuses / EARLY_SHARE, (uint32_t)EARLY_MIN);
-}
-
-/* Which use of the object an open is: the nearest that is about due. */
-static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *object, bool *ret_known)
-{
-	struct ps_plan_use *due = NULL;
-	int64_t nearest = INT64_MAX;
-	struct ps_planned_file *file;
-	size_t cursor = 0;
-
-	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
-		*ret_known = true;
-		for (struct ps_plan_use *use = file->uses; use; use = use->next) {
-			int64_t d = distance(use);
-			if (d < nearest && is_due(use, d)) {
-				nearest = d;
-				due = use;
-			}
-		}
-	}
-	return due;
+		ps_plan_use_end(plans, &epoch->uses[i]);
 }
 
 /* The functions above need the lock held ---------------------------------------------------------- */
@@ -376,7 +315,8 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 
 	if (!rank)
 		return -ESTALE;
-	if (who->epoch < rank->who.epoch) { /* it went back, as a resumed run does: what is over must be told anew */
+	if (who->epoch <
+	        rank->who.epoch) { /* it went back, as a resumed run does: what is over must be told anew */
 		rank_free(plans, rank);
 		ps_planned_files_sweep(&plans->files, rank_gone, plans);
 		return -ESTALE;
@@ -448,148 +388,4 @@ void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *named)
 
 	if (file)
 		ps_planned_files_name(&plans->files, file, &named->id);
-}
-
-static bool reads_from(const struct ps_plan_rank *rank, uint32_t dataset)
-{
-	for (size_t i = 0; rank && i < rank->teller.ndatasets; i++)
-		if (rank->teller.datasets[i] == dataset)
-			return true;
-	return false;
-}
-
-bool ps_plans_any(struct ps_plans *plans, uint32_t dataset)
-{
-	PS_LOCK_SCOPE(&plans->lock);
-
-	for (size_t i = 0; plans->nranks > 0 && i < PS_PLANS_MAX_RANKS; i++)
-		if (reads_from(plans->ranks[i], dataset))
-			return true;
-	return false;
-}
-
-void ps_plans_opened(struct ps_plans *plans, const struct ps_id *object, bool cached)
-{
-	PS_LOCK_SCOPE(&plans->lock);
-	bool known = false;
-
-	if (plans->nranks == 0)
-		return;
-	struct ps_plan_use *due = due_use(plans, object, &known);
-	if (due) {
-		plans->foreseen_opens++;
-		plans->foreseen_hits += cached;
-		use_end(plans, due);
-	} else if (known) {
-		plans->unforeseen_opens++;
-	}
-}
-
-static void sooner(const struct ps_plan_epoch *epoch, struct ps_plan_need *ret)
-{
-	if (epoch->mid_s < ret->when_s)
-		*ret = (struct ps_plan_need){.when_s = epoch->mid_s, .margin_s = epoch->margin_s};
-}
-
-enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
-{
-	PS_LOCK_SCOPE(&plans->lock);
-	enum ps_need need = PS_NEED_UNKNOWN;
-	struct ps_planned_file *file;
-	size_t cursor = 0;
-
-	*ret = (struct ps_plan_need){.when_s = INFINITY};
-	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
-		if (need == PS_NEED_UNKNOWN)
-			need = PS_NEED_NEVER; /* swept when its last rank has gone */
-		if (!file->first)
-			continue;
-		need = PS_NEED_PLANNED;
-		sooner(file->first, ret);
-		/* Those of one rank are in order. */
-		bool sorted = plans->nranks == 1 && !file->first->rank->out_of_order;
-		for (const struct ps_plan_use *use = file->uses; !sorted && use; use = use->next)
-			sooner(use->epoch, ret);
-	}
-	return need;
-}
-
-/* The nth file of the rank that is still to be opened; false: it has told of no more. */
-static bool upcoming(
-        struct ps_plan_epoch **epoch, uint32_t *place, const struct ps_list *end, uint32_t *ret_file)
-{
-	while (&(*epoch)->link != end) {
-		for (; *place < (*epoch)->nuses; ++*place)
-			if (!(*epoch)->uses[*place].over) {
-				*ret_file = (*epoch)->uses[(*place)++].file;
-				return true;
-			}
-		*epoch = epoch_of((*epoch)->link.next);
-		if (&(*epoch)->link != end)
-			*place = (*epoch)->first;
-	}
-	return false;
-}
-
-size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max)
-{
-	PS_LOCK_SCOPE(&plans->lock);
-	struct {
-		struct ps_plan_epoch *epoch;
-		uint32_t place;
-		const struct ps_list *end;
-	} at[PS_PLANS_MAX_RANKS];
-	size_t nat = 0, n = 0, nlooks = 0;
-
-	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++) {
-		struct ps_plan_rank *rank = plans->ranks[i];
-		if (!reads_from(rank, dataset) || ps_list_empty(&rank->epochs))
-			continue;
-		at[nat].epoch = epoch_of(rank->epochs.next);
-		at[nat].place = at[nat].epoch->first;
-		at[nat++].end = &rank->epochs;
-	}
-	/* Of each rank in turn: nobody's next file waits for another's tenth. */
-	for (bool more = true; more && n < max && nlooks < LOOKS_MAX;) {
-		more = false;
-		for (size_t i = 0; i < nat && n < max; i++) {
-			uint32_t file;
-			if (!upcoming(&at[i].epoch, &at[i].place, at[i].end, &file))
-				continue;
-			more = true;
-			nlooks++;
-			if (plans->files.v[file].dataset == dataset)
-				ret_nodes[n++] = plans->files.v[file].node;
-		}
-	}
-	return n;
-}
-
-static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
-{
-	json_int_t nepochs = 0, nfiles = 0;
-
-	for (const struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next) {
-		nepochs++;
-		nfiles += epoch_of(l)->nuses;
-	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", rank->who.job, "rank",
-	        (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch", (json_int_t)rank->who.epoch, "files_done",
-	        (json_int_t)rank->files_done, "epochs", nepochs, "files", nfiles, "age_seconds",
-	        PS_MAX(now_s - rank->heard_s, 0.0));
-}
-
-json_t *ps_plans_stats(struct ps_plans *plans, double now_s)
-{
-	PS_LOCK_SCOPE(&plans->lock);
-	json_t *ranks = json_array();
-
-	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
-		if (plans->ranks[i])
-			json_array_append_new(ranks, rank_stats(plans->ranks[i], now_s));
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ranks", ranks, "active",
-	        (json_int_t)plans->nranks, "memory_bytes", (json_int_t)plans->nbytes, "foreseen_opens", (json_int_t)plans->foreseen_opens,
-	        "foreseen_hits", (json_int_t)plans->foreseen_hits, "unforeseen_opens",
-	        (json_int_t)plans->unforeseen_opens, "expired", (json_int_t)plans->expired, "refused",
-	        (json_int_t)plans->refused);
 }

@@ -1,18 +1,18 @@
 /* The plans that loaders have published: which objects will be needed, and about when.
  *
- *   rank    one rank of one run, as one open descriptor (a feed) tells of it: dropped when the feed closes, or
- *           has been silent for PS_PLANS_SILENT_S
+ *   rank    one rank of one run, as one open descriptor (a feed) tells of it; dropped with the feed, or
+ *           after PS_PLANS_SILENT_S of silence
  *   epoch   of a rank: its files in about the order of need, each of them a use
  *   file    what a plan names: a node of a dataset, and the object that this node shows
  *
  * A use is over when the run's position is past it, or when its object was opened while the run was about
- * there (positions come once a second, short epochs pass in less). When a use is needed is told by its epoch, not by its
- * place in there: of what is needed in one epoch the cache can keep only so much, and all choices give the same
- * number of hits; one that ignores the place spreads them, and the misses, evenly over the epoch, where "the
- * nearest first" would serve one half of it from the cache and the other from the origin.
+ * there (positions come once a second, short epochs pass in less). When a use is needed is told by its epoch,
+ * not by its place in there: of what is needed in one epoch the cache can keep only so much, and all choices
+ * give the same number of hits; one that ignores the place spreads them, and the misses, evenly over the
+ * epoch, where "the nearest first" would serve one half of it from the cache and the other from the origin.
  *
- * Whoever may read the mount may tell plans, so all is bounded: ranks, epochs, files, and memory, of which who
- * is neither the mount's owner nor root has a quarter at most.
+ * Whoever may read the mount may tell plans, so all is bounded: ranks, epochs, files, and memory, of which
+ * who is neither the mount's owner nor root has a quarter at most.
  *
  * Ownership: the store's. Threads: any. Locks: one, a leaf below the store's. Blocks: never.
  * Clock: seconds since 1970, given by the caller. */
@@ -65,8 +65,8 @@ struct ps_plan_file {
  * -ENOSPC: too many ranks, or bytes; -ENOMEM. What was told before stays, then. */
 int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, const struct ps_plan_who *who,
         const struct ps_plan_file *files, size_t n, double now_s) PS_MUST_USE;
-/* The rank is in who->epoch and through with so many of its files. Also a sign of life. -ESTALE: there is no such
- * rank (any more): it has to be told anew. */
+/* The rank is in who->epoch and through with so many of its files. Also a sign of life. -ESTALE: there is no
+ * such rank (any more): it has to be told anew. */
 int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *teller,
         const struct ps_plan_who *who, uint64_t files_done, double now_s) PS_MUST_USE;
 void ps_plans_drop_feed(struct ps_plans *plans, uint64_t feed);
@@ -98,14 +98,14 @@ struct ps_plan_need {
 	double when_s;   /* about */
 	double margin_s; /* what is needed less than so much later is not worth less */
 };
-enum ps_need ps_plans_need(
-        struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
+enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
 
 /* The next files of the dataset that nobody has opened yet, of each rank, in about the order of need. */
 size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max);
 
 /* {"ranks": [{"job", "rank", "world", "epoch", "files_done", "epochs", "files", "age_seconds"}], "active",
- *  "memory_bytes", "foreseen_opens", "foreseen_hits", "unforeseen_opens", "expired", "refused"}; the caller owns it. */
+ *  "memory_bytes", "foreseen_opens", "foreseen_hits", "unforeseen_opens", "expired", "refused"}; the caller
+ * owns it. */
 json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
 
 #endif

@@ -137,8 +137,7 @@ struct ps_planned_file *ps_planned_files_by_id(
 	}
 }
 
-void ps_planned_files_name(
-        struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
+void ps_planned_files_name(struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
 {
 	if (file->named || ps_id_cmp(id, &no_id) == 0)
 		return; /* a node shows one object for ever */

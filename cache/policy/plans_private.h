@@ -1,4 +1,5 @@
-/* What the files of the plans share. plans.c: who tells what. plans_files.c: the files that are named. */
+/* What the files of the plans share. plans.c: who tells what. plans_ask.c: what follows from it.
+ * plans_files.c: the files that are named. */
 #ifndef PS_POLICY_PLANS_PRIVATE_H
 #define PS_POLICY_PLANS_PRIVATE_H
 
@@ -40,11 +41,11 @@ struct ps_plan_rank {
 
 struct ps_planned_file {
 	struct ps_id id;
-	uint64_t node; /* 0: free */
-	uint64_t last; /* serial of the rank that named it last */
+	uint64_t node;                    /* 0: free */
+	uint64_t last;                    /* serial of the rank that named it last */
 	struct ps_plan_use *uses, **tail; /* as they were told; the list and where it ends */
-	struct ps_plan_epoch *first;      /* of uses, so that asking needs one look at memory less; NULL: none */
-	uint64_t named_in;                /* serial of the last epoch that named it */
+	struct ps_plan_epoch *first; /* of uses, so that asking needs one look at memory less; NULL: none */
+	uint64_t named_in;           /* serial of the last epoch that named it */
 	uint32_t dataset;
 	bool named; /* the id is known */
 };
@@ -72,17 +73,25 @@ struct ps_plans {
 	uint64_t foreseen_opens, foreseen_hits, unforeseen_opens, expired, refused;
 };
 
+static inline struct ps_plan_epoch *ps_plan_epoch_of(const struct ps_list *link)
+{
+	return PS_CONTAINER_OF(link, struct ps_plan_epoch, link);
+}
+
+/* plans.c: the use is over. The lock is held. */
+void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use);
+
 /* plans_files.c; the lock is held in all. */
 void ps_planned_files_fini(struct ps_planned_files *files);
 uint64_t ps_planned_files_nbytes(const struct ps_planned_files *files);
 /* Room for n more, so that adding them does not fail. -ENOMEM. */
 int ps_planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
 /* The place of the file, made if there is none; room has been reserved. */
-uint32_t ps_planned_files_add(
-        struct ps_planned_files *files, const struct ps_plan_file *file);
+uint32_t ps_planned_files_add(struct ps_planned_files *files, const struct ps_plan_file *file);
 /* NULL: there is none. */
 struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *files, uint64_t node);
-/* NULL: there is none (more). Nodes of two datasets may show one object: *cursor, 0 at first, goes through them. */
+/* NULL: there is none (more). Nodes of two datasets may show one object: *cursor, 0 at first, goes through
+ * them. */
 struct ps_planned_file *ps_planned_files_by_id(
         struct ps_planned_files *files, const struct ps_id *id, size_t *cursor);
 void ps_planned_files_name(

@@ -18,9 +18,9 @@ struct ps_plans;
 
 /* What is cached, and may go: an object, or a part of a large one. */
 struct ps_policy_item {
-	struct ps_id id;   /* of the item; a part's differs from its object's */
+	struct ps_id id; /* of the item; a part's differs from its object's */
 	uint32_t dataset;
-	uint32_t part;    /* 0: the whole object; n: its part n - 1, and ps_policy_object_id() tells of which */
+	uint32_t part; /* 0: the whole object; n: its part n - 1, and ps_policy_object_id() tells of which */
 	uint64_t nbytes;  /* allocated, or reserved if that is more */
 	int64_t opened_s; /* last open */
 	uint64_t seq;     /* orders opens, each item has another; need not survive a restart */
@@ -34,8 +34,8 @@ struct ps_id ps_policy_object_id(const struct ps_policy_item *item);
 struct ps_policy_query {
 	const struct ps_policy_item *items;
 	size_t n;
-	uint64_t need_nbytes; /* more than 0 */
-	int64_t now_s;        /* since 1970, as opened_s */
+	uint64_t need_nbytes;   /* more than 0 */
+	int64_t now_s;          /* since 1970, as opened_s */
 	const struct ps_id *id; /* the object that wants in; NULL: room is needed whoever for */
 	uint32_t dataset;       /* of it */
 };
@@ -51,9 +51,9 @@ struct ps_policy_ops {
 	/* An object of `dataset` was opened at now_s; previous_s: when before, or 0. Teaches epoch times. */
 	void (*opened)(struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s,
 	        int64_t now_s);
-	/* Chooses items until their nbytes sum to at least what is needed; writes indexes in order of eviction
-	 * to victims[0..n) and returns how many. Returns 0 if what may go does not suffice, or is worth more
-	 * than what wants in: nothing is evicted then and the new object is streamed. */
+	/* Chooses items until their nbytes sum to at least what is needed; writes indexes in order of
+	 * eviction to victims[0..n) and returns how many. Returns 0 if what may go does not suffice, or is
+	 * worth more than what wants in: nothing is evicted then and the new object is streamed. */
 	size_t (*choose)(struct ps_policy *policy, const struct ps_policy_query *query, size_t *victims);
 };
 

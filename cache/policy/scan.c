@@ -1,8 +1,8 @@
 /* What the current epochs still use stays; what is no longer in use (inuse.h) goes, oldest first.
  *
  * If what is not in use does not suffice, nothing goes and the new object is streamed: of a dataset twice the
- * cache, the half that came first hits in every epoch, whatever the order, and a dataset that nobody opens any
- * more makes room. */
+ * cache, the half that came first hits in every epoch, whatever the order, and a dataset that nobody opens
+ * any more makes room. */
 #include <math.h>
 #include <stdlib.h>
 

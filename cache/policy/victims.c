@@ -65,7 +65,8 @@ static bool make(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_
 static bool is_recent(const struct ps_victims *v, const struct ps_policy_query *q)
 {
 	return q->n > PS_VICTIMS_EXACT && v->made_s != 0 && q->now_s >= v->made_s &&
-	       q->now_s - v->made_s < 1 + (int64_t)(q->n / REMADE_AFTER_ITEMS) && v->made - v->n <= v->made / REMADE_SHARE;
+	       q->now_s - v->made_s < 1 + (int64_t)(q->n / REMADE_AFTER_ITEMS) &&
+	       v->made - v->n <= v->made / REMADE_SHARE;
 }
 
 /* Brings to the root a candidate that is still what the heap says. False: none is left. */

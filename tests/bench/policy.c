@@ -1,8 +1,9 @@
-/* The cache policies over simulated runs: the code that the store runs (policy, plans), without a disk, against
- * LRU and against the best that anybody could do who knows the whole future (Belady). --help tells the options.
+/* The cache policies over simulated runs: the code that the store runs (policy, plans), without a disk,
+ * against LRU and against the best that anybody could do who knows the whole future (Belady). --help tells
+ * the options.
  *
- * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards anew, in another
- * order, to all nodes. What is counted is after the first epoch. */
+ * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards anew, in
+ * another order, to all nodes. What is counted is after the first epoch. */
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -69,7 +70,8 @@ static void *need(void *p)
 }
 
 /* The trace of one node of `nodes`. */
-static void deal(struct trace *t, uint32_t node, uint32_t nodes, uint32_t shards, uint32_t epochs, uint64_t seed)
+static void deal(
+        struct trace *t, uint32_t node, uint32_t nodes, uint32_t shards, uint32_t epochs, uint64_t seed)
 {
 	uint32_t *order = need(calloc(shards, sizeof *order));
 
@@ -154,11 +156,8 @@ static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct 
 	}
 	c->slot_of[open->object] = (uint32_t)c->n + 1;
 	c->object_at[c->n] = open->object;
-	c->items[c->n++] = (struct ps_policy_item){.id = *id,
-	        .dataset = open->dataset,
-	        .nbytes = 1,
-	        .opened_s = open->now_s,
-	        .seq = c->seq++};
+	c->items[c->n++] = (struct ps_policy_item){
+	        .id = *id, .dataset = open->dataset, .nbytes = 1, .opened_s = open->now_s, .seq = c->seq++};
 	return false;
 }
 
@@ -172,8 +171,8 @@ static void tell_epoch(struct ps_plans *plans, const struct trace *t, const stru
 
 	for (size_t i = 0; i < t->n; i++) {
 		if (t->v[i].epoch == epoch)
-			files[n++] = (struct ps_plan_file){
-			        .node = t->v[i].object + 1, .id = ids[t->v[i].object]};
+			files[n++] =
+			        (struct ps_plan_file){.node = t->v[i].object + 1, .id = ids[t->v[i].object]};
 	}
 	int e = ps_plans_tell(plans, &teller, &who, files, n, now_s);
 	if (e < 0)
@@ -190,7 +189,8 @@ static void tell_position(struct ps_plans *plans, uint32_t epoch, uint64_t done,
 		fputs("policy: a position was refused\n", stderr);
 }
 
-static void run(const char *name, const struct trace *t, size_t capacity, uint32_t plan_epochs, struct tally *tally)
+static void run(
+        const char *name, const struct trace *t, size_t capacity, uint32_t plan_epochs, struct tally *tally)
 {
 	const struct ps_policy_ops *ops = ps_policy_find(name);
 	struct ps_plans *plans = need(ps_plans_new());
@@ -313,11 +313,13 @@ static void simulate(const struct options *o)
 	static const struct {
 		const char *label, *policy; /* NULL: the optimum */
 		bool plans;
-	} rows[] = {{"lru", "lru", false}, {"scan", "scan", false}, {"plan", "plan", true}, {"optimum", NULL, true}};
+	} rows[] = {{"lru", "lru", false}, {"scan", "scan", false}, {"plan", "plan", true},
+	        {"optimum", NULL, true}};
 	size_t capacity = (size_t)lround(o->share * o->shards);
 
 	if (!o->json)
-		printf("\n%u node%s, %u shards dealt and shuffled anew each epoch, %u epochs, cache of a node %g of "
+		printf("\n%u node%s, %u shards dealt and shuffled anew each epoch, %u epochs, cache of a "
+		       "node %g of "
 		       "the dataset, plans of %u epochs\n"
 		       "policy         hits   origin   worst tenth's share of the misses\n",
 		        o->nodes, o->nodes == 1 ? "" : "s", o->shards, o->epochs, o->share, o->plan_epochs);
@@ -386,7 +388,8 @@ static int simulate_trace(const char *path, size_t capacity, const struct option
 	if (read_trace(path, &t) < 0)
 		return 1;
 	if (!o->json)
-		printf("%zu opens of %u objects, a cache of %zu\npolicy         hits   origin\n", t.n, t.nobjects, capacity);
+		printf("%zu opens of %u objects, a cache of %zu\npolicy         hits   origin\n", t.n,
+		        t.nobjects, capacity);
 	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
 		struct tally tally = {0};
 		run(names[i], &t, capacity, 0, &tally);
@@ -398,13 +401,14 @@ static int simulate_trace(const char *path, size_t capacity, const struct option
 	return 0;
 }
 
-/* What a choice costs, with the lock of the store held, in a cache of n objects all of which are in plans of 8 epochs:
- * each open evicts one and admits one. */
+/* What a choice costs, with the lock of the store held, in a cache of n objects all of which are in plans of
+ * 8 epochs: each open evicts one and admits one. */
 static void measure_cost(uint32_t n)
 {
 	static const char *const names[] = {"lru", "scan", "plan"};
 
-	printf("a cache of %u objects of %u, an eviction for each open\npolicy      mean us   longest ms\n", n, 2 * n);
+	printf("a cache of %u objects of %u, an eviction for each open\npolicy      mean us   longest ms\n",
+	        n, 2 * n);
 	for (size_t k = 0; k < PS_ARRAY_LEN(names); k++) {
 		const struct ps_policy_ops *ops = ps_policy_find(names[k]);
 		struct ps_plans *plans = need(ps_plans_new());
@@ -450,7 +454,8 @@ static void measure_cost(uint32_t n)
 				item->seq = n + (uint64_t)c;
 			}
 		}
-		printf("%-10s %8.1f %12.1f\n", names[k], (double)sum_ns / CHOICES / 1e3, (double)most_ns / 1e6);
+		printf("%-10s %8.1f %12.1f\n", names[k], (double)sum_ns / CHOICES / 1e3,
+		        (double)most_ns / 1e6);
 		ops->free(policy);
 		ps_plans_free(plans);
 		free(items);
@@ -461,7 +466,8 @@ static void measure_cost(uint32_t n)
 
 static const char usage[] =
         "Usage: policy [OPTION...]\n"
-        "Runs the cache policies over simulated opens: share of hits after the first epoch, bytes from the origin for\n"
+        "Runs the cache policies over simulated opens: share of hits after the first epoch, bytes from the "
+        "origin for\n"
         "each byte read, and how uneven the misses are. Without options, the two cases of RESULTS.md.\n\n"
         "  --nodes N          that share the dataset (1)\n"
         "  --shards N         of the dataset, all of a size (200)\n"
@@ -481,7 +487,8 @@ int main(int argc, char **argv)
 	        {"cache", 1, NULL, 'c'}, {"epochs", 1, NULL, 'e'}, {"plan-epochs", 1, NULL, 'p'},
 	        {"seed", 1, NULL, 'r'}, {"trace", 1, NULL, 't'}, {"objects", 1, NULL, 'o'},
 	        {"cost", 1, NULL, 'k'}, {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	struct options o = {.nodes = 1, .shards = 200, .epochs = 5, .plan_epochs = 8, .seed = 1, .share = 0.5};
+	struct options o = {
+	        .nodes = 1, .shards = 200, .epochs = 5, .plan_epochs = 8, .seed = 1, .share = 0.5};
 	const char *trace = NULL;
 	size_t objects = 0;
 	uint32_t cost = 0;
@@ -491,18 +498,42 @@ int main(int argc, char **argv)
 		uint32_t number = optarg ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
 		own_case |= strchr("nscepr", c) != NULL;
 		switch (c) {
-		case 'n': o.nodes = number; break;
-		case 's': o.shards = number; break;
-		case 'c': o.share = strtod(optarg, NULL); break;
-		case 'e': o.epochs = number; break;
-		case 'p': o.plan_epochs = number; break;
-		case 'r': o.seed = number; break;
-		case 't': trace = optarg; break;
-		case 'o': objects = number; break;
-		case 'k': cost = number; break;
-		case 'j': o.json = true; break;
-		case 'h': fputs(usage, stdout); return 0;
-		default: fputs(usage, stderr); return 2;
+		case 'n':
+			o.nodes = number;
+			break;
+		case 's':
+			o.shards = number;
+			break;
+		case 'c':
+			o.share = strtod(optarg, NULL);
+			break;
+		case 'e':
+			o.epochs = number;
+			break;
+		case 'p':
+			o.plan_epochs = number;
+			break;
+		case 'r':
+			o.seed = number;
+			break;
+		case 't':
+			trace = optarg;
+			break;
+		case 'o':
+			objects = number;
+			break;
+		case 'k':
+			cost = number;
+			break;
+		case 'j':
+			o.json = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		default:
+			fputs(usage, stderr);
+			return 2;
 		}
 	}
 	if (optind < argc || o.nodes == 0 || o.shards < o.nodes || o.epochs < 2 || (trace && objects == 0) ||

@@ -304,7 +304,8 @@ static void a_rank_that_went_back_is_told_anew(void **state)
 	assert_int_equal(need(0, NULL), PS_NEED_PLANNED);
 }
 
-/* Many of them, told, opened and dropped in any order: the counts come out even (and the sanitizers watch). */
+/* Many of them, told, opened and dropped in any order: the counts come out even (and the sanitizers watch).
+ */
 static void any_sequence_ends_empty(void **state)
 {
 	unsigned rng = 5;
@@ -312,7 +313,8 @@ static void any_sequence_ends_empty(void **state)
 	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		rng = rng * 1103515245 + 12345;
-		struct ps_plan_teller teller = {.feed = (rng >> 8) % 5, .datasets = datasets, .ndatasets = (rng >> 8) % 2};
+		struct ps_plan_teller teller = {
+		        .feed = (rng >> 8) % 5, .datasets = datasets, .ndatasets = (rng >> 8) % 2};
 		uint64_t nodes[16];
 
 		switch ((rng >> 16) % 8) {
@@ -346,8 +348,8 @@ static void any_sequence_ends_empty(void **state)
 
 /* The policy ------------------------------------------------------------------------------------- */
 
-static size_t choose(struct ps_policy *policy, const struct ps_policy_item *items, size_t n, unsigned wants_in,
-        size_t *victims)
+static size_t choose(struct ps_policy *policy, const struct ps_policy_item *items, size_t n,
+        unsigned wants_in, size_t *victims)
 {
 	struct ps_plan_file file = file_of(wants_in);
 	const struct ps_policy_query query = {
@@ -367,11 +369,8 @@ static void what_is_needed_last_goes_first_and_never_for_what_is_needed_later(vo
 		assert_int_equal(tell(&owner, epoch, (unsigned)epoch * 10, 10, 1000), 0);
 	assert_int_equal(tell(&owner, 5, 100, 10, 1000), 0);
 	for (unsigned i = 0; i < 3; i++) /* needed in epochs 0, 1, 2 */
-		items[i] = (struct ps_policy_item){.id = file_of(10 * i).id,
-		        .dataset = DATASET,
-		        .nbytes = 1,
-		        .opened_s = 990,
-		        .seq = i};
+		items[i] = (struct ps_policy_item){
+		        .id = file_of(10 * i).id, .dataset = DATASET, .nbytes = 1, .opened_s = 990, .seq = i};
 	assert_int_equal(choose(policy, items, 3, 5, victims), 1);
 	assert_int_equal(victims[0], 2);
 	assert_int_equal(choose(policy, items, 3, 15, victims), 1);
@@ -428,9 +427,11 @@ static void lines_are_read_as_they_are_written(void **state)
 	struct ps_plan_line line;
 
 	(void)state;
-	assert_int_equal(parse("{\"penstock_plan\": 1, \"job\": \"a b\", \"rank\": 3, \"world\": 8, \"epoch\": 12, "
-	                       "\"files\": [\"a/x.tar\", \"\\\"\\u00e9\\ud83d\\ude00\\\\\" ,\"z\"], \"new\": [{}]}\r",
-	                         &line), 0);
+	assert_int_equal(
+	        parse("{\"penstock_plan\": 1, \"job\": \"a b\", \"rank\": 3, \"world\": 8, \"epoch\": 12, "
+	              "\"files\": [\"a/x.tar\", \"\\\"\\u00e9\\ud83d\\ude00\\\\\" ,\"z\"], \"new\": [{}]}\r",
+	                &line),
+	        0);
 	assert_int_equal(line.kind, PS_PLAN_LINE_EPOCH);
 	assert_string_equal(line.who.job, "a b");
 	assert_int_equal(line.who.rank, 3);
@@ -439,7 +440,10 @@ static void lines_are_read_as_they_are_written(void **state)
 	assert_int_equal(line.nfiles, 3);
 	assert_string_equal(line.files, "a/x.tar");
 	assert_string_equal(line.files + 8, "\"\xc3\xa9\xf0\x9f\x98\x80\\");
-	assert_int_equal(parse("{\"files_done\":7,\"epoch\":1,\"rank\":0,\"job\":\"\",\"penstock_position\":1}", &line), 0);
+	assert_int_equal(
+	        parse("{\"files_done\":7,\"epoch\":1,\"rank\":0,\"job\":\"\",\"penstock_position\":1}",
+	                &line),
+	        0);
 	assert_int_equal(line.kind, PS_PLAN_LINE_POSITION);
 	assert_int_equal(line.files_done, 7);
 	assert_int_equal(parse("{\"penstock_dream\": 1}", &line), 0);
@@ -449,14 +453,16 @@ static void lines_are_read_as_they_are_written(void **state)
 static void lines_that_are_none_are_refused(void **state)
 {
 	static const char *const bad[] = {"", "{", "[]", "{}}", "{\"a\"}", "{\"a\":}", "null",
-	        "{\"penstock_plan\": 1}", "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":{}}",
+	        "{\"penstock_plan\": 1}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":{}}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":-1,\"epoch\":0,\"files\":[]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[1]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"a\",]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"\\u0000\"]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"\\udc00\"]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":18446744073709551616,\"files\":[]}",
-	        "{\"penstock_plan\":1,\"job\":\"0123456789012345678901234567890123456789012345678901234567890123\","
+	        "{\"penstock_plan\":1,\"job\":"
+	        "\"0123456789012345678901234567890123456789012345678901234567890123\","
 	        "\"rank\":0,\"epoch\":0,\"files\":[]}"};
 	struct ps_plan_line line;
 
