@@ -18,8 +18,8 @@ struct ps_hf_place {
 	struct ps_origin_work work; /* the HEAD that asks */
 	struct ps_hf *hf;
 	char *key; /* URL, a line end, and the version */
-	const char *url, *etag;
-	char *own_url;
+	char *url;
+	const char *etag; /* of key */
 	uint64_t size;
 	UT_hash_handle hh;
 
@@ -66,7 +66,7 @@ static void place_free(struct ps_hf *hf, struct ps_hf_place *place)
 		hf->nidle--;
 	}
 	free(place->key);
-	free(place->own_url);
+	free(place->url);
 	free(place->target);
 	free(place);
 }
@@ -94,12 +94,11 @@ static struct ps_hf_place *place_get(struct ps_hf *hf, const char *url, const st
 	HASH_FIND(hh, hf->places, key.s, key.len, place);
 	if (!place) {
 		place = calloc(1, sizeof *place);
-		if (!place || !(place->own_url = strdup(url))) {
+		if (!place || !(place->url = strdup(url))) {
 			free(place);
 			return NULL;
 		}
 		place->hf = hf;
-		place->url = place->own_url;
 		size_t len = key.len;
 		place->key = ps_strbuf_take(&key);
 		place->etag = place->key + strlen(url) + 1;
@@ -109,7 +108,7 @@ static struct ps_hf_place *place_get(struct ps_hf *hf, const char *url, const st
 		HASH_ADD_KEYPTR(hh, hf->places, place->key, len, place);
 		if (!place->hh.tbl) {
 			free(place->key);
-			free(place->own_url);
+			free(place->url);
 			free(place);
 			return NULL;
 		}

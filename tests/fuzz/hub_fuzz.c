@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(ps_hf_source_parse(s.canonical, &again, NULL) == 0);
 		must(strcmp(again.canonical, s.canonical) == 0 && strcmp(again.repo, s.repo) == 0);
 		must(strcmp(again.rev, s.rev) == 0 && strcmp(again.path, s.path) == 0);
-		if (s.is_pattern && strchr(s.path, '.') && ps_glob_new(s.path, &glob, NULL) < 0)
+		if (s.is_pattern && ps_glob_new(s.path, &glob, NULL) < 0)
 			glob = NULL;
 		for (unsigned n = 0; n < 16 && (line = strtok_r(NULL, "\n", &save)); n++)
 			look_at_path(&s, glob, line);
