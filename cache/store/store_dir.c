@@ -83,12 +83,16 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 
 	if (n == -ENOENT) {
 		int e = check_empty(dir_fd);
+		/* Not empty by now: another process may just have made it a cache. */
 		if (e == -ENOTEMPTY)
+			n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof text);
+		if (n == -ENOENT && e == -ENOTEMPTY)
 			return ps_error_set(err, ENOTEMPTY,
 			        "cache directory %s: not empty and not a Penstock cache; name another "
 			        "directory",
 			        path);
-		return e < 0 ? ps_error_set(err, -e, "cache directory %s: %s", path, strerror(-e)) : -ENOENT;
+		if (n == -ENOENT)
+			return e < 0 ? ps_error_set(err, -e, "cache directory %s: %s", path, strerror(-e)) : -ENOENT;
 	}
 	if (n < 0)
 		return ps_error_set(
