@@ -73,6 +73,8 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		return;
 	struct ps_fill *fill = file->fill;
 	struct ps_origin *origin = file->origin;
+	/* Looked at now: one that nobody refers to may be closed as soon as the file is off the list. */
+	void (*unref)(struct ps_origin *) = origin->ops->unref;
 	uint64_t nblocks = ps_object_nblocks(file->object);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
@@ -94,8 +96,8 @@ void ps_fill_file_put(struct ps_fill_file *file)
 	pthread_mutex_destroy(&file->lock);
 	free(file->slots);
 	free(file);
-	if (origin->ops->unref)
-		origin->ops->unref(origin);
+	if (unref)
+		unref(origin);
 }
 
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
