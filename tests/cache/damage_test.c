@@ -214,11 +214,9 @@ static void try(const char *dir, const char *what, const char *path_of, void (*d
 		test_cut_the_power(copy);
 	}
 	damage(strcmp(path_of, "MANIFEST") == 0 ? manifest(copy) : index_file(copy, path_of));
-	unlink(log);
-	assert_int_equal(ps_log_open(log, PS_LOG_WARNING, "test", NULL), 0);
+	assert_int_equal(truncate(log, 0), 0); /* what came before is not of this start */
 	unsigned n = use(copy);
 	unsigned told = nlines(log), again = use(copy);
-	ps_log_open("stderr", PS_LOG_WARNING, "test", NULL);
 	print_message("# %s %s%s: %u blocks are there, %u lines\n", path_of, what,
 	        power_cut ? ", power cut" : "", n, told);
 	assert_in_range(told, 0, 1);
@@ -229,6 +227,10 @@ static void try(const char *dir, const char *what, const char *path_of, void (*d
 
 static void no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting(void **state)
 {
+	char log[300];
+
+	snprintf(log, sizeof log, "%s/log", (char *)*state);
+	assert_int_equal(ps_log_open(log, PS_LOG_WARNING, "test", NULL), 0);
 	make(*state);
 	for (size_t i = 0; i < PS_ARRAY_LEN(damages); i++) {
 		try(*state, damages[i].what, damages[i].suffix, damages[i].damage, damages[i].kept, false);
