@@ -67,7 +67,8 @@ static int compare_ns(const void *a, const void *b)
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
 {
-	struct ps_tail *tail = tail_of(fill, origin, true);
+	/* One that stands on another computes what it answers, and may go before its tail: nothing of it is asked twice. */
+	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
 	uint64_t sorted[PS_ARRAY_LEN(tail->ns)];
 
 	if (!tail)
