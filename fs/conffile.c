@@ -49,7 +49,8 @@ static int bad_line(const struct ps_conf *conf, unsigned line, struct ps_error *
 static int add_section(struct ps_conf *conf, const char *name, unsigned line, struct ps_error *err)
 {
 	if (!ps_conf_is_name(name))
-		return bad_line(conf, line, err, "a name in brackets is of letters, digits, '.', '_' and '-'");
+		return bad_line(
+		        conf, line, err, "a name in brackets is of letters, digits, '.', '_' and '-'");
 	if (ps_conf_find(conf, name))
 		return ps_error_set(err, EINVAL, "%s:%u: a second [%s]", conf->path, line, name);
 	struct ps_conf_section *v = reallocarray(conf->v, conf->n + 1, sizeof *v);
@@ -239,7 +240,8 @@ static int unknown_key(const struct context *c, const char *key)
 	for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++)
 		for (const struct ps_opt *o = tables[t]; o->name; o++)
 			ps_suggest(key, o->name, &best, &distance);
-	return complain(c, best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'", key, best);
+	return complain(
+	        c, best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'", key, best);
 }
 
 static int parse_yes(const struct context *c, bool *ret)
@@ -260,7 +262,8 @@ static int check_secret(const struct context *c)
 	if (!(c->conf->mode & 077))
 		return 0;
 	return complain(c,
-	        "%s holds a secret, and others may read this file (mode %04o): chmod 600 it, or name a file of your own "
+	        "%s holds a secret, and others may read this file (mode %04o): chmod 600 it, or name a file "
+	        "of your own "
 	        "(penstock.conf(5))",
 	        c->entry->key, (unsigned)c->conf->mode);
 }
@@ -275,13 +278,14 @@ static const struct ps_opt *find_option(const char *key, bool *ret_file)
 		for (const struct ps_opt *o = tables[t]; o->name; o++) {
 			size_t i = 0;
 
-			while (key[i] && o->name[i] && (key[i] == o->name[i] || (strchr("-_", key[i]) && strchr("-_", o->name[i]))))
+			while (key[i] && o->name[i] &&
+			        (key[i] == o->name[i] || (strchr("-_", key[i]) && strchr("-_", o->name[i]))))
 				i++;
 			if (o->name[i])
 				continue;
 			*ret_file = key[i];
 			if (!key[i] || (o->flags & PS_OPT_SECRET && strcmp(key + i, suffix) == 0 &&
-			                        !ps_options_find(key)))
+			                       !ps_options_find(key)))
 				return o;
 		}
 	}
@@ -391,7 +395,8 @@ static int set_source_option(const struct context *c, const char *dot, struct ps
 	if (!opt)
 		return unknown_key(c, dot + 1);
 	if (!of_source->name || opt->flags & PS_OPT_SHARED || strcmp(opt->name, "cache-dir") == 0)
-		return complain(c, "%s is not of one source; write it without '%.*s.'", opt->name, (int)n, c->entry->key);
+		return complain(c, "%s is not of one source; write it without '%.*s.'", opt->name, (int)n,
+		        c->entry->key);
 	for (size_t i = 0; i < request->nsources; i++) {
 		struct ps_source_request *s = &request->sources[i];
 
@@ -436,7 +441,8 @@ static int check_repeated(const struct context *c, size_t i)
 		return 0;
 	for (size_t j = 0; j < i; j++)
 		if (strcmp(c->section->v[j].key, c->entry->key) == 0)
-			return complain(c, "%s stands in line %u already", c->entry->key, c->section->v[j].line);
+			return complain(
+			        c, "%s stands in line %u already", c->entry->key, c->section->v[j].line);
 	return 0;
 }
 
@@ -466,8 +472,9 @@ static int take_entry(const struct context *c, size_t ngiven, struct ps_mount_op
 	return set_option(c, key, o);
 }
 
-int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section, struct ps_mount_options *o,
-        struct ps_mount_request *request, struct ps_conf_mount *ret, struct ps_error *err)
+int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section,
+        struct ps_mount_options *o, struct ps_mount_request *request, struct ps_conf_mount *ret,
+        struct ps_error *err)
 {
 	const struct ps_conf_section *both[] = {ps_conf_find(conf, defaults), section};
 	size_t ngiven = o->given.n;

@@ -76,7 +76,8 @@ int ps_control_connect(const char *cache_dir, int *ret_fd, pid_t *ret_pid, struc
 		return -ENOENT; /* whoever makes the cache will tell */
 	if (rc == -EACCES)
 		return ps_error_set(err, EACCES,
-		        "the cache %s belongs to another user; choose another --cache-dir, or ask root to mount",
+		        "the cache %s belongs to another user; choose another --cache-dir, or ask root to "
+		        "mount",
 		        cache_dir);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "cache %s: %s", cache_dir, strerror(-rc));
@@ -88,14 +89,16 @@ int ps_control_connect(const char *cache_dir, int *ret_fd, pid_t *ret_pid, struc
 			return -ENOENT;
 		if (errno == EACCES)
 			return ps_error_set(err, EACCES,
-			        "the cache %s is served for another user; choose another --cache-dir, or ask root to "
+			        "the cache %s is served for another user; choose another --cache-dir, or ask "
+			        "root to "
 			        "mount",
 			        cache_dir);
 		return ps_error_set(err, errno, "cache %s: %s: %s", cache_dir, name, strerror(errno));
 	}
 	if (!ps_control_trusts(fd, &peer))
 		return ps_error_set(err, EACCES,
-		        "the cache %s is served by a process of another user (uid %u); choose another --cache-dir",
+		        "the cache %s is served by a process of another user (uid %u); choose another "
+		        "--cache-dir",
 		        cache_dir, (unsigned)peer.uid);
 	*ret_fd = ps_steal_fd(&fd);
 	*ret_pid = peer.pid;

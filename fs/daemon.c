@@ -84,8 +84,7 @@ static json_t *mounts_of(void *arg)
 	return ps_daemon_mounts(m->owner, m);
 }
 
-int ps_daemon_start_mount(
-        struct ps_daemon *d, struct ps_mount *m, int fd, dev_t dev, struct ps_error *err)
+int ps_daemon_start_mount(struct ps_daemon *d, struct ps_mount *m, int fd, dev_t dev, struct ps_error *err)
 {
 	m->owner = d;
 	m->fs.mounts = mounts_of;
@@ -350,7 +349,8 @@ static void main_loop(struct ps_daemon *d)
 			if (d->nthreads == 0)
 				return;
 			/* The parent that was ended, and guests that went away while they wait. */
-			p[2] = (struct pollfd){.fd = d->told || atomic_load(&d->first_cancelled) ? -1 : d->launch->pipe};
+			p[2] = (struct pollfd){
+			        .fd = d->told || atomic_load(&d->first_cancelled) ? -1 : d->launch->pipe};
 			n += ps_guests_poll(d, p + POLL_FIXED);
 		}
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
@@ -390,8 +390,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 
 static void close_all(struct ps_daemon *d)
 {
-	/* The socket before the lock of the cache: a new daemon's must not be taken away. Who has connected and was
-	 * not heard finds it closed, and tries again. */
+	/* The socket before the lock of the cache: a new daemon's must not be taken away. Who has connected
+	 * and was not heard finds it closed, and tries again. */
 	if (d->listen_fd >= 0) {
 		ps_control_remove(d->options->cache_dir);
 		close(d->listen_fd);

@@ -11,16 +11,16 @@
 #include "daemon_private.h"
 #include "stats.h"
 
-#define WORD_MS 10000     /* for what a guest can say at once */
-#define MOUNTED_MS 60000  /* for mounting, which may go through fusermount3 */
+#define WORD_MS 10000    /* for what a guest can say at once */
+#define MOUNTED_MS 60000 /* for mounting, which may go through fusermount3 */
 #define KICK_MS 20
-#define LINGER_MS 1000    /* for a guest to hear the last word and go */
+#define LINGER_MS 1000 /* for a guest to hear the last word and go */
 
 struct guest {
 	struct ps_list link; /* daemon.guests */
 	struct ps_daemon *daemon;
 	int sock;
-	bool attaching;         /* nothing is read from it now, but it matters whether it is there; daemon.lock */
+	bool attaching; /* nothing is read from it now, but it matters whether it is there; daemon.lock */
 	_Atomic bool cancelled; /* it went away, or the daemon stops */
 };
 
@@ -74,8 +74,8 @@ static int add_warnings(const struct ps_daemon *d, const struct ps_given *given,
 				ours = d->given->v[j].value;
 		if (ours && value && strcmp(ours, value) == 0)
 			continue;
-		snprintf(text, sizeof text, "--%s is the daemon's, which was started with %.100s: that holds", name,
-		        ours ? ours : "the default");
+		snprintf(text, sizeof text, "--%s is the daemon's, which was started with %.100s: that holds",
+		        name, ours ? ours : "the default");
 		rc = ps_given_add(reply, "warning", text, NULL);
 	}
 	return rc;
@@ -208,7 +208,8 @@ static void refuse_protocol(struct guest *g, uint32_t protocol)
 	char text[256];
 
 	snprintf(text, sizeof text,
-	        "this cache is served by penstock %s (pid %d, protocol %d), which does not speak protocol %u; unmount "
+	        "this cache is served by penstock %s (pid %d, protocol %d), which does not speak protocol "
+	        "%u; unmount "
 	        "what it serves first, or use the same version",
 	        PACKAGE_VERSION, (int)getpid(), PS_WIRE_PROTOCOL, (unsigned)protocol);
 	say_error(g, text);
@@ -221,8 +222,10 @@ static void serve(struct guest *g)
 	struct ucred peer = {0};
 
 	if (!ps_control_trusts(g->sock, &peer)) {
-		ps_log_warning("control: refused a process of uid %u (pid %d)", (unsigned)peer.uid, (int)peer.pid);
-		say_error(g, "this cache is served for another user; choose another --cache-dir, or ask root to mount");
+		ps_log_warning(
+		        "control: refused a process of uid %u (pid %d)", (unsigned)peer.uid, (int)peer.pid);
+		say_error(g, "this cache is served for another user; choose another --cache-dir, or ask root "
+		             "to mount");
 		return;
 	}
 	int rc = ps_wire_receive(g->sock, WORD_MS, &message, NULL, &protocol);
@@ -312,7 +315,8 @@ void ps_guests_cancel(struct ps_daemon *d)
 		struct guest *g = PS_CONTAINER_OF(l, struct guest, link);
 
 		atomic_store(&g->cancelled, true);
-		shutdown(g->sock, SHUT_RD); /* who waits for a word waits no more; the last one can still be said */
+		shutdown(g->sock,
+		        SHUT_RD); /* who waits for a word waits no more; the last one can still be said */
 	}
 }
 
@@ -338,7 +342,8 @@ void ps_guests_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 		for (struct ps_list *l = d->guests.next; l != &d->guests; l = l->next) {
 			struct guest *g = PS_CONTAINER_OF(l, struct guest, link);
 
-			/* It may have been closed meanwhile, and its number be another's: that one is asked again. */
+			/* It may have been closed meanwhile, and its number be another's: that one is asked
+			 * again. */
 			if (g->sock == p[i].fd && g->attaching)
 				atomic_store(&g->cancelled, true);
 		}

@@ -24,7 +24,8 @@ static int expect(int sock, const char *word, int timeout_ms, struct ps_given *r
 
 	if (rc == -EPROTONOSUPPORT)
 		return ps_error_set(err, EPROTONOSUPPORT,
-		        "the daemon that serves this cache is of another version (protocol %u, this is %d); unmount what "
+		        "the daemon that serves this cache is of another version (protocol %u, this is %d); "
+		        "unmount what "
 		        "it serves first, or use the same version",
 		        (unsigned)protocol, PS_WIRE_PROTOCOL);
 	if (rc == -EPIPE)
@@ -85,9 +86,9 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 	char name[24];
 	ps_autofd int fd = -1;
 
-	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = device,
-	                                  .mountpoint = mountpoint,
-	                                  .allow_other = options->allow_other},
+	int rc = ps_mountfd_mount(
+	        &(struct ps_mountfd_options){
+	                .source = device, .mountpoint = mountpoint, .allow_other = options->allow_other},
 	        &fd, err);
 	if (rc < 0)
 		return rc;
@@ -100,7 +101,8 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 		rc = expect(sock, "serving", WORD_MS, &message, err);
 	ps_given_fini(&message);
 	if (rc == 0 && stat(mountpoint, &st) < 0)
-		rc = ps_error_set(err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
+		rc = ps_error_set(
+		        err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
 	if (rc == 0 && st.st_dev != dev)
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
 	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
@@ -178,7 +180,9 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 		return -ENOENT;
 	}
 	if (rc < 0)
-		return err->err ? rc : ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+		return err->err ? rc
+		                : ps_error_set(
+		                          err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	for (size_t i = 0; i < message.n; i++)
 		if (strcmp(message.v[i].name, "warning") == 0)
 			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
@@ -195,8 +199,8 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 
 /* Questions ------------------------------------------------------------------------------------------ */
 
-static int question(const char *cache_dir, const char *word, const char *name, const char *value, const char *answer,
-        int timeout_ms, struct ps_given *ret, struct ps_error *err)
+static int question(const char *cache_dir, const char *word, const char *name, const char *value,
+        const char *answer, int timeout_ms, struct ps_given *ret, struct ps_error *err)
 {
 	ps_autofd int sock = -1;
 	pid_t pid;

@@ -84,7 +84,8 @@ bool ps_launch_abandoned(const struct ps_launch *launch)
 {
 	struct pollfd p = {.fd = launch->pipe};
 
-	return launch->pipe >= 0 && poll(&p, 1, 0) > 0; /* the pipe has a reader as long as the parent lives */
+	return launch->pipe >= 0 &&
+	       poll(&p, 1, 0) > 0; /* the pipe has a reader as long as the parent lives */
 }
 
 /* "READY=1" to the service manager that started us with Type=notify, if one did. */

@@ -82,7 +82,8 @@ int ps_request_same_place(const struct ps_source_request *source, struct ps_erro
 	if (strcmp(here, source->identity) == 0)
 		return 0;
 	return ps_error_set(err, EXDEV,
-	        "%s is another place to the daemon that serves this cache: it runs in another mount namespace; give "
+	        "%s is another place to the daemon that serves this cache: it runs in another mount "
+	        "namespace; give "
 	        "this mount a --cache-dir of its own",
 	        local_part(source->source));
 }
@@ -194,8 +195,8 @@ int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 
 		one_host &= authority_len(s->source) == n && strncmp(s->source, first, n) == 0;
 		if (r->nsources > 1 && !s->name[0])
-			return ps_error_set(
-			        err, EINVAL, "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
+			return ps_error_set(err, EINVAL,
+			        "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(s->name, r->sources[j].name) == 0)
 				return ps_error_set(err, EINVAL, "two sources are named '%s'", s->name);
@@ -207,7 +208,8 @@ int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 	}
 	if (secret && !one_host)
 		return ps_error_set(err, EINVAL,
-		        "credentials would be sent to every host of these sources; name them in penstock.conf(5), where "
+		        "credentials would be sent to every host of these sources; name them in "
+		        "penstock.conf(5), where "
 		        "each source has its own");
 	return 0;
 }
@@ -225,7 +227,8 @@ static int encode_given(const struct ps_given *given, struct ps_given *to)
 		if (given->v[i].value)
 			ps_strbuf_add(&b, given->v[i].value);
 		rc = b.failed ? -ENOMEM
-		              : ps_given_add(to, given->v[i].value ? W_OPTION : W_FLAG, ps_strbuf_peek(&b), NULL);
+		              : ps_given_add(
+		                        to, given->v[i].value ? W_OPTION : W_FLAG, ps_strbuf_peek(&b), NULL);
 		if (b.s)
 			explicit_bzero(b.s, b.len);
 	}
@@ -272,8 +275,8 @@ static int replace(char **to, const char *text)
 }
 
 /* s: the source that the message is at, or NULL before the first. */
-static int decode_pair(struct ps_mount_request *r, struct ps_source_request **s, size_t *nenv, const char *name,
-        const char *value)
+static int decode_pair(struct ps_mount_request *r, struct ps_source_request **s, size_t *nenv,
+        const char *name, const char *value)
 {
 	if (strcmp(name, W_MOUNTPOINT) == 0)
 		return value[0] == '/' ? replace(&r->mountpoint, value) : -EPROTO;
@@ -282,8 +285,8 @@ static int decode_pair(struct ps_mount_request *r, struct ps_source_request **s,
 	if (strcmp(name, W_OPTION) == 0 || strcmp(name, W_FLAG) == 0)
 		return decode_option(*s ? &(*s)->given : &r->given, value, strcmp(name, W_FLAG) == 0);
 	if (strcmp(name, W_NAME) == 0) {
-		if (r->nsources == PS_SOURCES_MAX || (*value && (value[0] == '.' || ps_path_check(value) < 0)) ||
-		        strchr(value, '/'))
+		if (r->nsources == PS_SOURCES_MAX ||
+		        (*value && (value[0] == '.' || ps_path_check(value) < 0)) || strchr(value, '/'))
 			return -EPROTO;
 		*s = new_source(r);
 		return *s ? replace(&(*s)->name, value) : -ENOMEM;

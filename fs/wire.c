@@ -79,8 +79,9 @@ int ps_wire_send(int sock, const struct ps_given *message, int fd)
 			msg.msg_control = control.buf;
 			msg.msg_controllen = sizeof control.buf;
 			struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-			*c = (struct cmsghdr){
-			        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
+			*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+			        .cmsg_type = SCM_RIGHTS,
+			        .cmsg_len = CMSG_LEN(sizeof fd)};
 			memcpy(CMSG_DATA(c), &fd, sizeof fd);
 		}
 		ssize_t n = sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -1,5 +1,5 @@
-/* Datasets by their id: who attaches one that is attached gets the same. Two of them over the same rows of the index
- * would each believe that no other gives a name its next version. */
+/* Datasets by their id: who attaches one that is attached gets the same. Two of them over the same rows of
+ * the index would each believe that no other gives a name its next version. */
 #include <errno.h>
 #include <string.h>
 
@@ -26,8 +26,8 @@ static struct ps_attached *find(struct ps_cache *cache, const struct ps_id *id)
 	return NULL;
 }
 
-/* One more reference of an attached one; else *ret_new is a place for the caller to attach it. Waits while another
- * attaches or detaches it. */
+/* One more reference of an attached one; else *ret_new is a place for the caller to attach it. Waits while
+ * another attaches or detaches it. */
 static int enter(struct ps_cache *cache, const struct ps_id *id, const _Atomic bool *cancelled,
         struct ps_attached **ret_new, struct ps_dataset **ret)
 {

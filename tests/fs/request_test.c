@@ -79,12 +79,10 @@ static void what_has_no_end_is_no_message(void **state)
 		size_t n;
 		int rc;
 	} table[] = {
-	        {"", 0, 0},
-	        {"a\0b\0", 4, 0},
-	        {"a\0b", 3, -EPROTO},       /* no NUL at the end */
-	        {"a\0", 2, -EPROTO},        /* a name without a value */
-	        {"a\0b\0c\0", 6, -EPROTO}, /* the second, too */
-	        {"\0\0", 2, 0},            /* both empty */
+	        {"", 0, 0}, {"a\0b\0", 4, 0}, {"a\0b", 3, -EPROTO}, /* no NUL at the end */
+	        {"a\0", 2, -EPROTO},                                /* a name without a value */
+	        {"a\0b\0c\0", 6, -EPROTO},                          /* the second, too */
+	        {"\0\0", 2, 0},                                     /* both empty */
 	};
 
 	(void)state;

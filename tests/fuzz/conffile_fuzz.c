@@ -1,5 +1,5 @@
-/* penstock.conf: what parses can be applied or is refused with file and line, and no error tells a value of a key
- * that holds a secret. */
+/* penstock.conf: what parses can be applied or is refused with file and line, and no error tells a value of a
+ * key that holds a secret. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	const struct ps_conf_section *defaults = ps_conf_find(&conf, "defaults");
 	for (size_t i = 0; i < conf.n; i++)
-		if (ps_conf_is_mount(&conf.v[i]) && !names_files(&conf.v[i]) && !(defaults && names_files(defaults)))
+		if (ps_conf_is_mount(&conf.v[i]) && !names_files(&conf.v[i]) &&
+		        !(defaults && names_files(defaults)))
 			apply(&conf, &conf.v[i]);
 	ps_conf_fini(&conf);
 	return 0;

@@ -1,5 +1,5 @@
-/* What comes through the control socket: a request that is understood says the same when it is said again, and its
- * options are taken or refused. */
+/* What comes through the control socket: a request that is understood says the same when it is said again,
+ * and its options are taken or refused. */
 #include <stdlib.h>
 #include <string.h>
 
