@@ -1,3 +1,5 @@
+#include "config.h"
+
 #include "store/index_rocksdb.h"
 
 #include <dirent.h>
@@ -94,7 +96,15 @@ static int errno_of(const char *text)
 static void set_options(struct ps_kv *kv)
 {
 	rocksdb_block_based_options_set_block_cache(kv->table, kv->cache);
+	/* Indexes and filters lie in the cache, too, so that memory is bounded; in partitions, for one of a
+	 * million names is larger than the cache, and would be read anew for each name. */
 	rocksdb_block_based_options_set_cache_index_and_filter_blocks(kv->table, 1);
+	rocksdb_block_based_options_set_cache_index_and_filter_blocks_with_high_priority(kv->table, 1);
+	rocksdb_block_based_options_set_index_type(
+	        kv->table, rocksdb_block_based_table_index_type_two_level_index_search);
+#ifdef HAVE_ROCKSDB_BLOCK_BASED_OPTIONS_SET_PARTITION_FILTERS
+	rocksdb_block_based_options_set_partition_filters(kv->table, 1);
+#endif
 	rocksdb_block_based_options_set_filter_policy(
 	        kv->table, rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS));
 	rocksdb_options_set_block_based_table_factory(kv->options, kv->table);
