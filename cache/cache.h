@@ -55,6 +55,9 @@ struct ps_dataset_options {
 	                           older; 0: 1 h; UINT64_MAX: never */
 	bool raw; /* compressed shards are shown as they are, not as what they hold */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
+	/* Now and then while the attach waits for a listing, by its thread: so many files so far. NULL: nobody asks. */
+	void (*listed)(void *arg, const char *source, uint64_t nfiles);
+	void *listed_arg;
 };
 
 /* A source that is attached with the same credentials already is shared: the same dataset, with the options of the

@@ -1,11 +1,13 @@
 #include "mount.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "mounts.h"
+#include "progress.h"
 #include "stats.h"
 
 #define DEVICE_MAX_NBYTES 2000 /* mount(2) takes a page */
@@ -27,11 +29,20 @@ static void free_all(struct ps_mount *m)
 	free(m);
 }
 
+static void listed(void *arg, const char *source, uint64_t nfiles)
+{
+	char what[128];
+
+	snprintf(what, sizeof what, "listing %.100s", source);
+	ps_progress_count(arg, what, nfiles);
+}
+
 static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _Atomic bool *cancelled,
         struct ps_error *err)
 {
 	const struct ps_source_request *source = &m->request.sources[i];
 	struct ps_dataset_options options;
+	struct ps_progress progress;
 
 	m->sources[i].name = source->name;
 	int rc = ps_request_options(&m->request, source, &m->options[i], err);
@@ -42,7 +53,12 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	ps_mount_options_dataset(&m->options[i], &options);
 	options.origin.env = (const char *const *)m->request.env;
 	options.cancelled = cancelled;
+	/* Once the daemon is in the background its stderr is no terminal any more. */
+	ps_progress_init(&progress, true, 0);
+	options.listed = listed;
+	options.listed_arg = &progress;
 	rc = ps_dataset_attach(cache, source->source, &options, &m->sources[i].dataset, err);
+	ps_progress_end(&progress);
 	if (rc < 0) {
 		m->sources[i].dataset = NULL;
 		return source->name[0] ? ps_error_prefix(err, "%s", source->name) : rc;

@@ -56,9 +56,21 @@ void ps_progress_update(struct ps_progress *p, uint64_t done, uint64_t total, co
 	fflush(stderr);
 }
 
+void ps_progress_count(struct ps_progress *p, const char *what, uint64_t nfiles)
+{
+	uint64_t now = ps_clock_mono_ns();
+
+	if (!p->shown || (p->drawn && now - p->drawn_ns < REDRAW_NS))
+		return;
+	p->drawn = p->counts = true;
+	p->drawn_ns = now;
+	fprintf(stderr, "\r%.100s: %ju files\033[K", what, (uintmax_t)nfiles);
+	fflush(stderr);
+}
+
 void ps_progress_end(struct ps_progress *p)
 {
 	if (p->drawn)
-		fputc('\n', stderr);
+		fputs(p->counts ? "\r\033[K" : "\n", stderr);
 	p->drawn = false;
 }

@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 struct ps_progress {
-	bool shown; /* stderr is a terminal, and somebody wants it */
-	bool drawn; /* a line stands there, to be overwritten */
+	bool shown;  /* stderr is a terminal, and somebody wants it */
+	bool drawn;  /* a line stands there, to be overwritten */
+	bool counts; /* and is not worth keeping */
 	uint64_t start_ns, drawn_ns;
 	uint64_t start_nbytes; /* what was there before, which does not count for the rate */
 };
@@ -18,6 +19,9 @@ struct ps_progress {
 void ps_progress_init(struct ps_progress *p, bool wanted, uint64_t start_nbytes);
 /* Draws at most ten times a second, but always when done == total. `note` is a few words, or "". */
 void ps_progress_update(struct ps_progress *p, uint64_t done, uint64_t total, const char *note);
+/* For work of unknown length: "WHAT: N files". Draws at most ten times a second; the line goes with the end.
+ */
+void ps_progress_count(struct ps_progress *p, const char *what, uint64_t nfiles);
 /* Ends the line, so that other words may follow. */
 void ps_progress_end(struct ps_progress *p);
 

@@ -231,16 +231,21 @@ static void wait_a_while(struct ps_dataset *ds)
 }
 
 /* Waits for the listing: for ever if there is no stored one, else PS_ATTACH_WAIT_MS. */
-static int wait_listing(struct ps_dataset *ds, bool stored, const _Atomic bool *cancelled,
+static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options,
         uint64_t *ret_first_unsized, struct ps_error *err)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + PS_ATTACH_WAIT_MS * PS_NS_PER_MS;
 
 	PS_LOCK_SCOPE(&ds->lock);
 	while (!ds->listing_done) {
-		if (cancelled && atomic_load(cancelled))
+		if (options->cancelled && atomic_load(options->cancelled))
 			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->row.source);
 		wait_a_while(ds);
+		if (options->listed) {
+			pthread_mutex_unlock(&ds->lock);
+			options->listed(options->listed_arg, ds->row.source, atomic_load(&ds->nlisted));
+			pthread_mutex_lock(&ds->lock);
+		}
 		if (stored && !ds->listing_done && ps_clock_mono_ns() >= until_ns) {
 			ps_log_info("list: %s: using the stored listing while the new one is on its way",
 			        ds->row.source);
@@ -400,7 +405,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (rc < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
 	if (rc == 0)
-		rc = wait_listing(ds, stored, options->cancelled, &first_unsized, err);
+		rc = wait_listing(ds, stored, options, &first_unsized, err);
 	if (rc == 0 && first_unsized && !stored) {
 		rc = check_first(ds, first_unsized, options->cancelled, err);
 		if (rc < 0)

@@ -54,6 +54,7 @@ struct ps_dataset {
 	bool thread_started, prober_started;
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
+	_Atomic uint64_t nlisted; /* files of the listing under way */
 	_Atomic bool offline; /* offline.h; when the origin is asked again, and how often it was */
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;

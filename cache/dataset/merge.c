@@ -469,6 +469,7 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 		rc = merge_named(m, parent, slash ? slash + 1 : listed->path, &copy, false);
 	if (rc == 0 && m->nbatched >= BATCH_ROWS)
 		rc = merge_commit(m);
+	atomic_fetch_add_explicit(&m->dataset->nlisted, 1, memory_order_relaxed);
 	return rc;
 }
 

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# A listing that takes long tells how far it is, on a terminal, and leaves nothing there; not elsewhere.
+. "$(dirname "$0")/../lib.sh"
+requires mount python3 script
+
+# Half of a page, and the rest once $T/go is there.
+cat >"$T/server.py" <<'PY'
+import http.server, os, sys, time
+
+class Page(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.send_header("Last-Modified", "Sat, 01 Jan 2022 00:00:00 GMT")
+        self.end_headers()
+
+    def do_GET(self):
+        links = ['<a href="%04d.tar">%04d.tar</a>\n' % (i, i) for i in range(2000)]
+        page = "<html><body><h1>Index of /</h1><pre>" + "".join(links) + "</pre></body></html>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page[:len(page) // 2].encode())
+        self.wfile.flush()
+        while not os.path.exists(sys.argv[1] + "/go"):
+            time.sleep(0.02)
+        self.wfile.write(page[len(page) // 2:].encode())
+
+    def log_message(self, *args):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+with open(sys.argv[1] + "/port.new", "w") as f:
+    f.write(str(server.server_port))
+os.rename(sys.argv[1] + "/port.new", sys.argv[1] + "/port")
+server.serve_forever()
+PY
+"$python" "$T/server.py" "$T" &
+wait_until 20 test -e "$T/port"
+origin=http://127.0.0.1:$(cat "$T/port")
+
+mkdir -p "$MNT"
+script -qefc "penstock mount $origin/ $MNT --cache-dir $CACHE --log $T/penstock.log" "$T/typescript" >/dev/null &
+mounting=$!
+check "it tells what it lists, and how much there is so far" \
+	wait_until 30 grep -q "listing $origin/: [0-9]* files" "$T/typescript"
+touch "$T/go"
+check "and mounts" wait "$mounting"
+check "the line is gone then" test "$(tail -c 4 "$T/typescript" | tr -d '\r\n')" != files
+equal "all files are there" 2000 "$(ls "$MNT" | wc -l)"
+umount_penstock
+
+penstock mount "$origin/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" >"$T/out" 2>&1
+equal "not where there is no terminal" "" "$(cat "$T/out")"
+umount_penstock
