@@ -48,7 +48,9 @@ mounting=$!
 check "it tells what it lists, and how much there is so far" \
 	wait_until 30 grep -q "listing $origin/: [0-9]* files" "$T/typescript"
 touch "$T/go"
-check "and mounts" wait "$mounting"
+rc=0
+wait "$mounting" || rc=$?
+equal "and mounts" 0 "$rc"
 check "the line is gone then" test "$(tail -c 4 "$T/typescript" | tr -d '\r\n')" != files
 equal "all files are there" 2000 "$(ls "$MNT" | wc -l)"
 umount_penstock
