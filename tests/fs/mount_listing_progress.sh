@@ -52,7 +52,7 @@ rc=0
 wait "$mounting" || rc=$?
 equal "and mounts" 0 "$rc"
 check "the line is gone then" test "$(tail -c 4 "$T/typescript" | tr -d '\r\n')" != files
-equal "all files are there" 2000 "$(ls "$MNT" | wc -l)"
+equal "all files are there" 2000 "$(find "$MNT" -name "*.tar" | wc -l)"
 umount_penstock
 
 penstock mount "$origin/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" >"$T/out" 2>&1

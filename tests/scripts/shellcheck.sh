@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
 # All shell scripts pass shellcheck, and each command of scripts/ has --help.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$(dirname "$0")/../lib.sh"
 requires shellcheck
 
 cd "$top_srcdir"
+scripts=()
 for script in scripts/* .ci/run bootstrap tests/*.sh tests/*/*.sh; do
-	head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || continue
-	check "$script" shellcheck -x "$script"
+	! head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || scripts+=("$script")
+done
+# Each reads tests/lib.sh with it: on all processors.
+printf '%s\0' "${scripts[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c \
+	'shellcheck -x "$1" >"$2/$(echo "$1" | tr / +)" 2>&1' sh {} "$T" || true
+for script in "${scripts[@]}"; do
+	equal "$script" "" "$(cat "$T/${script//\//+}")"
 done
 for script in scripts/*; do
 	[[ -x $script ]] || continue
