@@ -44,7 +44,7 @@ CONF
 check "all are mounted" penstock mount --all
 check "one serves" cmp "$T/m1/f.bin" "$T/www/f.bin"
 equal "with the defaults" 440 "$(stat -c %a "$T/m1/f.bin")"
-equal "two has three folders" "basic local token" "$(ls "$T/m2" | xargs)"
+equal "two has three folders" "basic local token" "$(cd "$T/m2" && echo *)"
 check "each with its own credentials" cmp "$T/m2/token/f.bin" "$T/www/f.bin"
 check "and certificates" cmp "$T/m2/basic/sub/s.bin" "$T/www/sub/s.bin"
 equal "and its own options" 400 "$(stat -c %a "$T/m2/local/l.bin")"

@@ -149,7 +149,7 @@ PY
 pass "nonsense at the socket is answered"
 check "nothing is left of all that" wait_until 20 no_mounts 1
 fds() {
-	(($(ls "/proc/$pid/fd" | wc -l) <= $1))
+	(($(find "/proc/$pid/fd" -mindepth 1 | wc -l) <= $1))
 }
 check "no descriptor either" wait_until 10 fds 90
 

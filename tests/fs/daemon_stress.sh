@@ -71,7 +71,7 @@ only_one() {
 check "one mount is left" wait_until 20 only_one
 equal "of the daemon that was there" "$pid" "$(stats .pid)"
 few_threads() {
-	(($(ls "/proc/$pid/task" | wc -l) <= $1))
+	(($(find "/proc/$pid/task" -mindepth 1 -maxdepth 1 | wc -l) <= $1))
 }
 check "with the threads of one mount" wait_until 20 few_threads 60
 at_most "in the limits of its cache" $((8 << 20)) "$(stats .cache.used_bytes)"

@@ -36,7 +36,7 @@ equal "nothing is told yet" 0 "$(plans .active)"
 equal "an epoch" ok \
 	"$(tell '{"penstock_plan": 1, "job": "j\u00f6b", "rank": 3, "world": 8, "epoch": 7, "files": ["sub/15.tar", "no/such", "sub/12.tar"]}')"
 equal "another, in several parts" ok \
-	"$(tell "{\"penstock_plan\": 1, \"job\": \"jöb\", \"rank\": 3, \"epoch\": 8, \"x\": \"$(printf '%20000s')\", \"files\": [\"sub/16.tar\"]}")"
+	"$(tell "{\"penstock_plan\": 1, \"job\": \"jöb\", \"rank\": 3, \"epoch\": 8, \"x\": \"$(printf '%20000s' x)\", \"files\": [\"sub/16.tar\"]}")"
 equal "is shown" "jöb 3 7 2 3" "$(plans '.ranks[0] | "\(.job) \(.rank) \(.epoch) \(.epochs) \(.files)"')"
 equal "also in status" 1 "$(penstock status "$MNT" --json | jq '.plans.ranks | length')"
 check "what is planned is fetched though nobody reads" wait_until 30 all_cached 15 12 16

@@ -10,6 +10,7 @@ for script in scripts/* .ci/run bootstrap tests/*.sh tests/*/*.sh; do
 	! head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || scripts+=("$script")
 done
 # Each reads tests/lib.sh with it: on all processors.
+# shellcheck disable=SC2016 # the inner shell's
 printf '%s\0' "${scripts[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c \
 	'shellcheck -x "$1" >"$2/$(echo "$1" | tr / +)" 2>&1' sh {} "$T" || true
 for script in "${scripts[@]}"; do
