@@ -124,8 +124,7 @@ static void delete_retired(struct ps_dataset *ds)
 		if (ps_index_get_node(ds->index, ds->retired[i], &row) < 0)
 			continue;
 		/* Only if that it was superseded has come to the index. */
-		if (row.superseded && (batch || (batch = ps_index_batch_new())))
-{
+		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
 			ps_index_batch_del_node(batch, row.node);
 			if (row.coding)
 				ps_inflate_forget(batch, row.url, &row.remote);

@@ -344,14 +344,34 @@ static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 	return ps_steal_ptr(&probe->waiters);
 }
 
+/* They get the version that is known, or hear that none is. No lock held: the size of a compressed one is in the index. */
+static void answer_expired(struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
+{
+	struct ps_attr attr;
+
+	if (!errnum) {
+		ps_offline_begin(ds);
+		ps_attr_of_row(ds, row, &attr);
+	} else if (errnum == ETIMEDOUT) {
+		ps_offline_failed(ds, row->node, ETIMEDOUT);
+	}
+	while (expired) {
+		struct probe_waiter *w = expired;
+
+		expired = w->next;
+		w->fn(w->arg, errnum, errnum ? NULL : &attr);
+		free(w);
+	}
+}
+
 uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 {
 	for (;;) {
 		struct probe *due = NULL;
 		struct probe_waiter *expired = NULL;
-		struct ps_attr attr;
-		bool known = false;
-		uint64_t next = now_ns + PS_NS_PER_S, node = 0;
+		struct ps_node_row row = {0}; /* a copy, as the probe may end meanwhile */
+		int errnum = 0;
+		uint64_t next = now_ns + PS_NS_PER_S;
 		{
 			PS_LOCK_SCOPE(&ds->lock);
 			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !due && !expired;
@@ -359,10 +379,12 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
 
 				expired = take_expired(probe, now_ns);
-				known = row_sized(&probe->row);
-				node = probe->row.node;
-				if (expired && known)
-					ps_attr_of_row(ds, &probe->row, &attr);
+				if (expired && row_sized(&probe->row))
+					errnum = -copy_row(&probe->row, &row);
+				else if (expired)
+					errnum = ETIMEDOUT;
+				if (expired)
+					row.node = probe->row.node;
 				if (!probe->at_origin && probe->retry_ns <= now_ns)
 					due = probe;
 				else if (!probe->at_origin)
@@ -375,17 +397,9 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 		}
 		if (!due && !expired)
 			return next;
-		if (expired && known)
-			ps_offline_begin(ds);
-		else if (expired)
-			ps_offline_failed(ds, node, ETIMEDOUT);
-		while (expired) {
-			struct probe_waiter *w = expired;
-
-			expired = w->next;
-			w->fn(w->arg, known ? 0 : ETIMEDOUT, known ? &attr : NULL);
-			free(w);
-		}
+		if (expired)
+			answer_expired(ds, expired, &row, errnum);
+		ps_node_row_fini(&row);
 		if (due)
 			probe_submit(due);
 	}
