@@ -49,7 +49,7 @@ struct ps_store_options {
 };
 
 /* -EBUSY: served by another process (its pid in the text). -ENOTEMPTY: not empty and no marker. -EPROTO:
- * written by a newer version. An index that will not open is moved aside (index.broken-N), data files without
+ * written by a newer version. An index that will not open is moved aside (index.broken-1), data files without
  * an index deleted, one warning logged. Blocks on disk. */
 int ps_store_open(
         const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err) PS_MUST_USE;

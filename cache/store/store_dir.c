@@ -14,7 +14,8 @@
 
 #include "base/log.h"
 
-#define BROKEN_MAX 1000
+#define BROKEN_NAME "index.broken-" /* 1: the newest, 2: the one before */
+#define BROKEN_DEPTH 3
 #define RESERVE_NAME "reserve"
 
 /* The whole of a small file, NUL-terminated. Returns its length or -errno. */
@@ -206,24 +207,61 @@ int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nb
 	return e < 0 ? ps_error_set(err, -e, "cache directory %s: salt: %s", path, strerror(-e)) : 0;
 }
 
+static bool is_broken_index(const char *name)
+{
+	static const char begin[] = BROKEN_NAME;
+	size_t n = sizeof begin - 1;
+
+	return strncmp(name, begin, n) == 0 && name[n] && name[n + strspn(name + n, "0123456789")] == '\0';
+}
+
+static void remove_tree(int dir_fd, const char *name, int depth);
+
+/* Removes what it can of the names that `wanted` wants (NULL: all); depth: of folders in folders. */
+static void remove_in(int dir_fd, bool (*wanted)(const char *name), int depth)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	for (const struct dirent *d; (d = readdir(dir));)
+		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 &&
+		        (!wanted || wanted(d->d_name)))
+			remove_tree(dir_fd, d->d_name, depth);
+	closedir(dir);
+}
+
+static void remove_tree(int dir_fd, const char *name, int depth)
+{
+	if (unlinkat(dir_fd, name, 0) == 0 || depth == 0)
+		return;
+	ps_autofd int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd >= 0)
+		remove_in(fd, NULL, depth - 1);
+	unlinkat(dir_fd, name, AT_REMOVEDIR);
+}
+
+static bool is_older_broken_index(const char *name)
+{
+	return is_broken_index(name) && strcmp(name, BROKEN_NAME "1") != 0;
+}
+
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 {
-	for (int i = 1; i <= BROKEN_MAX; i++) {
-		char name[32];
-
-		snprintf(name, sizeof name, "index.broken-%d", i);
-		if (faccessat(dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			continue;
-		if (renameat(dir_fd, "index", dir_fd, name) < 0)
-			return ps_error_set(err, errno,
-			        "cache directory %s: index: cannot be moved aside: %s", path,
-			        strerror(errno));
-		ps_log_warning(
-		        "store: %s: the index was damaged (%s); it is now %s, and the cache starts empty",
-		        path, err->text, name);
-		return 0;
-	}
-	return ps_error_set(err, EEXIST, "cache directory %s: remove its index.broken-* folders", path);
+	/* They are not in the quota, so they must not pile up. */
+	remove_in(dir_fd, is_older_broken_index, BROKEN_DEPTH);
+	if ((renameat(dir_fd, BROKEN_NAME "1", dir_fd, BROKEN_NAME "2") < 0 && errno != ENOENT) ||
+	        renameat(dir_fd, "index", dir_fd, BROKEN_NAME "1") < 0)
+		return ps_error_set(err, errno,
+		        "cache directory %s: index: cannot be moved aside: %s; remove its " BROKEN_NAME "* folders", path,
+		        strerror(errno));
+	ps_log_warning("store: %s: the index was damaged (%s); it is now " BROKEN_NAME "1, and the cache starts empty",
+	        path, err->text);
+	return 0;
 }
 
 void ps_store_dir_reserve(int dir_fd)

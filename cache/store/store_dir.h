@@ -20,7 +20,8 @@ int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *re
 /* nbytes of salt, made if there is none. */
 int ps_store_dir_salt(
         int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err) PS_MUST_USE;
-/* Renames a damaged index to index.broken-N, and says so with the text that err has. */
+/* Renames a damaged index to index.broken-1, and says so with the text that err has. The one before becomes
+ * index.broken-2; older ones are removed. */
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
 /* A file of PS_RESERVE_NBYTES that is given up when the index, which writes when it is opened, finds the disk full;

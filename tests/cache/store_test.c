@@ -1,5 +1,6 @@
 /* The cache directory: whose it is, what a start makes of what it finds, what it says when it refuses. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -192,6 +193,45 @@ static void a_damaged_index_is_set_aside_and_the_cache_starts_empty(void **state
 	assert_true(test_right(o, 2));
 	ps_object_put(o);
 	ps_store_close(store);
+}
+
+/* Opens the store with a damaged index, which is told by its text. */
+static void damage_index(const char *dir, const char *text)
+{
+	make_store(dir);
+	test_write_file(dir, "cache/index/CURRENT", text);
+	ps_store_close(test_store_open(dir, 0, NULL));
+}
+
+static bool is_told_by(const char *dir, const char *name, const char *text)
+{
+	char path[4096], found[64] = "";
+
+	path_in(dir, name, path);
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && read(fd, found, sizeof found - 1) > 0 && strcmp(found, text) == 0;
+}
+
+static void of_damaged_indexes_the_two_newest_are_kept(void **state)
+{
+	char path[4096];
+
+	damage_index(*state, "first");
+	/* An earlier version left more of them; what only looks like one is somebody's. */
+	path_in(*state, "cache/index.broken-17", path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	path_in(*state, "cache/index.broken-17/archive", path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	test_write_file(*state, "cache/index.broken-17/archive/000001.log", "old");
+	test_write_file(*state, "cache/index.broken-17x", "mine");
+	damage_index(*state, "second");
+	assert_false(exists(*state, "cache/index.broken-17"));
+	assert_true(is_told_by(*state, "cache/index.broken-2/CURRENT", "first"));
+	damage_index(*state, "third");
+	assert_true(is_told_by(*state, "cache/index.broken-1/CURRENT", "third"));
+	assert_true(is_told_by(*state, "cache/index.broken-2/CURRENT", "second"));
+	assert_false(exists(*state, "cache/index.broken-3"));
+	assert_true(exists(*state, "cache/index.broken-17x"));
 }
 
 static void only_what_is_named_like_a_data_file_is_cleaned_up(void **state)
@@ -439,6 +479,7 @@ int main(void)
 	        TEST(a_newer_format_or_schema_is_refused_and_left_alone),
 	        TEST(a_directory_in_use_is_busy_and_names_the_process),
 	        TEST(a_damaged_index_is_set_aside_and_the_cache_starts_empty),
+	        TEST(of_damaged_indexes_the_two_newest_are_kept),
 	        TEST(only_what_is_named_like_a_data_file_is_cleaned_up),
 	        TEST(an_untouched_file_keeps_its_blocks),
 	        TEST(a_deleted_file_loses_its_blocks),
