@@ -1,11 +1,13 @@
 #include "launch.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -43,6 +45,21 @@ static void await_child(const char *command, pid_t child, int in)
 	        command, PS_EXIT_FAILED, "the daemon ended before the mount was there (see the log)"));
 }
 
+/* Ours are closed by exec; what is not came from outside. */
+static void note_inherited(struct ps_launch *launch)
+{
+	DIR *dir = opendir("/proc/self/fd");
+
+	for (const struct dirent *d; dir && launch->ninherited < PS_LAUNCH_INHERITED && (d = readdir(dir));) {
+		int fd = atoi(d->d_name), flags = fcntl(fd, F_GETFD);
+
+		if (fd > STDERR_FILENO && flags >= 0 && !(flags & FD_CLOEXEC))
+			launch->inherited[launch->ninherited++] = fd;
+	}
+	if (dir)
+		closedir(dir);
+}
+
 int ps_launch_start(struct ps_launch *launch, const char *command, bool background, struct ps_error *err)
 {
 	int ends[2];
@@ -67,6 +84,7 @@ int ps_launch_start(struct ps_launch *launch, const char *command, bool backgrou
 	}
 	close(ends[0]);
 	launch->pipe = ends[1];
+	note_inherited(launch);
 	setsid();
 	return 0;
 }
@@ -107,7 +125,8 @@ void ps_launch_notify(void)
 		return; /* it is gone, and will find out by itself */
 }
 
-static void let_go(struct ps_launch *launch)
+/* First the terminal and all the rest, so that it is let go of when the parent has ended; then the parent. */
+static void let_go(struct ps_launch *launch, const char *word, size_t nbytes)
 {
 	if (chdir("/") < 0) {
 		/* Then it stays where it was: a folder kept busy, no more. */
@@ -117,29 +136,28 @@ static void let_go(struct ps_launch *launch)
 		dup2(null, fd);
 	if (null > 2)
 		close(null);
-	close(launch->pipe);
+	while (launch->ninherited > 0)
+		close(launch->inherited[--launch->ninherited]);
+	if (launch->pipe >= 0 && write(launch->pipe, word, nbytes) < 0) {
+		/* The parent was killed: nobody is left to tell, and a mount is there all the same. */
+	}
+	if (launch->pipe >= 0)
+		close(launch->pipe);
 	launch->pipe = -1;
 }
 
 void ps_launch_ready(struct ps_launch *launch)
 {
-	if (!launch->background) {
+	if (launch->background)
+		let_go(launch, &ok_byte, 1);
+	else
 		ps_launch_notify();
-		return;
-	}
-	if (launch->pipe >= 0 && write(launch->pipe, &ok_byte, 1) < 0) {
-		/* The parent was killed; the mount is there all the same. */
-	}
-	let_go(launch);
 }
 
 int ps_launch_failed(struct ps_launch *launch, const char *command, const char *text)
 {
 	if (launch->pipe < 0)
 		return ps_cli_fail(command, PS_EXIT_FAILED, "%s", text);
-	if (write(launch->pipe, text, strlen(text)) < 0) {
-		/* Nobody is left to tell. */
-	}
-	let_go(launch);
+	let_go(launch, text, strlen(text));
 	return PS_EXIT_FAILED;
 }

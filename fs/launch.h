@@ -5,6 +5,9 @@
  *   ps_launch_ready()      the parent exits 0; the child lets go of terminal and folder
  *   ps_launch_failed()     the parent prints the one line and exits 1; so does the child, or goes on for others
  *
+ * Descriptors that whoever started us has passed on (a pipe's end, a lock) stay open until then, as a source may be
+ * named by one, and not longer: a daemon would hold them for days.
+ *
  * The child leaves session and process group at once: it may come to serve others than who started it, whom a ^C
  * for that one does not concern. In the foreground (background false) there is no parent; ready and failed then
  * tell systemd and stderr.
@@ -17,9 +20,13 @@
 
 #include "base/error.h"
 
+#define PS_LAUNCH_INHERITED 256 /* more stay open */
+
 struct ps_launch {
 	bool background;
 	int pipe; /* to the parent, or -1 */
+	int inherited[PS_LAUNCH_INHERITED];
+	unsigned ninherited;
 };
 
 int ps_launch_start(

@@ -7,6 +7,8 @@ mkdir -p "$T/src" "$MNT"
 random_file "$T/src/f.bin" 3000000
 source="file://$T/src/"
 
+echo held >"$T/held"
+exec 8<"$T/held"
 mount_penstock "$source" --user me:geheim1 --header "X-Token: geheim2" -o "ro,header=X-Other: geheim3"
 pid=$(stats .pid)
 equal "the daemon is the process that stats names" penstock "$(cat "/proc/$pid/comm")"
@@ -14,6 +16,8 @@ check_not "no secret shows in its command line" grep -q geheim "/proc/$pid/cmdli
 check_not "nor in its log" grep -q geheim "$T/penstock.log"
 equal "it has let go of the terminal" "/dev/null /dev/null /dev/null" \
 	"$(readlink "/proc/$pid/fd/0" "/proc/$pid/fd/1" "/proc/$pid/fd/2" | xargs)"
+exec 8<&-
+equal "of a file that it was handed open" 0 "$(readlink "/proc/$pid/fd/"* | grep -cx "$T/held")"
 equal "and of the folder it was started in" / "$(readlink "/proc/$pid/cwd")"
 
 mv "$T/penstock.log" "$T/penstock.log.1"
