@@ -287,8 +287,12 @@ void ps_guest_accept(struct ps_daemon *d)
 	ps_autofd int sock = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	struct guest *g = sock >= 0 ? calloc(1, sizeof *g) : NULL;
 
-	if (!g)
+	if (!g) {
+		/* Without descriptors or memory it stays in the queue, and poll() would say so again at once. */
+		if (sock >= 0 || (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED))
+			poll(NULL, 0, KICK_MS);
 		return;
+	}
 	*g = (struct guest){.daemon = d, .sock = sock};
 	{
 		PS_LOCK_SCOPE(&d->lock);
