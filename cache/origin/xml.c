@@ -58,6 +58,8 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 	struct parse *p = arg;
 
 	(void)name;
+	if (p->rc)
+		return; /* that of an empty element comes even after its start has stopped the parser */
 	if (p->text.failed) {
 		stop(p, -ENOMEM);
 		return;
@@ -73,6 +75,8 @@ static void XMLCALL on_text(void *arg, const XML_Char *s, int n)
 {
 	struct parse *p = arg;
 
+	if (p->rc)
+		return;
 	if (n < 0 || p->text.len + (size_t)n > PS_XML_MAX_TEXT)
 		stop(p, -EPROTO);
 	else

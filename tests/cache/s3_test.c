@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/strbuf.h"
 #include "origin/s3_error.h"
 #include "origin/s3_page.h"
 #include "origin/s3_store.h"
 #include "origin/s3_url.h"
+#include "origin/xml.h"
 
 /* Names ------------------------------------------------------------------------------------------- */
 
@@ -256,6 +258,29 @@ static void what_is_no_page_is_refused(void **state)
 
 /* Refusals ---------------------------------------------------------------------------------------- */
 
+/* Parsers tell of an empty element's end even when its begin has stopped them. */
+static void elements_beyond_the_limits_end_the_page(void **state)
+{
+	ps_autostrbuf struct ps_strbuf wide = {0}, deep = {0};
+	struct ps_s3_page page = {0};
+
+	(void)state;
+	ps_strbuf_addc(&wide, '<');
+	for (int i = 0; i <= PS_XML_MAX_TEXT; i++)
+		ps_strbuf_addc(&wide, 'a');
+	ps_strbuf_add(&wide, "/>");
+	for (int i = 0; i < PS_XML_MAX_DEPTH; i++)
+		ps_strbuf_add(&deep, "<ListBucketResult>");
+	ps_strbuf_add(&deep, "<a/>");
+	const struct ps_strbuf *const pages[] = {&wide, &deep};
+	for (size_t i = 0; i < PS_ARRAY_LEN(pages); i++) {
+		struct ps_error err = {0};
+
+		assert_int_equal(ps_s3_page_parse(pages[i]->s, pages[i]->len, &page, &err), -EPROTO);
+		assert_true(err.text[0]);
+	}
+}
+
 static void refusals_say_what_they_mean(void **state)
 {
 	static const struct {
@@ -421,6 +446,7 @@ int main(void)
 	        cmocka_unit_test(a_page_of_keys_is_read),
 	        cmocka_unit_test(a_page_of_versions_is_read),
 	        cmocka_unit_test(what_is_no_page_is_refused),
+	        cmocka_unit_test(elements_beyond_the_limits_end_the_page),
 	        cmocka_unit_test(refusals_say_what_they_mean),
 	        cmocka_unit_test(requests_go_where_the_store_is),
 	        cmocka_unit_test(a_learned_region_is_of_its_bucket),
