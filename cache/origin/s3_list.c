@@ -113,6 +113,19 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 	return ps_names_add(walk->names, &listed);
 }
 
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* Does the page lead on to where the one before did? A store that ignores what it is asked would be listed for ever. */
+static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_page *page)
+{
+	return page->truncated && same_text(before->token, page->token) &&
+	       same_text(before->key_marker, page->key_marker) &&
+	       same_text(before->version_marker, page->version_marker);
+}
+
 /* The next page is on its way while this one goes into the index. */
 static int take_page(struct walk *walk, struct ps_http_page **page, struct ps_s3_page *at)
 {
@@ -127,7 +140,7 @@ static int take_page(struct walk *walk, struct ps_http_page **page, struct ps_s3
 		rc = ps_s3_page_parse(body.text, body.nbytes, &seen, names->err);
 	if (rc)
 		return rc;
-	if (seen.truncated && at->token && seen.token && strcmp(at->token, seen.token) == 0)
+	if (leads_nowhere(at, &seen))
 		rc = ps_error_set(names->err, EPROTO, "the store lists the same page again and again");
 	else if (seen.truncated && !walk->only && !(next = ask(walk, &seen)))
 		rc = out_of_memory(names);
