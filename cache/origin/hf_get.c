@@ -372,7 +372,8 @@ static void get_done(struct ps_origin_work *work, const struct ps_error *err)
 	struct ps_hf_place *place = get->priv;
 	{
 		PS_LOCK_SCOPE(&hf->lock);
-		bool refused = err->err && work->refused && place;
+		/* Who is cancelled after a refusal came does not want another attempt. */
+		bool refused = err->err && err->err != ECANCELED && work->refused && place;
 
 		if (refused && place->target && place->known_ns <= work->submitted_ns)
 			free(ps_steal_ptr(&place->target));
