@@ -90,9 +90,9 @@ int ps_out_flush(struct ps_unpacker *unpacker, bool all)
 		rc = write_chunks(
 		        unpacker, object, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
 	ps_object_put(object);
+	PS_LOCK_SCOPE(&inflater->inflate->lock);
 	if (rc < 0)
 		inflater->caches = false; /* the store has told why; who reads goes on reading */
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
 	out->flushed = PS_MAX(out->flushed, end);
 	uint64_t keep = out->safe / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
 	if (unpacker->sizes && keep == out->safe && keep > out->base)
