@@ -74,6 +74,15 @@ static void skip_macro(struct scan *scan)
 	}
 }
 
+/* The word behind "login" and its like, whatever it is: of other machines' entries, too, it may be one of ours. */
+static void take_value(struct scan *scan, struct ps_strbuf *ret)
+{
+	if (!next(scan) || !ret)
+		return;
+	ps_strbuf_reset(ret);
+	ps_strbuf_add(ret, ps_strbuf_peek(&scan->token));
+}
+
 bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_strbuf *ret)
 {
 	struct scan scan = {.s = text, .end = text + nbytes};
@@ -87,14 +96,12 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 			                         (next(&scan) && strcasecmp(ps_strbuf_peek(&scan.token), host) == 0));
 		} else if (is(&scan, "macdef")) {
 			skip_macro(&scan);
-		} else if (is(&scan, "login") && next(&scan) && ours) {
-			ps_strbuf_reset(&login);
-			ps_strbuf_add(&login, ps_strbuf_peek(&scan.token));
-		} else if (is(&scan, "password") && next(&scan) && ours) {
-			ps_strbuf_reset(&password);
-			ps_strbuf_add(&password, ps_strbuf_peek(&scan.token));
+		} else if (is(&scan, "login")) {
+			take_value(&scan, ours ? &login : NULL);
+		} else if (is(&scan, "password")) {
+			take_value(&scan, ours ? &password : NULL);
 		} else if (is(&scan, "account")) {
-			next(&scan);
+			take_value(&scan, NULL);
 		}
 	}
 	found = found || (ours && login.len);
