@@ -119,7 +119,10 @@ static void forget(const char *name)
 void ps_environment_forget(void)
 {
 	static const char *const names[] = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
+	        "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
+	        /* May have a password in them. Origins have a copy. */
+	        "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
 		forget(names[i]);

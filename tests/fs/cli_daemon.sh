@@ -9,10 +9,11 @@ source="file://$T/src/"
 
 echo held >"$T/held"
 exec 8<"$T/held"
-mount_penstock "$source" --user me:geheim1 --header "X-Token: geheim2" -o "ro,header=X-Other: geheim3"
+https_proxy=http://me:geheim4@127.0.0.1:9 mount_penstock "$source" --user me:geheim1 --header "X-Token: geheim2" -o "ro,header=X-Other: geheim3"
 pid=$(stats .pid)
 equal "the daemon is the process that stats names" penstock "$(cat "/proc/$pid/comm")"
 check_not "no secret shows in its command line" grep -q geheim "/proc/$pid/cmdline"
+check_not "nor in its environment" grep -q geheim "/proc/$pid/environ"
 check_not "nor in its log" grep -q geheim "$T/penstock.log"
 equal "it has let go of the terminal" "/dev/null /dev/null /dev/null" \
 	"$(readlink "/proc/$pid/fd/0" "/proc/$pid/fd/1" "/proc/$pid/fd/2" | xargs)"
