@@ -2,7 +2,7 @@
 # What makes no sense ends in one line on stderr, nothing on stdout, and exit code 2 (a command line that makes no sense)
 # or 1 (sense, but it cannot be done). None of it needs an origin, none leaves anything behind.
 . "$(dirname "$0")/../lib.sh"
-requires penstock
+requires penstock jq
 
 mkdir -p "$T/empty" "$T/full/x" "$T/src" "$T/cache"
 echo data >"$T/src/file"
@@ -85,11 +85,10 @@ bad 1 "no such|not a" evict --cache-dir "$T/nothing"
 bad 1 "matches" evict --cache-dir "$T/cache/w" '*.tar'
 
 check "warm of a folder" penstock warm "file://$T/src/" --cache-dir "$T/cache/w" --quiet
-equal "verify counts it" "1 1 5 0" "$(penstock verify --cache-dir "$T/cache/w" --json |
-	sed 's/[^0-9]\+/ /g; s/^ //; s/ 0 $//; s/ $//')"
+counts() { jq -c '[.objects, .blocks, .bytes, .bad_blocks, .missing_files, .bad_objects]'; }
+equal "verify counts it" "[1,1,5,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
 check "evict drops it" penstock evict --cache-dir "$T/cache/w" file
-equal "nothing is left of it" "0 0 0 0" "$(penstock verify --cache-dir "$T/cache/w" --json |
-	sed 's/[^0-9]\+/ /g; s/^ //; s/ 0 $//; s/ $//')"
+equal "nothing is left of it" "[0,0,0,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
 equal "no mount is left" "" "$(ps_mounts_below "$T")"
 check_not "no process is left" daemon_pid
 check_not "the failed mounts made no cache" test -e "$T/cache/c"

@@ -60,7 +60,10 @@ static void try_numbers(char kind, const uint8_t *bytes, size_t n, struct ps_str
 		must_equal(b, bytes, n);
 	} else if (kind == 'M' && ps_stop_row_decode(bytes, n, &stop) == 0) {
 		ps_stop_row_encode(&stop, b);
-		must_equal(b, bytes, n);
+		if (b->failed)
+			abort();
+		if ((uint8_t)b->s[0] == bytes[0]) /* an older schema's is written in the newest format */
+			must_equal(b, bytes, n);
 	} else if (kind == 'B' && ps_extent_row_decode(bytes, n, TRUST, &extent) == 0) {
 		if (extent.unverified & ~(extent.present | extent.partial) || extent.present & extent.partial)
 			abort();
