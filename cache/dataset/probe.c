@@ -114,12 +114,15 @@ static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, boo
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
+	bool confirmed = !gone && row_sized(row) && ps_remote_same_version(&row->remote, seen);
 	uint64_t current;
 
 	if (!batch)
 		return -ENOMEM;
 	PS_LOCK_SCOPE(&ds->names_lock);
 	int rc = ps_merge_flush(ds);
+	if (confirmed && rc < 0)
+		rc = 0;
 	if (rc == 0)
 		rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == 0 && current != row->node) { /* a listing was faster */
@@ -159,6 +162,9 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_index_batch_put_child(batch, row->parent, row->name, row->node);
 	}
 	rc = ps_index_batch_commit(ds->index, batch);
+	/* On a full disk what is known goes on being known; that it was confirmed is asked for again. */
+	if (confirmed)
+		return 0;
 	return rc == 0 && gone ? -ENOENT : rc;
 }
 
@@ -297,8 +303,8 @@ static bool probe_begin(
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
 		probe->answer_ns = probe->expires_ns;
 		if (row_sized(row))
-			probe->answer_ns = PS_MIN(probe->answer_ns,
-			        ps_clock_mono_ns() + REVALIDATE_WAIT_MS * PS_NS_PER_MS);
+			probe->answer_ns = PS_MIN(
+			        probe->answer_ns, ps_clock_mono_ns() + REVALIDATE_WAIT_MS * PS_NS_PER_MS);
 		ps_list_append(&ds->probes, &probe->link);
 		ds->nprobes++;
 		ds->nsweep += for_sweep;
@@ -335,8 +341,8 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 	}
 }
 
-/* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version that is known
- * not even so long; the probe itself ends when the origin lets it. */
+/* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version
+ * that is known not even so long; the probe itself ends when the origin lets it. */
 static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 {
 	if (now_ns < probe->answer_ns)
