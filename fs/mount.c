@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "mounts.h"
@@ -167,10 +168,10 @@ json_t *ps_mount_json(struct ps_mount *m)
 			else if (json_is_true(value) || (json_is_string(value) && json_string_length(value)))
 				json_object_set(doc, key, value);
 		}
-		json_object_set_new(one, "name", json_string(m->sources[i].name));
+		json_object_set_new(one, "name", ps_json_lossy(m->sources[i].name));
 		json_array_append_new(sources, one);
 	}
-	json_object_set_new(doc, "source", json_string_nocheck(m->device));
+	json_object_set_new(doc, "source", ps_json_lossy(m->device));
 	if (m->fs.named)
 		json_object_set(doc, "sources", sources);
 	json_decref(sources);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/strbuf.h"
 #include "config.h"
 #include "fs.h"
@@ -43,7 +44,7 @@ static json_t *hit_ratio(const json_t *doc)
 
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 {
-	json_object_set_new(mount, "mountpoint", json_string_nocheck(fs->mountpoint));
+	json_object_set_new(mount, "mountpoint", ps_json_lossy(fs->mountpoint));
 	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
 	json_object_set_new(mount, "modes", modes(&fs->openmodes));
 	json_object_set_new(mount, "passthrough",

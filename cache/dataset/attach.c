@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "dataset/merge.h"
@@ -461,20 +462,19 @@ static json_t *missing_names(const struct ps_dataset *ds)
 {
 	json_t *names = json_array();
 
-	/* A name need not be UTF-8. */
 	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
 		if (ds->missing[i])
-			json_array_append_new(names, json_string_nocheck(ds->missing[i]));
+			json_array_append_new(names, ps_json_lossy(ds->missing[i]));
 	return names;
 }
 
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:s,s:I,s:I,s:b,s:s,s:b,s:I,s:I,s:o}", "source", ds->row.source, "files",
+	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o}", "source", ps_json_lossy(ds->row.source), "files",
 	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)(ds->row.listed_ms / 1000), "listing",
 	        (int)!ds->listing_done, "listing_error",
-	        ds->listing_done && !ds->listing_ok ? ds->listing_error.text : "", "offline",
+	        ps_json_lossy(ds->listing_done && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens",
 	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)ds->nmissing, "missing_names",
 	        missing_names(ds));

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "base/json.h"
+
 void ps_fill_count_request(struct ps_fill *fill, bool failed)
 {
 	atomic_fetch_add(&fill->origin_requests, 1);
@@ -27,7 +29,7 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 	        (json_int_t)atomic_load(&fill->origin_retries), "hedged_requests",
 	        (json_int_t)atomic_load(&fill->hedged_requests), "hedged_bytes",
 	        (json_int_t)atomic_load(&fill->hedged_bytes), "connections",
-	        (int)atomic_load(&fill->connections), "last_error", json_string_nocheck(fill->last_error),
+	        (int)atomic_load(&fill->connections), "last_error", ps_json_lossy(fill->last_error),
 	        "last_error_at", (json_int_t)fill->last_error_s);
 }
 

@@ -1,6 +1,7 @@
 /* What the plans tell those who ask: when an object is needed, and what comes next. */
 #include <math.h>
 
+#include "base/json.h"
 #include "policy/plans_private.h"
 
 /* How far before its turn the open of a file counts as its use in the next epoch. In the epoch under way any
@@ -185,7 +186,7 @@ static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
 		nepochs++;
 		nfiles += ps_plan_epoch_of(l)->nuses;
 	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", rank->who.job, "rank",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", ps_json_lossy(rank->who.job), "rank",
 	        (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch",
 	        (json_int_t)rank->who.epoch, "files_done", (json_int_t)rank->files_done, "epochs", nepochs,
 	        "files", nfiles, "age_seconds", PS_MAX(now_s - rank->heard_s, 0.0));

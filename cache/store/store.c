@@ -11,6 +11,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "store/check.h"
@@ -277,7 +278,7 @@ json_t *ps_store_stats(struct ps_store *store)
 
 	/* A path need not be UTF-8. */
 	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "dir",
-	        json_string_nocheck(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
+	        ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
 	        (json_int_t)store->used_nbytes, "min_free_bytes", (json_int_t)store->min_free_nbytes,
 	        "objects", (json_int_t)HASH_COUNT(store->entries), "policy", store->policy_ops->name,
 	        "evicted_objects", (json_int_t)store->evicted_objects, "evicted_extents",

@@ -29,3 +29,12 @@ check "modes for people" grep -Eq 'opens +[0-9]+ passed through, [0-9]+ direct, 
 check "for people, too" grep -q passthrough <(penstock status "$MNT")
 umount_penstock
 check_not "status of what is not mounted" penstock status "$MNT"
+
+# Names are bytes, JSON is UTF-8.
+MNT=$T/caf$'\xe9'
+CACHE=$T/cach$'\xe9'
+mount_penstock "$ORIGIN/"
+check "a mountpoint that is not UTF-8 has a status" penstock status "$MNT"
+equal "with what can be shown of it" "$T/caf"$'\xef\xbf\xbd' "$(penstock status "$MNT" --json | jq -r '.mounts[0].mountpoint')"
+check "and metrics" grep -q penstock_mount "$MNT/.penstock/metrics"
+umount_penstock
