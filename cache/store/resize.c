@@ -86,6 +86,7 @@ static int cut(struct ps_store *store, const struct ps_id *id, uint64_t size)
 
 		row.remote.size = size;
 		row.data_mtime_ns = ps_datafile_mtime_ns(&st);
+		row.data_ctime_ns = ps_datafile_ctime_ns(&st);
 		row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
 		row.by_extent = row.by_extent && ps_extents_apply(store, size);
 		ps_index_batch_put_object(batch, &row);

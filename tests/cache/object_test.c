@@ -175,6 +175,37 @@ static int fill_and_die(const char *dir, uint64_t nblocks, bool commit)
 	_exit(e == 0 ? 0 : 1);
 }
 
+static void a_size_told_at_the_end_keeps_blocks_verified(void **state)
+{
+	const char *url = "http://h/p/x.tar.zst";
+	const struct ps_remote source = {.size = 5 * TEST_MIB / 2, .etag = "\"v1\""};
+	const uint64_t size = 3 * TEST_MIB + 1000;
+	struct ps_object *o = NULL;
+	struct ps_id id;
+
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	ps_object_id(url, &source, "decoded", &id);
+	int rc = ps_object_get_unsized(store, url, &source, &id, &o);
+	if (rc == -ENOTSUP) {
+		ps_store_close(store);
+		return;
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(ps_object_admit(o), 0);
+	for (uint64_t b = 0; b < 3; b++)
+		assert_int_equal(test_write(o, b), 0);
+	ps_object_put(o);
+	assert_int_equal(ps_store_set_size(store, &id, size), 0);
+	assert_int_equal(ps_object_get_view(store, url, &source, &id, size, 1, true, &o), 0);
+	for (uint64_t b = 0; b < 3; b++) {
+		assert_int_equal(ps_object_block(o, b), PS_BLOCK_PRESENT);
+		assert_true(test_right(o, b));
+	}
+	assert_int_equal(ps_object_block(o, 3), PS_BLOCK_ABSENT);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
 static void committed_blocks_survive_a_kill_and_are_served_at_once(void **state)
 {
 	assert_int_equal(test_run_self("commit-and-die", *state), 0);
@@ -269,6 +300,7 @@ int main(int argc, char **argv)
 	        TEST(an_object_is_complete_when_its_last_block_is_in),
 	        TEST(an_object_that_got_no_block_leaves_nothing),
 	        TEST(the_same_id_is_one_object),
+	        TEST(a_size_told_at_the_end_keeps_blocks_verified),
 	        TEST(committed_blocks_survive_a_kill_and_are_served_at_once),
 	        TEST(a_file_without_a_row_is_deleted_at_the_next_start),
 	        TEST(concurrent_writers_of_one_object_lose_nothing),
