@@ -294,8 +294,15 @@ int ps_handle_warm(struct ps_handle *handle)
 	return 0;
 }
 
+/* Commands open files one after the other, as a reader does, and want nothing fetched. */
+static void not_read(struct ps_handle *handle)
+{
+	ps_sequence_forget(handle->dataset->sequence, handle->node);
+}
+
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
+	not_read(handle);
 	if (ps_object_pinned(handle->object)) {
 		*ret_nbytes = 0;
 		return 0;
@@ -305,16 +312,19 @@ int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
 
 int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
+	not_read(handle);
 	return ps_object_pin(handle->object, ret_nbytes);
 }
 
 int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
+	not_read(handle);
 	return ps_object_unpin(handle->object, ret_nbytes);
 }
 
 int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
+	not_read(handle);
 	*ret_nbytes = ps_object_pin_nbytes(handle->object);
 	return 0;
 }

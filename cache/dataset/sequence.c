@@ -237,3 +237,11 @@ void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 	if (stride && eighths)
 		expect(seq, &opened, stride, eighths);
 }
+
+void ps_sequence_forget(struct ps_sequence *seq, uint64_t node)
+{
+	PS_LOCK_SCOPE(&seq->lock);
+	for (size_t i = 0; i < PS_SEQUENCE_RECENT; i++)
+		if (seq->recent[i].node == node)
+			seq->recent[i] = (struct opened){0};
+}

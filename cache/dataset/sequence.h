@@ -34,5 +34,7 @@ void ps_sequence_free(struct ps_sequence *seq);
 struct ps_fill_file *ps_sequence_file(struct ps_dataset *dataset, uint64_t node);
 /* A file has been opened. */
 void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row);
+/* It was not opened to be read: nothing follows from that. */
+void ps_sequence_forget(struct ps_sequence *seq, uint64_t node);
 
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # penstock evict drops what matches, of a mount or of a cache at rest; open readers keep their bytes.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx getfattr
+requires mount nginx getfattr jq
 
 mkdir -p "$T/www"
 for i in 1 2 3; do
@@ -30,4 +30,12 @@ umount_penstock
 check "evict of a cache at rest" timeout 20 penstock evict --cache-dir "$CACHE"
 at_most "leaves no data" 100000 "$(used)"
 mount_penstock "$ORIGIN/"
+# They open every file, one after the other, as a reader does.
+fetched() { jq .origin.bytes "$MNT/.penstock/stats"; }
+before=$(fetched)
+penstock pin "$MNT" >/dev/null
+penstock unpin "$MNT" >/dev/null
+penstock evict "$MNT" >/dev/null
+penstock unpin "$MNT" >/dev/null
+equal "pin, unpin and evict fetch nothing" "$before" "$(fetched)"
 check "and the next mount serves" read_tree 1m
