@@ -251,9 +251,9 @@ static const struct curl_row {
 } curl_rows[] = {
         {CURLE_COULDNT_RESOLVE_HOST, EHOSTUNREACH, true, NULL},
         {CURLE_COULDNT_CONNECT, EHOSTUNREACH, true, NULL},
-        {CURLE_SSL_CONNECT_ERROR, EHOSTUNREACH, true, NULL},
+        {CURLE_SSL_CONNECT_ERROR, EHOSTUNREACH, true, "does the server speak TLS at this port?"},
         {CURLE_OPERATION_TIMEDOUT, ETIMEDOUT, true, NULL},
-        {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false, "give the CA that signed it, if you trust it"},
+        {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false, "give the CA that signed it by --cacert, if you trust it"},
         {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
         {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, "the client's certificate, its key, or the key's password"},
         {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
