@@ -310,8 +310,9 @@ static int check_first(
 		const char *why = strerror(check.errnum);
 
 		if (check.errnum == ENOENT)
-			why = strncmp(row.url, "file:", 5) == 0 ? "there is no such file or folder"
-			                                        : "not found at the origin (404); check the URL";
+			why = strncmp(row.url, "file:", 5) == 0
+			              ? "there is no such file or folder"
+			              : "not found at the origin (404); check the URL";
 		else if (aborted)
 			why = "interrupted";
 		else if (check.errnum == EACCES && !ps_s3_url_is(row.url))
