@@ -1,5 +1,5 @@
-/* Strings of the system's in JSON: paths and names are bytes, JSON takes UTF-8 only, and a document with one string of
- * another code cannot be written at all.
+/* Strings of the system's in JSON: paths and names are bytes, JSON takes UTF-8 only, and a document with one
+ * string of another code cannot be written at all.
  *
  * Threads: any. Blocks: never. */
 #ifndef PS_BASE_JSON_H
