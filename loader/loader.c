@@ -281,6 +281,10 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 
 	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
 		bad_sample(b, b->bad_rows[0], err);
+		if (b->rows[b->bad_rows[0]].bad == ENOENT)
+			return ps_load_error_set(err, EBADMSG,
+			        "%s; check the path (braces expand here, the shell's * and ? do not)",
+			        err->text);
 		return ps_load_error_set(err, EBADMSG,
 		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
 	}
