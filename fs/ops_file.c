@@ -174,8 +174,9 @@ static void cancel_read_op(struct ps_pending *pending)
 	ps_read_cancel(&PS_CONTAINER_OF(pending, struct read_op, pending)->read);
 }
 
-/* Memory as it is; what is in files goes to the kernel through a pipe, without a copy of ours. */
-static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs)
+/* Memory as it is; what is in files goes to the kernel through a pipe, without a copy of ours. But on a
+ * thread that is not the session's (`late`): libfuse would keep a pipe for it that outlives the session. */
+static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late)
 {
 	struct {
 		struct fuse_bufvec vec;
@@ -197,7 +198,7 @@ static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t
 		in_files |= !data;
 	}
 	if (in_files)
-		fuse_reply_data(req, &v.vec, FUSE_BUF_SPLICE_MOVE);
+		fuse_reply_data(req, &v.vec, late ? FUSE_BUF_NO_SPLICE : FUSE_BUF_SPLICE_MOVE);
 	else
 		fuse_reply_iov(req, iov, (int)nsegs);
 }
@@ -226,7 +227,8 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 		else if (nsegs == 0)
 			fuse_reply_buf(op->pending.req, NULL, 0);
 		else
-			reply_segments(op->pending.req, segs, nsegs);
+			reply_segments(
+			        op->pending.req, segs, nsegs, !pthread_equal(op->issuer, pthread_self()));
 	}
 	ps_pending_put(&op->pending);
 }
@@ -247,10 +249,10 @@ static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_
 	fuse_reply_buf(req, copy, n);
 }
 
-/* What the READ tells of how the file is read. The kernel names a lock owner for read(2), and none for pages that
- * it wants for a mapping or sendfile(2). */
-static void note_read(struct ps_fs *fs, struct ps_open *open, size_t size, uint64_t off,
-        const struct fuse_file_info *fi)
+/* What the READ tells of how the file is read. The kernel names a lock owner for read(2), and none for pages
+ * that it wants for a mapping or sendfile(2). */
+static void note_read(
+        struct ps_fs *fs, struct ps_open *open, size_t size, uint64_t off, const struct fuse_file_info *fi)
 {
 	if (open->mode == PS_MODE_DIRECT) {
 		if (fi->lock_owner == 0 && atomic_load(&open->meal.nmapped) == 0)
@@ -417,6 +419,7 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	*op = (struct ioctl_op){.job.run = run_ioctl, .req = req, .handle = open->handle, .run = requests[i].run};
+	*op = (struct ioctl_op){
+	        .job.run = run_ioctl, .req = req, .handle = open->handle, .run = requests[i].run};
 	ps_background_add(&ps_op_fs(req)->background, &op->job);
 }
