@@ -693,7 +693,7 @@ static void errors_name_the_end_of_a_long_path(void **state)
 	setting_init(&s);
 	assert_int_equal(first_failure(&s.o, path, &e), -EBADMSG);
 	assert_non_null(strstr(e.text, "/the-shard.tar: at offset 0: cannot open"));
-	assert_non_null(strstr(e.text, "on_error"));
+	assert_non_null(strstr(e.text, "check the path"));
 	assert_null(strstr(e.text, "sample \""));
 }
 
