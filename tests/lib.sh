@@ -571,6 +571,9 @@ daemon_pid() {
 	return 1
 }
 
+# One whose mount failed may still be on its way out.
+no_daemon() { ! daemon_pid >/dev/null; }
+
 # Ends the daemon as a crash would, and removes the dead mount.
 kill_penstock() {
 	local pid

@@ -90,5 +90,5 @@ equal "verify counts it" "[1,1,5,0,0,0]" "$(penstock verify --cache-dir "$T/cach
 check "evict drops it" penstock evict --cache-dir "$T/cache/w" file
 equal "nothing is left of it" "[0,0,0,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
 equal "no mount is left" "" "$(ps_mounts_below "$T")"
-check_not "no process is left" daemon_pid
+check "no process is left" wait_until 10 no_daemon
 check_not "the failed mounts made no cache" test -e "$T/cache/c"

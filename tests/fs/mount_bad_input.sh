@@ -29,7 +29,7 @@ bad() {
 		fail "$what: the line has '$words'" "$(cat "$T/out")"
 	elif is_mounted; then
 		fail "$what: nothing is mounted"
-	elif daemon_pid >/dev/null; then
+	elif ! wait_until 10 no_daemon; then
 		fail "$what: no process is left" "$(tr "\0" " " <"/proc/$(daemon_pid)/cmdline")"
 	else
 		pass "$what: $(head -c 160 "$T/out" | sed "s|$T|...|g")"
