@@ -35,7 +35,7 @@ static void take_memory(struct ps_inflate *inflate)
 		return;
 	uint64_t least = 4 * PS_UNPACKER_NBYTES;
 	inflate->limit = PS_MAX(ps_budget_limit_bytes(budget) / 3, least);
-	ps_budget_give_up(budget, inflate->limit + PS_WRITER_JOBS * PS_BLOCK_SIZE);
+	ps_budget_give_up(budget, inflate->limit);
 	inflate->max_unpackers = (unsigned)PS_MIN(
 	        PS_MAX(inflate->limit / 2 / PS_UNPACKER_NBYTES, UINT64_C(1)), 2 * inflate->nthreads + 2);
 }
@@ -488,7 +488,7 @@ int ps_inflate_new(struct ps_store *store, struct ps_fill *fill, struct ps_infla
 	pthread_cond_init(&inflate->gone, &attr);
 	pthread_condattr_destroy(&attr);
 	unsigned want = (unsigned)PS_MIN(PS_MAX(cpus, 2L), (long)PS_ARRAY_LEN(inflate->threads));
-	int rc = ps_writer_start(inflate);
+	int rc = 0;
 	while (inflate->nthreads < want && rc == 0) {
 		rc = -pthread_create(&inflate->threads[inflate->nthreads], NULL, inflate_main, inflate);
 		inflate->nthreads += rc == 0;
@@ -512,7 +512,6 @@ void ps_inflate_free(struct ps_inflate *inflate)
 	}
 	for (unsigned i = 0; i < inflate->nthreads; i++)
 		pthread_join(inflate->threads[i], NULL);
-	ps_writer_stop(inflate);
 	while (inflate->free_pieces) {
 		struct ps_piece *piece = inflate->free_pieces;
 

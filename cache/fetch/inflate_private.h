@@ -1,7 +1,6 @@
 /* What the files of the inflating stage share: inflate.c (the stage, its threads, inflaters), inflate_part.c
  * (gets that wait), inflate_plan.c (who serves them), inflate_unpacker.c (decoding), inflate_input.c
- * (compressed bytes), inflate_out.c (where plain bytes go), inflate_write.c (whole blocks, beside decoding),
- * inflate_size.c (how long it is).
+ * (compressed bytes), inflate_out.c (where plain bytes go), inflate_size.c (how long it is).
  *
  * An unpacker decodes one stretch of a shard: the frames that a get touches, where a map tells of them, else
  * from the last known beginning of a frame to the end.
@@ -33,8 +32,6 @@
 #define PS_HOLD_NBYTES (16 * PS_BLOCK_SIZE)
 #define PS_SPAN_NBYTES (4 * PS_BLOCK_SIZE) /* small frames are decoded together, up to so many bytes */
 #define PS_UNPACKER_NBYTES (PS_OUT_NBYTES + PS_PIECES_FIRST * PS_PIECE_NBYTES)
-#define PS_WRITER_JOBS 4 /* blocks on their way to the disk; with one more the decoder waits, too */
-#define PS_WRITER_THREADS 2
 #define PS_PART_RANGES 64
 #define PS_INFLATE_ATTEMPTS 8 /* of an origin that fails, without progress */
 #define PS_INFLATE_IDLE_NS (10 * PS_NS_PER_S)
@@ -150,7 +147,6 @@ struct ps_inflater {
 	bool disproved;           /* its size was wrong: nobody gets it any more */
 	struct ps_object *object; /* a reference while there are unpackers, or somebody had it made */
 	_Atomic bool caches;      /* the cache takes all of it */
-	unsigned nwrites;         /* blocks of it that are being written */
 	struct ps_frame_map map;
 	uint64_t nodes_below; /* a size that was declared turned out wrong: as struct ps_view_row has it */
 	size_t nsaved;        /* points that the index has */
@@ -163,17 +159,6 @@ struct ps_inflater {
 	enum ps_size_state sizing;
 	struct ps_waiter *waiters;
 	struct ps_sizing *headers;
-};
-
-/* Protected by inflate->lock. */
-struct ps_block_writer {
-	pthread_cond_t cond; /* a job, or stopping */
-	pthread_cond_t done; /* of one */
-	struct ps_block_job *head, **tail, *spare;
-	unsigned njobs; /* that wait or are being written */
-	bool stopping;
-	unsigned nthreads;
-	pthread_t threads[PS_WRITER_THREADS];
 };
 
 struct ps_inflate {
@@ -191,7 +176,6 @@ struct ps_inflate {
 	uint64_t next_tick_ns;
 	unsigned nthreads;
 	pthread_t threads[8];
-	struct ps_block_writer writer;
 	_Atomic uint64_t plain_bytes, packed_bytes, errors;
 };
 
@@ -260,16 +244,6 @@ void ps_out_deliver(struct ps_unpacker *unpacker);
 int ps_out_flush(struct ps_unpacker *unpacker, bool all);
 /* Room for a frame of so many bytes beside what is there. */
 int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes) PS_MUST_USE;
-
-/* inflate_write.c: the lock is not held -------------------------------------------------------------- */
-int ps_writer_start(struct ps_inflate *inflate) PS_MUST_USE;
-void ps_writer_stop(struct ps_inflate *inflate); /* the stage's threads have ended */
-/* Has a whole block written soon, from a copy; waits while too many are. False: there is no memory for it. If
- * it fails, the inflater caches no more. */
-bool ps_writer_put(
-        struct ps_inflater *inflater, struct ps_object *object, uint64_t block, const uint8_t *data);
-/* Until all that was put is written, or has failed. */
-void ps_writer_wait(struct ps_inflater *inflater);
 
 /* inflate_size.c ------------------------------------------------------------------------------------ */
 /* An unpacker that finds out the size has come to the end. Lock not held. */

@@ -76,8 +76,7 @@ int ps_object_admit(struct ps_object *object)
 
 	if (fd >= 0)
 		ps_datafile_read_ahead(fd, false);
-	/* Who waits for the size reads the file next: it is to be in the page cache then. */
-	if (took && e == 0 && object->direct_fd < 0 && object->remote.size != PS_OBJECT_UNSIZED_NBYTES)
+	if (took && e == 0 && object->direct_fd < 0)
 		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
 
 	PS_LOCK_SCOPE(&store->lock);
