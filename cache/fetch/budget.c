@@ -115,10 +115,8 @@ static struct ps_buf *new_buf(struct ps_budget *budget)
 
 	if (!buf)
 		return NULL;
-	/* mmap, not malloc: page-aligned for the disk, and munmap really gives it back. Its pages are made at
-	 * once, by who asks: the one thread that decodes or receives would spend a fifth of its time on faults. */
-	buf->data = mmap(NULL, PS_BLOCK_SIZE, PROT_READ | PROT_WRITE,
-	        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	/* mmap, not malloc: page-aligned for the disk, and munmap really gives it back. */
+	buf->data = mmap(NULL, PS_BLOCK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (buf->data == MAP_FAILED) {
 		free(buf);
 		return NULL;

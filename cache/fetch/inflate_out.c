@@ -19,8 +19,7 @@ void ps_out_deliver(struct ps_unpacker *unpacker)
 	for (struct ps_list *l = inflater->parts.next; l != &inflater->parts; l = l->next) {
 		struct ps_part *part = PS_CONTAINER_OF(l, struct ps_part, link);
 
-		if (!ps_part_give_unlocked(
-		            inflater, part, from, out->safe, out->data + (from - out->base)))
+		if (!ps_part_give(part, from, out->safe, out->data + (from - out->base)))
 			continue;
 		/* A get ends where its last chunk does, or the file. */
 		uint64_t lo = PS_MAX(part->get->offset, out->base),

@@ -98,9 +98,7 @@ static void copy_in(struct ps_get *get, uint64_t from, uint64_t end, const uint8
 	}
 }
 
-/* unlock: dropped while bytes are copied, which takes as long as decoding does where they fault memory in. */
-static bool give(
-        struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data, pthread_mutex_t *unlock)
+bool ps_part_give(struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data)
 {
 	struct ps_range gap;
 	uint64_t at = from;
@@ -110,30 +108,13 @@ static bool give(
 		gap.end = PS_MIN(gap.end, end);
 		if (!note(part, gap.from, gap.end))
 			break;
-		part->copying++;
-		if (unlock)
-			pthread_mutex_unlock(unlock);
 		copy_in(part->get, gap.from, gap.end, data + (gap.from - from));
-		if (unlock)
-			pthread_mutex_lock(unlock);
-		part->copying--;
 		if (!part->first_ns)
 			part->first_ns = ps_clock_mono_ns();
 		gave = true;
 		at = gap.end;
 	}
 	return gave;
-}
-
-bool ps_part_give(struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data)
-{
-	return give(part, from, end, data, NULL);
-}
-
-bool ps_part_give_unlocked(
-        struct ps_inflater *inflater, struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data)
-{
-	return give(part, from, end, data, &inflater->inflate->lock);
 }
 
 void ps_parts_fail(struct ps_inflater *inflater, uint64_t from, uint64_t end, const struct ps_error *err)
@@ -158,7 +139,7 @@ static size_t part_prefix(const struct ps_part *part)
 
 static bool has_news(const struct ps_part *part)
 {
-	return !part->telling && !part->copying && (part->err.err || part_prefix(part) > part->told);
+	return !part->telling && (part->err.err || part_prefix(part) > part->told);
 }
 
 static void tell(struct ps_inflater *inflater, struct ps_part *part)

@@ -50,7 +50,6 @@ struct ps_part {
 	unsigned nhave;
 	size_t told;  /* bytes that progress() has heard of */
 	bool telling; /* a thread is calling back */
-	unsigned copying; /* threads that copy without the lock what `have` counts already: nobody is told yet */
 	bool cancelled;
 	struct ps_error err;
 };
@@ -203,9 +202,6 @@ void ps_inflater_cancel(struct ps_origin *origin, struct ps_get *get);    /* not
 bool ps_part_gap(const struct ps_part *part, uint64_t from, struct ps_range *ret);
 /* Copies [from, end) of the file, as far as the part wants and lacks it. True: something came. */
 bool ps_part_give(struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data);
-/* The same of bytes that only the caller changes, who drops the lock to copy; the part stays. */
-bool ps_part_give_unlocked(
-        struct ps_inflater *inflater, struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data);
 /* Fails the parts that lack something of [from, end). */
 void ps_parts_fail(struct ps_inflater *inflater, uint64_t from, uint64_t end, const struct ps_error *err);
 /* Tells those who asked what has become of their gets; drops the lock meanwhile. */
