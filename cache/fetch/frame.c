@@ -323,7 +323,8 @@ int ps_frames_walk(const uint8_t *bytes, size_t n, struct ps_frame_map *ret)
 			rc = -EBADMSG;
 		else if (!h.skippable && h.content_nbytes == UINT64_MAX)
 			rc = -ENODATA;
-		else if (!h.skippable && __builtin_add_overflow(plain, h.content_nbytes, &plain))
+		else if (!h.skippable &&
+		         (__builtin_add_overflow(plain, h.content_nbytes, &plain) || plain > INT64_MAX))
 			rc = -EBADMSG;
 		at += h.header_nbytes + body;
 	}
