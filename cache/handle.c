@@ -147,8 +147,10 @@ static void open_row(
 	if (asked.doubtful)
 		ps_fill_file_trust(handle->file);
 	atomic_fetch_add(&ds->nopens, 1);
+	bool leads = ps_sequence_begin(ds->sequence, row->node);
 	fn(arg, 0, handle);
-	ps_sequence_opened(ds->sequence, row);
+	if (leads)
+		ps_sequence_opened(ds->sequence, row);
 }
 
 struct pending_open {

@@ -89,6 +89,15 @@ static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, 
 
 /* The functions below need seq->lock held ---------------------------------------------------------- */
 
+/* What was opened lately has this node; NULL: it was not, or forgotten. */
+static struct opened *find_opened(struct ps_sequence *seq, uint64_t node)
+{
+	for (size_t i = 0; i < PS_SEQUENCE_RECENT; i++)
+		if (seq->recent[i].node == node)
+			return &seq->recent[i];
+	return NULL;
+}
+
 /* How many names the file lies behind the nearest of those opened lately; 0: behind none. */
 static unsigned find_stride(const struct ps_sequence *seq, const struct ps_node_row *row)
 {
@@ -210,6 +219,19 @@ static void expect(struct ps_sequence *seq, const struct opened *opened, unsigne
 	ps_fill_pump(fill);
 }
 
+bool ps_sequence_begin(struct ps_sequence *seq, uint64_t node)
+{
+	PS_LOCK_SCOPE(&seq->lock);
+	if (seq->recent[(seq->opens + PS_SEQUENCE_RECENT - 1) % PS_SEQUENCE_RECENT].node == node)
+		return false; /* once more */
+	struct opened *earlier = find_opened(seq, node);
+
+	if (earlier)
+		*earlier = (struct opened){0};
+	seq->recent[seq->opens++ % PS_SEQUENCE_RECENT] = (struct opened){.node = node};
+	return true;
+}
+
 void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 {
 	struct start *ended[PS_SEQUENCE_AHEAD];
@@ -223,10 +245,10 @@ void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 	find_siblings(seq->dataset, row, &opened);
 	{
 		PS_LOCK_SCOPE(&seq->lock);
-		if (seq->recent[(seq->opens + PS_SEQUENCE_RECENT - 1) % PS_SEQUENCE_RECENT].node == row->node)
-			return; /* once more */
-		struct opened *place = &seq->recent[seq->opens++ % PS_SEQUENCE_RECENT];
+		struct opened *place = find_opened(seq, row->node);
 
+		if (!place)
+			return;
 		stride = find_stride(seq, row);
 		*place = opened;
 		nended = take_ended(seq, row->node, ended);
@@ -241,7 +263,8 @@ void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 void ps_sequence_forget(struct ps_sequence *seq, uint64_t node)
 {
 	PS_LOCK_SCOPE(&seq->lock);
-	for (size_t i = 0; i < PS_SEQUENCE_RECENT; i++)
-		if (seq->recent[i].node == node)
-			seq->recent[i] = (struct opened){0};
+	struct opened *place = find_opened(seq, node);
+
+	if (place)
+		*place = (struct opened){0};
 }

@@ -32,7 +32,9 @@ void ps_sequence_free(struct ps_sequence *seq);
 /* The file behind a node that is worth starting, with a reference; NULL: there is none, or it is all there. Blocks on the
  * index and on stat. */
 struct ps_fill_file *ps_sequence_file(struct ps_dataset *dataset, uint64_t node);
-/* A file has been opened. */
+/* A file is being opened: before its opener knows. False: it was the last time too, and nothing follows. */
+bool ps_sequence_begin(struct ps_sequence *seq, uint64_t node);
+/* After that, when its opener need not wait for it. */
 void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row);
 /* It was not opened to be read: nothing follows from that. */
 void ps_sequence_forget(struct ps_sequence *seq, uint64_t node);

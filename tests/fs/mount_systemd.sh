@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Under systemd with the unit that is installed: killed, the daemon is started again and serves; who reads what was
+# passed through reads on meanwhile; stopping unmounts. systemd runs as process 1 of its own namespaces.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx root unshare nsenter systemctl
+systemd=/lib/systemd/systemd
+[[ -x $systemd ]] || skip_all "systemd is not installed"
+
+mkdir -p "$T/www" "$T/units" "$T/empty" "$T/mnt"
+for i in 1 2; do
+	random_file "$T/www/$i.bin" 20000000 "$i"
+done
+start_nginx
+sed -e "s#@bindir@#$top_builddir#" -e "s#^EnvironmentFile=.*#EnvironmentFile=$T/%i.conf\nPassEnvironment=PS_TEST_DIR TSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS#" \
+	"$top_srcdir/scripts/penstock@.service.in" >"$T/units/penstock@.service"
+cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final}.target "$T/units/" 2>/dev/null || skip_all "systemd's units are not where Debian has them"
+printf '[Unit]\nRequires=penstock@t.service\n' >"$T/units/test.target"
+cat >"$T/t.conf" <<CONF
+SOURCE=$ORIGIN/
+MOUNTPOINT=$T/mnt
+OPTIONS=--cache-dir $T/cache --log $T/penstock.log
+CONF
+cat >"$T/init.sh" <<INIT
+mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mount --bind $T/empty /etc/systemd/system &&
+	mount --bind $T/units /lib/systemd/system || exit 9
+container=test exec $systemd --system --unit=test.target --log-target=console --show-status=no
+INIT
+unshare --pid --fork --mount --cgroup --kill-child --propagation private bash "$T/init.sh" >"$T/systemd.log" 2>&1 &
+outer=$!
+inside() {
+	local pid
+	pid=$(<"/proc/$outer/task/$outer/children") && nsenter -t "${pid%% *}" -m -p -C -- "$@"
+}
+unit() { inside systemctl show -P "$1" penstock@t.service 2>/dev/null; }
+wait_until 30 unit Id >/dev/null || skip_all "systemd does not run in namespaces here: $(tail -n 1 "$T/systemd.log")"
+
+active() { [[ $(unit ActiveState) == active && $(unit NRestarts) == "$1" ]]; }
+check "the unit becomes active" wait_until 60 active 0
+check "it serves" inside cmp "$T/mnt/1.bin" "$T/www/1.bin"
+through=$(inside cat "$T/mnt/.penstock/stats" | jq .passthrough.active)
+state() { inside getfattr --absolute-names --only-values -n user.penstock.state "$T/mnt/1.bin"; }
+cached() { [[ $(state) == cached ]]; }
+check "reads into the cache" wait_until 30 cached
+inside bash -c "exec 7<'$T/mnt/1.bin' && touch '$T/opened' && until [[ -e '$T/read' ]]; do sleep 0.1; done && sha256sum <&7 >'$T/sum'" &
+reader=$!
+wait_until 30 test -e "$T/opened" || die "a file can be opened"
+
+inside kill -KILL "$(unit MainPID)"
+check "killed, it is started again" wait_until 60 active 1
+check "and serves" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
+touch "$T/read"
+if [[ $through == true ]]; then
+	wait "$reader" || true
+	equal "a reader of the dead mount has read on" "$(sha256sum <"$T/www/1.bin")" "$(cat "$T/sum")"
+else
+	skip "who reads what was passed through reads on" "the kernel passes nothing through here"
+fi
+check "it stops" inside systemctl stop penstock@t.service
+equal "at once and well" "inactive success" "$(unit ActiveState) $(unit Result)"
+check_not "nothing is mounted then" inside mountpoint -q "$T/mnt"
+kill -KILL "$outer" 2>/dev/null || true
