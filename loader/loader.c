@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/range.h"
 #include "batch/profile.h"
 #include "budget.h"
 #include "options.h"
@@ -340,6 +341,7 @@ int penstock_loader_next(
         struct penstock_loader *l, struct penstock_batch **ret_batch, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
+	PS_RANGE_SCOPE("next");
 	int r = next(l, ret_batch, &err);
 
 	return r < 0 ? ps_give_error(error, r, &err) : r;

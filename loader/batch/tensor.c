@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/range.h"
 #include "batch/batch.h"
 #include "get.h"
 #include "pipeline/pipeline.h"
@@ -199,6 +200,7 @@ void penstock_batch_release(struct penstock_batch *b)
 {
 	if (!b || b->pid != getpid())
 		return;
+	PS_RANGE_SCOPE("release");
 	if (b->pipeline)
 		ps_pipeline_release(b);
 	else

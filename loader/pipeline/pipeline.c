@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/range.h"
 #include "device/host.h"
 #include "pipeline/core.h"
 
@@ -302,6 +303,7 @@ static void consumer_wait(struct ps_pipeline *p, const uint64_t *until_ns)
 {
 	struct ps_tune_mark from, to;
 
+	PS_RANGE_SCOPE("wait");
 	ps_tune_mark(p, &from);
 	ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, until_ns);
 	ps_tune_mark(p, &to);

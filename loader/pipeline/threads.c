@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/range.h"
 #include "pipeline/core.h"
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
@@ -61,6 +62,17 @@ static void block_push(struct ps_lane *lane, struct ps_block *block)
 	lane->nqueued++;
 }
 
+/* Of rows that are all decoded; the lock is not held. */
+static int batch_make(struct penstock_batch *b, struct ps_load_error *err)
+{
+	PS_RANGE_SCOPE("finish");
+	ps_batch_finish(b);
+	if (b->failed)
+		return 0;
+	PS_RANGE_SCOPE("send");
+	return ps_batch_send(b, err);
+}
+
 /* The lock is let go while the batch is finished. */
 static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 {
@@ -72,9 +84,7 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 	if (drop)
 		ps_batch_clear(b);
 	else
-		ps_batch_finish(b);
-	if (!drop && !b->failed)
-		r = ps_batch_send(b, &err);
+		r = batch_make(b, &err);
 	pthread_mutex_lock(&p->lock);
 	if (r < 0)
 		ps_pipeline_fail(p, r, &err);
@@ -159,8 +169,10 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 
 	pthread_mutex_unlock(&p->lock);
 	begin = ps_mono_ns();
+	ps_range_begin("decode");
 	for (uint32_t i = 0; i < u->n; i++)
 		ps_batch_decode(u->batch, u->first + i, w);
+	ps_range_end();
 	begin = ps_mono_ns() - begin;
 	pthread_mutex_lock(&p->lock);
 	ps_cost_learn(&p->cost, u->n, u->nbytes, begin);
@@ -224,12 +236,14 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 
 	lane->busy = true;
 	pthread_mutex_unlock(&p->lock);
+	ps_range_begin("read");
 	if (leave)
 		ps_lane_leave(lane, epoch);
 	else if (seek)
 		r = ps_lane_seek(lane, &p->source, &next, &err);
 	else
 		r = ps_lane_fill(lane, &p->source, &block, &err);
+	ps_range_end();
 	pthread_mutex_lock(&p->lock);
 	lane->busy = false;
 	lane->sought = seek && !leave && r == 1;

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The Python package's tensors on a GPU, as far as they can be looked at without one: device_cuda.sh runs it."""
 import ctypes
+import importlib
 import os
 
 import tap
@@ -38,6 +39,16 @@ def dltensor(capsule):
 def loader(**options):
     tap.make_tar("t.tar", [f for i in range(40) for f in (("%02d.bin" % i, b"%d" % i * i), ("%02d.cls" % i, b"%d" % i))])
     return penstock.Loader("t.tar", batch=8, fields=FIELDS, order="none", device="cuda", **options)
+
+
+def framework(name):
+    """Where there is a GPU: a stand-in's memory is no memory to them."""
+    if not os.environ.get("PENSTOCK_TEST_GPU"):
+        raise tap.Skip("no GPU")
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise tap.Skip(str(e)) from e
 
 
 @tap.test
@@ -107,6 +118,46 @@ def batches_come_back():
             batch["label"].__dlpack__(stream=1)
     tap.equal(load.stats()["batches"], 100)
     assert load.stats()["copied_bytes"] > 0
+
+
+def doubled_on_a_stream(load, stream, take):
+    """All labels times two, worked out by a framework on a stream of its own while the loader goes on."""
+    got = []
+    for batch in load:
+        with stream:
+            got.append(take(batch["label"]) * 2)
+        del batch
+    return [int(x) for b in got for x in b]
+
+
+@tap.test
+def torch_waits_on_its_own_stream():
+    torch = framework("torch")
+    if not torch.cuda.is_available():
+        raise tap.Skip("this torch has no CUDA")
+    stream = torch.cuda.Stream()
+    tap.equal(doubled_on_a_stream(loader(depth=2), torch.cuda.stream(stream), torch.from_dlpack),
+              [2 * i for i in range(40)])
+    kept = [b["label"] for b in loader(format="torch", copy=True, depth=2)]
+    tap.equal([int(x) for t in kept for x in t], list(range(40)))
+    host = torch.from_dlpack(numpy.asarray(next(iter(loader()))["label"]))
+    assert host.is_pinned(), "what lies in host memory is page-locked, and torch sees it"
+
+
+@tap.test
+def cupy_waits_on_its_own_stream():
+    cupy = framework("cupy")
+    tap.equal(doubled_on_a_stream(loader(depth=2), cupy.cuda.Stream(non_blocking=True), cupy.from_dlpack),
+              [2 * i for i in range(40)])
+
+
+@tap.test
+def jax_takes_them():
+    jax = framework("jax")
+    if jax.default_backend() != "gpu":
+        raise tap.Skip("this JAX has no GPU")
+    got = [int(x) for b in loader(format="jax", depth=2) for x in jax.block_until_ready(b["label"] * 2)]
+    tap.equal(got, [2 * i for i in range(40)])
 
 
 tap.main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 import weakref
 from collections.abc import Mapping as MappingABC
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -99,6 +100,13 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
     "jax": _to_jax,
     "cupy": _to_cupy,
 }
+
+
+def _recorder() -> Any:
+    """torch's record_function while its profiler records; None, too, where nobody has imported torch."""
+    autograd = getattr(sys.modules.get("torch"), "autograd", None)
+    enabled = getattr(autograd, "_profiler_enabled", None)
+    return autograd.profiler.record_function if enabled and enabled() else None  # type: ignore[union-attr]
 
 
 class Batch(Dict[str, Any]):
@@ -353,8 +361,14 @@ class Loader:
         return epoch
 
     def _next(self) -> Any:
-        raw = self._raw.next()
-        return None if raw is None else self._hand_out(raw)
+        record = _recorder()
+        if record is None:
+            raw = self._raw.next()
+            return None if raw is None else self._hand_out(raw)
+        with record("penstock.next"):
+            with record("penstock.wait"):
+                raw = self._raw.next()
+            return None if raw is None else self._hand_out(raw)
 
     def _hand_out(self, raw: "_penstock.Batch") -> Any:
         batch: Any = Batch._of(self, raw)
