@@ -125,3 +125,52 @@ AC_DEFUN([PS_CUDA], [
   AC_SUBST([CUDA_CFLAGS])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$have_cuda" = xyes])
 ])
+
+# --with-cuda-arch: kernels for GPUs, compiled by nvcc. Sets NVCC, NVCC_ARCH_FLAGS, HAVE_NVCC, kernels_say.
+AC_DEFUN([PS_CUDA_KERNELS], [
+  AC_ARG_WITH([cuda-arch],
+    [AS_HELP_STRING([--with-cuda-arch=LIST],
+      [compute capabilities that kernels are compiled for, as 80,90 (others from 75 on: the driver compiles); no: no kernels @<:@those that nvcc knows of 75,80,86,89,90,100,120@:>@])],
+    [], [with_cuda_arch=auto])
+  AC_ARG_VAR([NVCC], [the CUDA compiler])
+  kernels_say="no (--disable-loader)"
+  have_nvcc=no
+  NVCC_ARCH_FLAGS=
+  AS_IF([test "x$enable_loader" = xno], [],
+    [test "x$with_cuda" = xno || test "x$with_cuda_arch" = xno], [kernels_say="no: --with-cuda=no or --with-cuda-arch=no"],
+    [
+    AS_CASE([$with_cuda], [auto|yes], [ps_cuda_root=${CUDA_HOME:-/usr/local/cuda}], [ps_cuda_root=$with_cuda])
+    AC_PATH_PROG([NVCC], [nvcc], [], [$ps_cuda_root/bin$PATH_SEPARATOR$PATH])
+    kernels_say="no (no nvcc was found: pixels are finished on the CPU; NVCC=PATH names one)"
+    AS_IF([test -n "$NVCC"], [
+      ps_archs=`echo "$with_cuda_arch" | tr ',;' '  '`
+      AS_IF([test "x$with_cuda_arch" = xauto], [
+        ps_archs=
+        ps_known=`"$NVCC" --list-gpu-arch 2>/dev/null`
+        for ps_arch in 75 80 86 89 90 100 120; do
+          AS_CASE([" "`echo $ps_known`" "], [*" compute_$ps_arch "*], [ps_archs="$ps_archs $ps_arch"])
+        done
+      ])
+      ps_first=
+      for ps_arch in $ps_archs; do
+        AS_IF([test -z "$ps_first" || test "$ps_arch" -lt "$ps_first" 2>/dev/null], [ps_first=$ps_arch])
+        NVCC_ARCH_FLAGS="$NVCC_ARCH_FLAGS -gencode arch=compute_$ps_arch,code=sm_$ps_arch"
+      done
+      NVCC_ARCH_FLAGS="$NVCC_ARCH_FLAGS -gencode arch=compute_$ps_first,code=compute_$ps_first"
+      AC_MSG_CHECKING([whether $NVCC compiles for$ps_archs])
+      echo 'extern "C" __global__ void k(const __grid_constant__ int a) { (void)a; }' >conftest.cu
+      AS_IF([test -n "$ps_first" && "$NVCC" -fatbin -std=c++17 $NVCC_ARCH_FLAGS conftest.cu -o conftest.fatbin >&AS_MESSAGE_LOG_FD 2>&1],
+        [have_nvcc=yes
+         kernels_say="yes: for`echo "$ps_archs" | sed 's/\([[0-9]]\)\([[0-9]]\)\>/\1.\2/g'`, others by the driver from PTX of `echo "$ps_first" | sed "s|\\(.\\)\$|.\\1|"` on"],
+        [kernels_say="no ($NVCC cannot compile them: see config.log)"])
+      rm -f conftest.cu conftest.fatbin
+      AC_MSG_RESULT([$have_nvcc])
+    ])
+    AS_IF([test "x$have_nvcc" = xno && test "x$with_cuda_arch" != xauto],
+      [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: kernels: $kernels_say])])
+    AS_IF([test "x$have_nvcc" = xyes],
+      [AC_DEFINE([HAVE_CUDA_KERNELS], [1], [Whether kernels for GPUs are part of the library.])])
+  ])
+  AC_SUBST([NVCC_ARCH_FLAGS])
+  AM_CONDITIONAL([HAVE_NVCC], [test "x$have_nvcc" = xyes])
+])

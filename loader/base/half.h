@@ -2,42 +2,54 @@
  *
  *   f16   1 sign, 5 exponent, 10 fraction bits: beyond 65519.99 infinite, below 2^-14 subnormal
  *   bf16  the upper half of the float
- * NaN stays NaN, quiet. Threads: any. Errors: none. */
+ * NaN stays NaN, quiet. GPUs have instructions for it. Threads: any. Errors: none. */
 #ifndef PS_LOADER_BASE_HALF_H
 #define PS_LOADER_BASE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t ps_float_bits(float f)
+#include "base/both.h"
+
+PS_BOTH uint32_t ps_float_bits(float f)
 {
 	uint32_t bits;
 	memcpy(&bits, &f, sizeof bits);
 	return bits;
 }
 
-static inline float ps_float_of_bits(uint32_t bits)
+PS_BOTH float ps_float_of_bits(uint32_t bits)
 {
 	float f;
 	memcpy(&f, &bits, sizeof f);
 	return f;
 }
 
-static inline uint16_t ps_bf16_of(float f)
+PS_BOTH uint16_t ps_bf16_of(float f)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+	uint16_t h;
+	asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+	return h;
+#endif
 	uint32_t bits = ps_float_bits(f);
 	if ((bits & 0x7fffffff) > 0x7f800000)
 		return (uint16_t)(bits >> 16 | 0x40);
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static inline float ps_float_of_bf16(uint16_t h)
+PS_BOTH float ps_float_of_bf16(uint16_t h)
 {
 	return ps_float_of_bits((uint32_t)h << 16);
 }
 
-static inline uint16_t ps_f16_of(float f)
+PS_BOTH uint16_t ps_f16_of(float f)
 {
+#ifdef __CUDA_ARCH__
+	uint16_t h;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+	return h;
+#endif
 	uint32_t bits = ps_float_bits(f), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
 	if (rest > 0x7f800000)
 		return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
@@ -51,8 +63,13 @@ static inline uint16_t ps_f16_of(float f)
 	return (uint16_t)(sign | (ps_float_bits(ps_float_of_bits(rest) + 0.5f) - ps_float_bits(0.5f)));
 }
 
-static inline float ps_float_of_f16(uint16_t h)
+PS_BOTH float ps_float_of_f16(uint16_t h)
 {
+#ifdef __CUDA_ARCH__
+	float wide;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(h));
+	return wide;
+#endif
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 0x1f, fraction = h & 0x3ff;
 	if (exponent == 31)
 		return ps_float_of_bits(sign | 0x7f800000 | fraction << 13);

@@ -20,17 +20,23 @@ typedef int ps_cu_device;
 typedef struct CUctx_st *ps_cu_context;
 typedef struct CUstream_st *ps_cu_stream;
 typedef struct CUevent_st *ps_cu_event;
+typedef struct CUmod_st *ps_cu_module;
+typedef struct CUfunc_st *ps_cu_function;
+typedef int ps_cu_function_attribute;
 typedef unsigned long long ps_cu_pointer; /* CUdeviceptr */
 #endif
 
 enum {
+	PS_CU_INVALID_VALUE = 1,
 	PS_CU_OUT_OF_MEMORY = 2,
 	PS_CU_NOT_READY = 600,
+	PS_CU_OUT_OF_RESOURCES = 701,
 	PS_CU_STREAM_NON_BLOCKING = 1,
 	PS_CU_EVENT_DEFAULT = 0,
 	PS_CU_EVENT_BLOCKING_SYNC = 1,
 	PS_CU_EVENT_DISABLE_TIMING = 2,
 	PS_CU_HOST_REGISTER_PORTABLE = 1,
+	PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
 };
 
 /* One row a function: name in the struct, symbol of the library, type. */
@@ -58,7 +64,17 @@ enum {
 	X(copy_to_device, cuMemcpyHtoDAsync_v2,                                                         \
 	        (ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream))                 \
 	X(host_register, cuMemHostRegister_v2, (void *p, size_t nbytes, unsigned flags))                \
-	X(host_unregister, cuMemHostUnregister, (void *p))
+	X(host_unregister, cuMemHostUnregister, (void *p))                                              \
+	X(module_load, cuModuleLoadData, (ps_cu_module * ret_module, const void *image))                \
+	X(module_unload, cuModuleUnload, (ps_cu_module module))                                         \
+	X(module_function, cuModuleGetFunction,                                                         \
+	        (ps_cu_function * ret_function, ps_cu_module module, const char *name))                   \
+	X(function_attribute, cuFuncGetAttribute,                                                       \
+	        (int *ret_value, ps_cu_function_attribute attribute, ps_cu_function function))            \
+	X(launch, cuLaunchKernel,                                                                       \
+	        (ps_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,              \
+	                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_nbytes,     \
+	                ps_cu_stream stream, void **args, void **extra))
 
 struct ps_cuda_driver {
 #define PS_CUDA_MEMBER(name, symbol, args) ps_cu_result(*name) args;

@@ -18,18 +18,13 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "image/mix_kind.h"
 #include "order/rng.h"
 
 struct ps_mix_spec {
 	double mixup_alpha, cutmix_alpha; /* 0: not that one; else 0.01 to 100 */
 	double probability;               /* that a batch is mixed */
 	double cutmix_share;              /* where both may be */
-};
-
-enum ps_mix_kind {
-	PS_MIX_NONE,
-	PS_MIX_UP,
-	PS_MIX_CUT,
 };
 
 struct ps_mix {

@@ -10,6 +10,9 @@ typedef CUdevice ps_cu_device;
 typedef CUcontext ps_cu_context;
 typedef CUstream ps_cu_stream;
 typedef CUevent ps_cu_event;
+typedef CUmodule ps_cu_module;
+typedef CUfunction ps_cu_function;
+typedef CUfunction_attribute ps_cu_function_attribute;
 typedef CUdeviceptr ps_cu_pointer;
 
 #include "device/cuda_driver.h"
@@ -19,6 +22,9 @@ PS_CUDA_FUNCTIONS(DECLARE_AGAIN)
 
 _Static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdevice) == sizeof(int), "numbers");
 _Static_assert(sizeof(CUdeviceptr) == sizeof(unsigned long long), "addresses");
+_Static_assert(PS_CU_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "");
+_Static_assert(PS_CU_OUT_OF_RESOURCES == (int)CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "");
+_Static_assert(PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == (int)CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "");
 _Static_assert(PS_CU_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "");
 _Static_assert(PS_CU_NOT_READY == (int)CUDA_ERROR_NOT_READY, "");
 _Static_assert(PS_CU_STREAM_NON_BLOCKING == (int)CU_STREAM_NON_BLOCKING, "");

@@ -7,12 +7,15 @@
 
 #include "../../loader/device/fake.c"
 #include "device/cuda_driver.h"
+#include "device/kernels.h"
 
 enum {
 	INVALID_VALUE = 1,
 	INVALID_DEVICE = 101,
+	NO_BINARY_FOR_GPU = 209,
 	INVALID_CONTEXT = 201,
 	INVALID_HANDLE = 400,
+	NOT_FOUND = 500,
 	UNSPECIFIED_LAUNCH_FAILURE = 719,
 };
 
@@ -341,4 +344,123 @@ ps_cu_result host_unregister_mock(void *p)
 		return 0;
 	}
 	return INVALID_VALUE;
+}
+
+/* -- Kernels: their code of kernels.h, over host memory ------------------------------------------------ */
+
+#define RUN(name, args, shared_nbytes, call)                                                     \
+	static void run_##name(const void *all, uint32_t nblocks)                                  \
+	{                                                                                          \
+		static uint8_t shared[(shared_nbytes) > 0 ? (shared_nbytes) : 1] __attribute__((aligned(16))); \
+		struct args a;                                                                     \
+		memcpy(&a, all, sizeof(a));                                                        \
+		(void)shared;                                                                      \
+		for (uint32_t block = 0; block < nblocks; block++)                                 \
+			call;                                                                      \
+	}
+PS_KERNELS(RUN)
+#undef RUN
+
+static const struct kernel {
+	const char *name;
+	size_t args_nbytes;
+	void (*run)(const void *args, uint32_t nblocks);
+} kernels[] = {
+#define ROW(name, args, shared_nbytes, call) {"ps_kernel_" #name, sizeof(struct args), run_##name},
+        PS_KERNELS(ROW)
+#undef ROW
+};
+
+struct launch {
+	const struct kernel *kernel;
+	uint32_t nblocks;
+	uint8_t args[];
+};
+
+static void launch_do(void *arg)
+{
+	struct launch *l = arg;
+
+	l->kernel->run(l->args, l->nblocks);
+	free(l);
+}
+
+EXPORT void mock_cuda_refuse_kernels(int refuse);
+static _Atomic int refuse_kernels;
+
+void mock_cuda_refuse_kernels(int refuse)
+{
+	refuse_kernels = refuse;
+}
+
+ps_cu_result module_load_mock(ps_cu_module *ret_module, const void *image)
+{
+	USABLE();
+	if (!image)
+		return INVALID_VALUE;
+	if (refuse_kernels)
+		return NO_BINARY_FOR_GPU;
+	*ret_module = (ps_cu_module)malloc(1);
+	return made(*ret_module);
+}
+
+ps_cu_result module_unload_mock(ps_cu_module module)
+{
+	if (depth == 0)
+		return INVALID_CONTEXT;
+	all_sync();
+	free(module);
+	nobjects--;
+	return 0;
+}
+
+ps_cu_result module_function_mock(ps_cu_function *ret_function, ps_cu_module module, const char *name)
+{
+	USABLE();
+	if (!module)
+		return INVALID_HANDLE;
+	for (size_t i = 0; i < PS_ARRAY_LEN(kernels); i++) {
+		if (strcmp(kernels[i].name, name) != 0)
+			continue;
+		*ret_function = (ps_cu_function)(void *)(uintptr_t)&kernels[i];
+		return 0;
+	}
+	return NOT_FOUND;
+}
+
+ps_cu_result function_attribute_mock(
+        int *ret_value, ps_cu_function_attribute attribute, ps_cu_function function)
+{
+	USABLE();
+	if (!function || attribute != PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
+		return INVALID_VALUE;
+	*ret_value = 1024;
+	return 0;
+}
+
+ps_cu_result launch_mock(ps_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_nbytes, ps_cu_stream stream,
+        void **args, void **extra)
+{
+	const struct kernel *kernel = (const struct kernel *)(const void *)function;
+	struct ps_fake_stream *s;
+	struct launch *l;
+
+	USABLE();
+	if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != PS_KERNEL_THREADS || block_y != 1 ||
+	        block_z != 1 || shared_nbytes != 0 || extra || !args)
+		return INVALID_VALUE;
+	s = stream_of(stream);
+	l = malloc(sizeof(*l) + kernel->args_nbytes);
+	if (!s || !l) {
+		free(l);
+		return PS_CU_OUT_OF_MEMORY;
+	}
+	*l = (struct launch){.kernel = kernel, .nblocks = grid_x};
+	memcpy(l->args, args[0], kernel->args_nbytes);
+	PS_LOCK_SCOPE(&the.lock);
+	if (job_give(s, &(struct job){.what = CALL, .fn = launch_do, .arg = l}) == 0)
+		return 0;
+	free(l);
+	return PS_CU_OUT_OF_MEMORY;
 }

@@ -1,0 +1,59 @@
+/* The kernels that a GPU runs for a batch, and how one is launched.
+ *
+ * A new kernel: a header with its arguments (one struct, given by value) and what a block of it does, in the
+ * form of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu), and the
+ * tests' driver (tests/loader/mock_cuda.c) runs the same row over host memory.
+ *
+ * They are compiled into one fatbin, which is part of the library (kernels_image.c): code of the architectures
+ * of --with-cuda-arch, and PTX of the oldest, for the driver to make code of on all others. Without nvcc there is
+ * none. The file that PENSTOCK_CUDA_KERNELS in the environment names, if it is not empty, is taken instead.
+ *
+ * Ownership: kernels belong to who loads them.   Threads: any.   Blocks: loading, on the driver's compiler.
+ * The context must be the calling thread's.   Errors: of the driver; loading has a text. */
+#ifndef PS_DEVICE_KERNELS_H
+#define PS_DEVICE_KERNELS_H
+
+#include "device/finish.h"
+#include "device/kernel_code.h"
+
+/* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`, `shared`. */
+#define PS_KERNELS(X)                                                                                          \
+	X(finish_u8_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_U8, PS_NCHW, block, shared))                   \
+	X(finish_u8_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_U8, PS_NHWC, block, shared))    \
+	X(finish_f32_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F32, PS_NCHW, block, shared))                 \
+	X(finish_f32_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_F32, PS_NHWC, block, shared))  \
+	X(finish_f16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F16, PS_NCHW, block, shared))                 \
+	X(finish_f16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_F16, PS_NHWC, block, shared))  \
+	X(finish_bf16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_BF16, PS_NCHW, block, shared))               \
+	X(finish_bf16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_BF16, PS_NHWC, block, shared))
+
+enum ps_kernel {
+#define PS_KERNEL_NUMBER(name, args, shared_nbytes, call) PS_KERNEL_##name,
+	PS_KERNELS(PS_KERNEL_NUMBER)
+#undef PS_KERNEL_NUMBER
+	PS_NKERNELS,
+};
+
+#ifndef __CUDACC__
+#include "device/cuda_driver.h"
+
+struct ps_kernels {
+	const struct ps_cuda_driver *cu;
+	ps_cu_module module;
+	ps_cu_function functions[PS_NKERNELS];
+};
+
+/* -ENODEV: the build has none, or the driver cannot run them; the text says which. */
+int ps_kernels_load(const struct ps_cuda_driver *driver, struct ps_kernels *ret_kernels,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_kernels_unload(struct ps_kernels *kernels); /* what was not loaded is allowed, zeroed */
+
+/* Gives `nblocks` blocks (0: nothing) to the stream; `args` is the kernel's struct, and copied. */
+ps_cu_result ps_kernel_launch(const struct ps_kernels *kernels, enum ps_kernel which, uint64_t nblocks,
+        const void *args, ps_cu_stream stream) PS_MUST_USE;
+
+/* The fatbin that was built in; NULL: none. */
+const void *ps_kernels_image(size_t *ret_nbytes);
+#endif
+
+#endif
