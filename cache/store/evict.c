@@ -22,7 +22,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 	if (!leaving)
 		return NULL;
 	leaving->id = entry->id;
-	leaving->nextents = entry->nextents;
+	leaving->nrows = entry->nrows;
 	leaving->nbytes = ps_table_nbytes(store, entry);
 	HASH_ADD(hh, store->leaving, id, sizeof leaving->id, leaving);
 	if (!leaving->hh.tbl) {
@@ -87,7 +87,7 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 	 * made anew would vouch for blocks that are not there. */
 	struct ps_index_batch *batch = ps_index_batch_new();
 	for (const struct ps_leaving *l = list; l; l = l->next)
-		ps_index_batch_del_object(batch, &l->id, l->nextents);
+		ps_index_batch_del_object(batch, &l->id, l->nrows);
 	int e = ps_index_batch_commit(store->index, batch);
 	for (struct ps_leaving *l = list; l; l = l->next) {
 		l->rows_left = e < 0;
@@ -122,7 +122,7 @@ int ps_tombs_clear(struct ps_store *store)
 	bool any = store->tombs;
 	for (struct ps_leaving *tomb = store->tombs; tomb; tomb = tomb->next) {
 		tomb->in_batch = true;
-		ps_index_batch_del_object(batch, &tomb->id, tomb->nextents);
+		ps_index_batch_del_object(batch, &tomb->id, tomb->nrows);
 	}
 	pthread_mutex_unlock(&store->lock);
 	if (!any)

@@ -26,7 +26,10 @@ static int add_extent(void *arg, uint32_t extent, const struct ps_extent_row *ro
 {
 	struct adding *a = arg;
 
-	return extent < a->entry->nextents ? ps_extent_add(a->store, a->entry, a->row, extent, row) : 0;
+	if (extent >= a->entry->nextents)
+		return 0;
+	a->entry->nrows = extent + 1;
+	return ps_extent_add(a->store, a->entry, a->row, extent, row);
 }
 
 /* A file that was passed through has no readers left that a reboot did not end. */
@@ -47,7 +50,9 @@ static int add_row(void *arg, const struct ps_object_row *row)
 		        .entry = ps_table_add_by_extent(
 		                store, &row->id, ps_nextents_of_size(row->remote.size))};
 		int e = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
-		return e == -EIO ? 0 : e; /* what is not counted is punched out */
+		if (e == -EIO) /* what is not counted is punched out */
+			a.entry->nrows = a.entry->nextents;
+		return e == -EIO ? 0 : e;
 	}
 	struct ps_entry *entry = ps_table_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
 
@@ -106,7 +111,7 @@ static void drop_unseen(struct recovery *r)
 		if (entry->seen)
 			continue;
 		r->nlost_files++;
-		ps_index_batch_del_object(r->deletions, &entry->id, entry->nextents);
+		ps_index_batch_del_object(r->deletions, &entry->id, entry->nrows);
 		r->store->used_nbytes -= ps_table_nbytes(r->store, entry);
 		ps_table_remove(r->store, entry);
 	}

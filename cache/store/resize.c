@@ -52,8 +52,10 @@ static void let_go(struct ps_store *store, struct ps_entry *entry, bool pinned, 
 	PS_LOCK_SCOPE(&store->lock);
 	if (done && entry->charges && !ps_extents_apply(store, size) && ps_table_make_whole(store, entry) < 0)
 		ps_log_debug("store: a file stays cached by extents: out of memory");
-	if (done)
+	if (done) {
 		entry->nextents = ps_nextents_of_size(size);
+		entry->nrows = PS_MIN(entry->nrows, entry->nextents);
+	}
 	entry->nleaving--;
 	entry->pinned = pinned;
 	ps_table_update_busy(store, entry);

@@ -45,7 +45,8 @@ struct ps_entry {
 	UT_hash_handle hh;
 	struct ps_id id;
 	uint32_t slot;             /* of the item of the whole file; PS_NO_SLOT: by extents */
-	uint32_t nextents;         /* index rows to delete with it */
+	uint32_t nextents;
+	uint32_t nrows;            /* extents from this one on never had a row in the index: to be deleted with it */
 	struct ps_charge *charges; /* one an extent; NULL: the file is cached as a whole */
 	uint32_t ncharged;         /* extents with an item */
 	unsigned nleaving;        /* of them on their way out: nobody may load, evict or convert the object */
@@ -67,7 +68,7 @@ struct ps_leaving {
 	UT_hash_handle hh;
 	struct ps_id id;
 	uint64_t nbytes;
-	uint32_t nextents;
+	uint32_t nrows;
 	struct ps_object *object; /* holds a ref, or NULL */
 	struct ps_leaving *next;  /* of those that one thread evicts together; of the tombs */
 	bool rows_left;           /* becomes a tomb */

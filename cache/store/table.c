@@ -107,6 +107,7 @@ struct ps_entry *ps_table_add(
 		return NULL;
 	item->nbytes = nbytes;
 	store->used_nbytes += nbytes;
+	entry->nrows = nextents;
 	return entry;
 }
 
@@ -186,6 +187,7 @@ struct ps_policy_item *ps_table_extent_make(struct ps_store *store, struct ps_en
 	if (item) {
 		item->busy = entry->pinned;
 		entry->ncharged++;
+		entry->nrows = PS_MAX(entry->nrows, extent + 1);
 	}
 	return item;
 }
@@ -218,6 +220,7 @@ int ps_table_make_whole(struct ps_store *store, struct ps_entry *entry)
 	}
 	charges_free(entry);
 	entry->ncharged = 0;
+	entry->nrows = entry->nextents;
 	struct ps_policy_item *item = item_add(store, entry, 0);
 	item->dataset = newest.dataset;
 	item->opened_s = newest.opened_s;

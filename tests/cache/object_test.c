@@ -1,7 +1,9 @@
 /* Objects: what was written is there, also after a restart or a kill; what is not sure is checked or dropped.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "cache_test.h"
 
@@ -206,6 +208,70 @@ static void a_size_told_at_the_end_keeps_blocks_verified(void **state)
 	ps_store_close(store);
 }
 
+/* Of what the index has on disk. */
+static uint64_t index_nbytes(const char *dir)
+{
+	char path[4096];
+	uint64_t sum = 0;
+	struct dirent *entry;
+	struct stat st;
+
+	snprintf(path, sizeof path, "%s/cache/index", dir);
+	DIR *d = opendir(path);
+	assert_non_null(d);
+	while ((entry = readdir(d)))
+		if (fstatat(dirfd(d), entry->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+			sum += (uint64_t)st.st_size;
+	closedir(d);
+	return sum;
+}
+
+/* Such a file may be longer than anything: what giving it up costs must not depend on that. */
+static void a_file_given_up_before_its_size_was_known_costs_what_was_written(void **state)
+{
+	static const uint64_t blocks[] = {0, 1, 70 * PS_EXTENT_BLOCKS + 3};
+	const char *url = "http://h/p/x.tar.zst";
+	const struct ps_remote source = {.size = 5 * TEST_MIB / 2, .etag = "\"v1\""};
+	struct ps_object *o = NULL;
+	struct ps_id id;
+
+	ps_object_id(url, &source, "decoded", &id);
+	for (int restarted = 0; restarted < 2; restarted++) {
+		struct ps_store *store = test_store_open(*state, 0, NULL);
+		int rc = ps_object_get_unsized(store, url, &source, &id, &o);
+		if (rc == -ENOTSUP) {
+			ps_store_close(store);
+			return;
+		}
+		assert_int_equal(rc, 0);
+		assert_int_equal(ps_object_admit(o), 0);
+		for (size_t i = 0; i < PS_ARRAY_LEN(blocks); i++)
+			assert_int_equal(test_write(o, blocks[i]), 0);
+		if (restarted) {
+			ps_object_put(o);
+			ps_store_close(store);
+			store = test_store_open(*state, 0, NULL);
+			assert_int_equal(ps_object_get_unsized(store, url, &source, &id, &o), 0);
+		}
+		assert_int_equal(ps_store_commit(store), 0);
+		for (size_t i = 0; i < PS_ARRAY_LEN(blocks); i++)
+			assert_int_equal(ps_object_block(o, blocks[i]), PS_BLOCK_PRESENT);
+
+		uint64_t before = index_nbytes(*state);
+		assert_int_equal(ps_object_evict(o, NULL), 0);
+		ps_object_put(o);
+		assert_true(index_nbytes(*state) < before + 64 * 1024);
+		assert_int_equal(ps_object_get_unsized(store, url, &source, &id, &o), 0);
+		for (size_t i = 0; i < PS_ARRAY_LEN(blocks); i++)
+			assert_int_equal(ps_object_block(o, blocks[i]), PS_BLOCK_ABSENT);
+		ps_object_put(o);
+		ps_store_close(store);
+		store = test_store_open(*state, 0, NULL);
+		assert_int_equal(test_stat(store, "used_bytes"), 0);
+		ps_store_close(store);
+	}
+}
+
 static void committed_blocks_survive_a_kill_and_are_served_at_once(void **state)
 {
 	assert_int_equal(test_run_self("commit-and-die", *state), 0);
@@ -301,6 +367,7 @@ int main(int argc, char **argv)
 	        TEST(an_object_that_got_no_block_leaves_nothing),
 	        TEST(the_same_id_is_one_object),
 	        TEST(a_size_told_at_the_end_keeps_blocks_verified),
+	        TEST(a_file_given_up_before_its_size_was_known_costs_what_was_written),
 	        TEST(committed_blocks_survive_a_kill_and_are_served_at_once),
 	        TEST(a_file_without_a_row_is_deleted_at_the_next_start),
 	        TEST(concurrent_writers_of_one_object_lose_nothing),
