@@ -74,7 +74,8 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 	if (b->mem)
 		b->mem_nbytes = nbytes;
 	if (r == 0 && device->ops->mirror_new)
-		r = device->ops->mirror_new(device, nbytes, &b->mirror, err);
+		r = device->ops->mirror_new(
+		        device, &(struct ps_mirror_size){.slot = nbytes}, &b->mirror, err);
 	if (r < 0)
 		ps_batch_fini(b);
 	return r;
@@ -82,7 +83,7 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 
 int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
 {
-	return b->mirror ? b->device->ops->send(b->mirror, b->mem, b->used, err) : 0;
+	return b->mirror ? b->device->ops->send(b->mirror, b->mem, b->used, NULL, 0, err) : 0;
 }
 
 int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_error *err)

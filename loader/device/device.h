@@ -24,6 +24,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "device/make.h"
 
 #define PS_DEVICE_PAGE 4096 /* what alloc aligns to, at least */
 
@@ -34,8 +35,15 @@ struct ps_device {
 
 struct ps_mirror {
 	struct ps_device *device;
-	uint8_t *data; /* an address of the device's; send() may move it */
+	uint8_t *data; /* of the slot's copy: an address of the device's; send() may move it, and `made` */
 	size_t nbytes;
+	uint8_t *made; /* of the fields that the device makes */
+};
+
+struct ps_mirror_size {
+	size_t slot;    /* what slots have at first; more is made room for when it is sent */
+	size_t made;    /* of the fields that the device makes; fixed */
+	size_t scratch; /* that making them needs */
 };
 
 /* Of all copies that are over. */
@@ -59,12 +67,13 @@ struct ps_device_ops {
 
 	/* From here on NULL where batches stay in host memory. */
 
-	/* nbytes: what slots have at first; more is made room for when it is sent. */
-	int (*mirror_new)(struct ps_device *device, size_t nbytes, struct ps_mirror **ret_mirror,
-	        struct ps_load_error *err);
+	int (*mirror_new)(struct ps_device *device, const struct ps_mirror_size *size,
+	        struct ps_mirror **ret_mirror, struct ps_load_error *err);
 	void (*mirror_free)(struct ps_mirror *mirror); /* NULL is allowed */
-	/* Copies [0, nbytes) of the slot; it must stay as it is until it has arrived. */
-	int (*send)(struct ps_mirror *mirror, const void *slot, size_t nbytes, struct ps_load_error *err);
+	/* Copies [0, nbytes) of the slot, which must stay as it is until it has arrived, and makes what is to be
+	 * made of the copy: then it has arrived. */
+	int (*send)(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
+	        uint32_t nmakes, struct ps_load_error *err);
 	/* 1: the last send is over, or there was none; 0: not yet; -EIO. */
 	int (*arrived)(struct ps_mirror *mirror);
 	int (*wait)(struct ps_mirror *mirror, struct ps_load_error *err); /* until it has */
@@ -73,6 +82,9 @@ struct ps_device_ops {
 	/* The event that the last send records, as the device's interface has it; NULL: none. */
 	void *(*event)(struct ps_mirror *mirror);
 	void (*copies)(struct ps_device *device, struct ps_device_copies *ret_copies);
+	/* NULL: it makes fields of images (make.h); else why it does not, a text. The function may be NULL: it
+	 * cannot. */
+	const char *(*cannot_make)(struct ps_device *device);
 };
 
 /* "cpu" (NULL means it too), "cuda", "cuda:N". */

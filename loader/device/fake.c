@@ -367,13 +367,14 @@ static void fake_mirror_free(struct ps_mirror *mirror)
 	free(m);
 }
 
-static int fake_mirror_new(
-        struct ps_device *device, size_t nbytes, struct ps_mirror **ret_mirror, struct ps_load_error *err)
+static int fake_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
+        struct ps_mirror **ret_mirror, struct ps_load_error *err)
 {
 	struct fake_mirror *m = calloc(1, sizeof(*m));
 
 	if (m) {
-		m->base = (struct ps_mirror){.device = device, .data = malloc(nbytes), .nbytes = nbytes};
+		m->base = (struct ps_mirror){
+		        .device = device, .data = malloc(size->slot), .nbytes = size->slot};
 		m->stream = ps_fake_stream_new();
 	}
 	if (!m || !m->base.data || !m->stream) {
@@ -384,12 +385,15 @@ static int fake_mirror_new(
 	return 0;
 }
 
-static int fake_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, struct ps_load_error *err)
+static int fake_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
+        uint32_t nmakes, struct ps_load_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);
 	struct job copy = {.what = COPY, .from = slot, .nbytes = nbytes};
 	int r = 0;
 
+	(void)makes;
+	(void)nmakes; /* it says that it cannot */
 	PS_LOCK_SCOPE(&the.lock);
 	if (the.lost)
 		return lost(err);
