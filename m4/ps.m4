@@ -39,8 +39,10 @@ AC_DEFUN([PS_SANITIZER_FLAGS], [
     [yes], [ps_sanitizers=address,undefined],
     [ps_sanitizers=$enable_sanitizers])
   SANITIZER_CFLAGS=
+  PROGRAM_SECONDS=300 SCRIPT_SECONDS=
   AS_IF([test -n "$ps_sanitizers"], [
     SANITIZER_CFLAGS="-fsanitize=$ps_sanitizers -fno-omit-frame-pointer -fno-sanitize-recover=all"
+    PROGRAM_SECONDS=1200 SCRIPT_SECONDS=480
     ps_save_CFLAGS=$CFLAGS
     CFLAGS="$CFLAGS $SANITIZER_CFLAGS"
     AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [],
@@ -49,6 +51,9 @@ AC_DEFUN([PS_SANITIZER_FLAGS], [
     AC_DEFINE_UNQUOTED([PS_SANITIZERS], ["$ps_sanitizers"], [Sanitizers this was built with.])
   ])
   AC_SUBST([SANITIZER_CFLAGS])
+  # What a test may take before it counts as hung; scripts know by themselves...
+  AC_SUBST([PROGRAM_SECONDS])
+  AC_SUBST([SCRIPT_SECONDS])
 ])
 
 # --enable-fuzzing: fuzz targets are libFuzzer programs (clang); otherwise they replay files.
