@@ -78,7 +78,7 @@ static int ask_ahead(struct walk *walk)
 			continue;
 		if (dir != walk->top && walk->nasked >= PAGES_AHEAD)
 			break;
-		dir->page = ps_http_page_start(walk->client, dir->url, PS_LIST_MAX_PAGE_NBYTES);
+		dir->page = ps_http_page_start_packed(walk->client, dir->url, PS_LIST_MAX_PAGE_NBYTES);
 		if (!dir->page)
 			return out_of_memory(walk->names);
 		walk->nasked++;
@@ -147,7 +147,11 @@ static int read_dir(struct walk *walk, struct dir *dir)
 		return out_of_memory(names);
 	walk->dir = dir;
 	walk->base = base;
-	rc = ps_listing_parse(body.text, body.nbytes, body.is_json, base, take_entry, walk, names->err);
+	struct ps_listing *listing = ps_listing_new(body.is_json, base, take_entry, walk, names->err);
+	rc = listing ? ps_packed_each(body.packed, ps_listing_feed, listing) : -ENOMEM;
+	ps_listing_free(listing);
+	if (rc == -ENOMEM)
+		return out_of_memory(names);
 	if (rc == -EPROTO || rc == -EINVAL)
 		ps_error_prefix(names->err, "%s", ps_url_redact(dir->url, safe));
 	return rc;

@@ -24,6 +24,8 @@ struct ps_http_page {
 
 	/* Written by the transfer's thread until done, then ours. */
 	struct ps_strbuf body;
+	bool is_packed; /* then here: */
+	struct ps_packed packed;
 	char *url, *next;
 	bool is_json;
 	bool next_lost; /* no memory for it */
@@ -86,6 +88,7 @@ static int page_accept(struct ps_http_request *rq)
 	if (rc)
 		return rc;
 	ps_strbuf_reset(&page_of(rq->work)->body);
+	ps_packed_reset(&page_of(rq->work)->packed);
 	if (page_of(rq->work)->next_lost)
 		return ps_error_set(&rq->error, ENOMEM, "out of memory");
 	if (r->encoded)
@@ -99,10 +102,13 @@ static int page_body(struct ps_http_request *rq, const char *bytes, size_t n)
 {
 	struct ps_http_page *page = page_of(rq->work);
 
-	if (n > page->max_nbytes - page->body.len)
+	if (n > page->max_nbytes - page->body.len - page->packed.nbytes)
 		return too_long(rq);
-	ps_strbuf_addn(&page->body, bytes, n);
-	return page->body.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory") : 0;
+	if (page->is_packed)
+		ps_packed_add(&page->packed, bytes, n);
+	else
+		ps_strbuf_addn(&page->body, bytes, n);
+	return page->body.failed || page->packed.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory") : 0;
 }
 
 static void page_finish(struct ps_http_request *rq)
@@ -141,10 +147,12 @@ static void submit(struct ps_http_page *page)
 	page->done = false;
 	page->error = (struct ps_error){0};
 	ps_strbuf_reset(&page->body);
+	ps_packed_reset(&page->packed);
 	ps_http_submit(page->client, &page_kind, &page->work);
 }
 
-struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
+static struct ps_http_page *page_start(
+        struct ps_http_client *c, const char *url, uint64_t max_nbytes, bool packed)
 {
 	struct ps_http_page *page = calloc(1, sizeof *page);
 	pthread_condattr_t attr;
@@ -155,6 +163,7 @@ struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *ur
 	}
 	page->client = c;
 	page->max_nbytes = max_nbytes;
+	page->is_packed = packed;
 	page->started_ns = ps_clock_mono_ns();
 	pthread_mutex_init(&page->lock, NULL);
 	pthread_condattr_init(&attr);
@@ -163,6 +172,16 @@ struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *ur
 	pthread_condattr_destroy(&attr);
 	submit(page);
 	return page;
+}
+
+struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
+{
+	return page_start(c, url, max_nbytes, false);
+}
+
+struct ps_http_page *ps_http_page_start_packed(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
+{
+	return page_start(c, url, max_nbytes, true);
 }
 
 static bool is_stopped(const _Atomic bool *stop)
@@ -245,8 +264,9 @@ int ps_http_page_wait(
 			*err = page->error;
 		return -page->error.err;
 	}
-	*ret = (struct ps_page_body){.text = ps_strbuf_peek(&page->body),
-	        .nbytes = page->body.len,
+	*ret = (struct ps_page_body){.text = page->is_packed ? NULL : ps_strbuf_peek(&page->body),
+	        .nbytes = page->body.len + page->packed.nbytes,
+	        .packed = page->is_packed ? &page->packed : NULL,
 	        .url = page->url,
 	        .is_json = page->is_json,
 	        .next = page->next};
@@ -262,6 +282,7 @@ void ps_http_page_free(struct ps_http_page *page)
 	pthread_cond_destroy(&page->cond);
 	pthread_mutex_destroy(&page->lock);
 	ps_strbuf_fini(&page->body);
+	ps_packed_fini(&page->packed);
 	free(page->url);
 	free(page->next);
 	free(page->asked);

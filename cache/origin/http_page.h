@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "base/packed.h"
 #include "origin/http_request.h"
 
 /* A retryable error is one after so many tries, or when so much time has passed: a person waits for the
@@ -19,11 +20,15 @@ struct ps_http_page;
 
 /* NULL: out of memory. max_nbytes: a longer body is EFBIG. */
 struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes);
+/* One whose text may be very long: it is kept compressed. */
+struct ps_http_page *ps_http_page_start_packed(
+        struct ps_http_client *c, const char *url, uint64_t max_nbytes);
 
 /* What came of it; the strings are the page's. */
 struct ps_page_body {
-	const char *text;
+	const char *text; /* NULL: see packed */
 	size_t nbytes;
+	const struct ps_packed *packed; /* NULL: see text */
 	const char *url; /* after redirects */
 	bool is_json;
 	const char *next; /* Link: <...>; rel="next", as it stands; NULL: the last page, or the only one */

@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <errno.h>
 
+#define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* a longer one is no sound one */
+
 static void cleanup_json(json_t **j)
 {
 	json_decref(*j);
@@ -15,40 +17,78 @@ static size_t skip_space(const char *text, size_t i, size_t nbytes)
 	return i;
 }
 
-static int bad(struct ps_error *err, const char *what, size_t at, const char *why)
+static int bad(const struct ps_json_array *a, size_t at, const char *why)
 {
-	return ps_error_set(err, EPROTO, "%s: JSON, at byte %zu: %s", what, at, why);
+	return ps_error_set(
+	        a->err, EPROTO, "%s: JSON, at byte %llu: %s", a->what, (unsigned long long)(a->at + at), why);
+}
+
+/* One that begins at *i. *ret_cut: its end is not here yet. */
+static int take_entry(
+        struct ps_json_array *a, const char *text, size_t n, bool more, size_t *i, bool *ret_cut)
+{
+	json_error_t je = {0};
+	json_t *j __attribute__((cleanup(cleanup_json))) =
+	        json_loadb(text + *i, n - *i, JSON_DISABLE_EOF_CHECK, &je);
+
+	if (!j && json_error_code(&je) == json_error_out_of_memory)
+		return ps_error_set(a->err, ENOMEM, "out of memory");
+	*ret_cut = !j && more && n - *i < ENTRY_MAX_NBYTES;
+	if (*ret_cut)
+		return 0;
+	if (!j)
+		return bad(a, *i, "no sound entry");
+	if (!json_is_object(j) || je.position <= 0)
+		return bad(a, *i, "an entry that is no object");
+	*i += (size_t)je.position;
+	return a->fn(a->arg, j);
+}
+
+int ps_json_array_feed(struct ps_json_array *a, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	size_t i = skip_space(text, 0, n);
+	bool cut = false;
+	int rc = 0;
+
+	for (; rc == 0 && !cut && a->expected != PS_JSON_END && (i < n || !more);
+	        i = skip_space(text, i, n)) {
+		char c = i < n ? text[i] : '\0';
+
+		switch (a->expected) {
+		case PS_JSON_BEGIN:
+			if (c != '[')
+				return bad(a, i, "no array");
+			a->expected = PS_JSON_FIRST;
+			i++;
+			continue;
+		case PS_JSON_FIRST:
+			a->expected = c == ']' ? PS_JSON_END : PS_JSON_ENTRY;
+			continue;
+		case PS_JSON_ENTRY:
+			rc = take_entry(a, text, n, more, &i, &cut);
+			if (rc == 0 && !cut)
+				a->expected = PS_JSON_BEHIND;
+			continue;
+		case PS_JSON_BEHIND:
+			if (c != ',' && c != ']')
+				return bad(a, i, "the array is cut off");
+			a->expected = c == ']' ? PS_JSON_END : PS_JSON_ENTRY;
+			i++;
+			continue;
+		case PS_JSON_END:
+			break;
+		}
+	}
+	*ret_used = a->expected == PS_JSON_END ? n : i;
+	a->at += *ret_used;
+	return rc;
 }
 
 int ps_json_array_parse(
         const char *text, size_t nbytes, const char *what, ps_json_fn fn, void *arg, struct ps_error *err)
 {
-	size_t i = skip_space(text, 0, nbytes);
+	struct ps_json_array array = {.what = what, .fn = fn, .arg = arg, .err = err};
+	size_t used;
 
-	if (i == nbytes || text[i] != '[')
-		return bad(err, what, i, "no array");
-	i = skip_space(text, i + 1, nbytes);
-	if (i < nbytes && text[i] == ']')
-		return 0;
-	for (;;) {
-		json_error_t je = {0};
-		json_t *j __attribute__((cleanup(cleanup_json))) =
-		        json_loadb(text + i, nbytes - i, JSON_DISABLE_EOF_CHECK, &je);
-
-		if (!j)
-			return json_error_code(&je) == json_error_out_of_memory
-			               ? ps_error_set(err, ENOMEM, "out of memory")
-			               : bad(err, what, i, "no sound entry");
-		if (!json_is_object(j) || je.position <= 0)
-			return bad(err, what, i, "an entry that is no object");
-		int rc = fn(arg, j);
-		if (rc)
-			return rc;
-		i = skip_space(text, i + (size_t)je.position, nbytes);
-		if (i < nbytes && text[i] == ']')
-			return 0;
-		if (i == nbytes || text[i] != ',')
-			return bad(err, what, i, "the array is cut off");
-		i = skip_space(text, i + 1, nbytes);
-	}
+	return ps_json_array_feed(&array, text, nbytes, false, &used);
 }

@@ -1,23 +1,19 @@
 /* A tolerant scanner, no HTML parser: it looks for <a ... href=...> wherever it stands, and at the text
  * behind. */
+#include "origin/listing_private.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/strbuf.h"
-#include "origin/listing.h"
+#include "base/cleanup.h"
 #include "origin/url.h"
 
-struct scan {
-	const char *s, *end;
-	struct ps_strbuf authority; /* of the page: "https://host:port" */
-	struct ps_strbuf dir;       /* of the page: decoded path up to the last "/" */
-	struct ps_strbuf href, decoded;
-	ps_listing_fn fn;
-	void *arg;
-};
+/* A link is looked at only when so much stands behind it, or the end of the page: its tag, and what nginx
+ * puts behind. A longer tag than that is none. */
+#define LINK_ROOM ((size_t)64 << 10)
 
 /* Text ------------------------------------------------------------------------------------------- */
 
@@ -113,7 +109,7 @@ static uint64_t size_behind(const char *s, const char *end)
 /* Links ------------------------------------------------------------------------------------------- */
 
 /* Cuts what an absolute link to this very host starts with. NULL: it leads elsewhere. */
-static const char *local_part(const struct scan *scan, const char *href)
+static const char *local_part(const struct ps_listing_html *scan, const char *href)
 {
 	const char *authority = ps_strbuf_peek(&scan->authority), *host = strstr(authority, "//");
 	const char *p = href;
@@ -132,7 +128,7 @@ static const char *local_part(const struct scan *scan, const char *href)
 
 /* The link's name below the page's directory, decoded into scan->decoded. False: it is no entry of this
  * directory. */
-static bool name_of(struct scan *scan, const char *href, bool *ret_is_dir)
+static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is_dir)
 {
 	struct ps_strbuf *name = &scan->decoded;
 
@@ -162,7 +158,7 @@ static bool name_of(struct scan *scan, const char *href, bool *ret_is_dir)
 }
 
 /* The value of href in the tag [s, end), trimmed, into scan->href. */
-static bool find_href(struct scan *scan, const char *s, const char *end)
+static bool find_href(struct ps_listing_html *scan, const char *s, const char *end)
 {
 	while (s < end) {
 		const char *name, *value;
@@ -225,7 +221,7 @@ static bool is_tag(const char *s, const char *end, const char *name)
 	       s[n] != '-';
 }
 
-/* Past the first of `what` at or after s; end if there is none. */
+/* Past the first of `what` at or after s; NULL if there is none. */
 static const char *after(const char *s, const char *end, const char *what)
 {
 	size_t n = strlen(what);
@@ -233,11 +229,12 @@ static const char *after(const char *s, const char *end, const char *what)
 	for (; (size_t)(end - s) >= n; s++)
 		if (strncasecmp(s, what, n) == 0)
 			return s + n;
-	return end;
+	return NULL;
 }
 
-static int take_link(struct scan *scan, const char *tag, const char *close)
+static int take_link(struct ps_listing *l, const char *tag, const char *close)
 {
+	struct ps_listing_html *scan = &l->html;
 	struct ps_listing_entry entry = {.remote = PS_REMOTE_UNKNOWN};
 
 	if (!find_href(scan, tag, close) || !name_of(scan, scan->href.s, &entry.is_dir))
@@ -247,37 +244,48 @@ static int take_link(struct scan *scan, const char *tag, const char *close)
 	const char *behind = close < scan->end ? memchr(close, '<', (size_t)(scan->end - close)) : NULL;
 	if (!entry.is_dir && behind && is_tag(behind, scan->end, "</a") && scan->end - behind > 4)
 		entry.remote.size = size_behind(behind + 4, scan->end);
-	return scan->fn(scan->arg, &entry);
+	return l->fn(l->arg, &entry);
 }
 
-static int scan_links(struct scan *scan)
+/* Goes on behind `what`, which may come in another window only, or lie across its beginning. */
+static void skip_to(struct ps_listing_html *scan, const char *what)
 {
-	while (scan->s < scan->end) {
-		const char *tag = memchr(scan->s, '<', (size_t)(scan->end - scan->s));
+	const char *found = after(scan->s, scan->end, what);
+	size_t left = (size_t)(scan->end - scan->s);
 
-		if (!tag)
-			break;
-		if (scan->end - tag >= 4 && memcmp(tag, "<!--", 4) == 0) {
-			scan->s = after(tag + 4, scan->end, "-->");
-		} else if (is_tag(tag, scan->end, "<script")) {
-			scan->s = after(tag, scan->end, "</script");
-		} else if (is_tag(tag, scan->end, "<style")) {
-			scan->s = after(tag, scan->end, "</style");
-		} else if (is_tag(tag, scan->end, "<a")) {
-			const char *close = tag_end(tag + 2, scan->end);
-			int rc = take_link(scan, tag + 2, close);
+	scan->skip_to = found ? NULL : what;
+	scan->s = found ? found : scan->end - (scan->more ? PS_MIN(left, strlen(what) - 1) : 0);
+}
 
-			if (rc)
-				return rc;
+/* False: the window is done with. */
+static bool scan_tag(struct ps_listing *l, int *rc)
+{
+	struct ps_listing_html *scan = &l->html;
+	const char *tag = memchr(scan->s, '<', (size_t)(scan->end - scan->s));
+
+	scan->s = tag ? tag : scan->end;
+	if (!tag || (scan->more && (size_t)(scan->end - tag) < LINK_ROOM))
+		return false;
+	scan->s = tag + 1;
+	if (scan->end - tag >= 4 && memcmp(tag, "<!--", 4) == 0) {
+		scan->s = tag + 4;
+		skip_to(scan, "-->");
+	} else if (is_tag(tag, scan->end, "<script")) {
+		skip_to(scan, "</script");
+	} else if (is_tag(tag, scan->end, "<style")) {
+		skip_to(scan, "</style");
+	} else if (is_tag(tag, scan->end, "<a")) {
+		const char *close = tag_end(tag + 2, scan->end);
+
+		if (close < scan->end || !scan->more) {
+			*rc = take_link(l, tag + 2, close);
 			scan->s = close;
-		} else {
-			scan->s = tag + 1;
 		}
 	}
-	return 0;
+	return *rc == 0 && !scan->skip_to;
 }
 
-static int set_page(struct scan *scan, const char *page_url)
+static int set_page(struct ps_listing_html *scan, const char *page_url)
 {
 	const char *host = strstr(page_url, "://");
 	const char *path = host ? host + 3 + strcspn(host + 3, "/?#") : NULL;
@@ -291,19 +299,33 @@ static int set_page(struct scan *scan, const char *page_url)
 	return ps_url_decode(path, n, &scan->dir);
 }
 
-int ps_listing_html_parse(const char *text, size_t nbytes, const char *page_url, ps_listing_fn fn, void *arg,
-        struct ps_error *err)
+int ps_listing_html_init(struct ps_listing *l)
 {
-	struct scan scan = {.s = text, .end = text + nbytes, .fn = fn, .arg = arg};
-	int rc = set_page(&scan, page_url);
+	int rc = set_page(&l->html, l->page_url);
 
-	if (rc)
-		ps_error_set(err, -rc, "not a page's URL");
-	else if ((rc = scan_links(&scan)) == -ENOMEM)
-		ps_error_set(err, ENOMEM, "out of memory");
-	ps_strbuf_fini(&scan.authority);
-	ps_strbuf_fini(&scan.dir);
-	ps_strbuf_fini(&scan.href);
-	ps_strbuf_fini(&scan.decoded);
-	return rc;
+	return rc ? ps_error_set(l->err, -rc, "not a page's URL") : 0;
+}
+
+int ps_listing_html_feed(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	struct ps_listing_html *scan = &l->html;
+	int rc = 0;
+
+	scan->s = text;
+	scan->end = text + n;
+	scan->more = more;
+	if (scan->skip_to)
+		skip_to(scan, scan->skip_to);
+	while (!scan->skip_to && scan_tag(l, &rc)) {
+	}
+	*ret_used = (size_t)(scan->s - text);
+	return rc == -ENOMEM ? ps_error_set(l->err, ENOMEM, "out of memory") : rc;
+}
+
+void ps_listing_html_fini(struct ps_listing *l)
+{
+	ps_strbuf_fini(&l->html.authority);
+	ps_strbuf_fini(&l->html.dir);
+	ps_strbuf_fini(&l->html.href);
+	ps_strbuf_fini(&l->html.decoded);
 }

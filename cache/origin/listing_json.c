@@ -7,13 +7,7 @@
 
 #include "base/clock.h"
 #include "base/strbuf.h"
-#include "origin/json_array.h"
-#include "origin/listing.h"
-
-struct taker {
-	ps_listing_fn fn;
-	void *arg;
-};
+#include "origin/listing_private.h"
 
 static int64_t parse_time(const json_t *j)
 {
@@ -30,7 +24,7 @@ static int64_t parse_time(const json_t *j)
 /* nginx: {"name", "type": "file", "mtime", "size"}; caddy: {"name", "size", "mod_time", "is_dir", ...}. */
 static int take_entry(void *arg, const json_t *j)
 {
-	const struct taker *taker = arg;
+	const struct ps_listing *listing = arg;
 	struct ps_listing_entry entry = {.remote = PS_REMOTE_UNKNOWN};
 	const char *type = json_string_value(json_object_get(j, "type"));
 	const json_t *is_dir = json_object_get(j, "is_dir"), *size = json_object_get(j, "size");
@@ -55,17 +49,19 @@ static int take_entry(void *arg, const json_t *j)
 		entry.remote.size = (uint64_t)json_integer_value(size);
 	if (!entry.is_dir)
 		entry.remote.mtime_s = parse_time(mtime ? mtime : json_object_get(j, "mod_time"));
-	return taker->fn(taker->arg, &entry);
+	return listing->fn(listing->arg, &entry);
 }
 
-int ps_listing_json_parse(const char *text, size_t nbytes, ps_listing_fn fn, void *arg, struct ps_error *err)
+void ps_listing_json_init(struct ps_listing *l)
 {
-	struct taker taker = {.fn = fn, .arg = arg};
-	size_t i = 0;
+	l->json = (struct ps_json_array){
+	        .what = "not a directory listing", .fn = take_entry, .arg = l, .err = l->err};
+}
 
-	while (i < nbytes && isspace((unsigned char)text[i]))
-		i++;
-	if (nbytes - i >= 4 && memcmp(text + i, "null", 4) == 0)
-		return 0; /* an empty directory, to caddy */
-	return ps_json_array_parse(text, nbytes, "not a directory listing", take_entry, &taker, err);
+int ps_listing_json_feed(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	/* An empty directory, to caddy. The text begins with its first letter. */
+	if (l->json.expected == PS_JSON_BEGIN && n >= 4 && memcmp(text, "null", 4) == 0)
+		l->json.expected = PS_JSON_END;
+	return ps_json_array_feed(&l->json, text, n, more, ret_used);
 }

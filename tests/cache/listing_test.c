@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/strbuf.h"
+#include "base/packed.h"
 #include "origin/listing.h"
 
 static int collect(void *arg, const struct ps_listing_entry *e)
@@ -114,14 +114,24 @@ static const struct {
         {"nothing at all", "", NULL},
 };
 
+static int parse(const char *text, const char *page_url, ps_listing_fn fn, void *arg, struct ps_error *err)
+{
+	struct ps_listing *listing = ps_listing_new(false, page_url, fn, arg, err);
+	size_t used;
+
+	assert_non_null(listing);
+	int rc = ps_listing_feed(listing, text, strlen(text), false, &used);
+	ps_listing_free(listing);
+	return rc;
+}
+
 static void listings_are_read(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(pages); i++) {
 		ps_autostrbuf struct ps_strbuf b = {0};
 		struct ps_error err = {0};
-		int rc = ps_listing_parse(
-		        pages[i].text, strlen(pages[i].text), false, "http://h:8080/d/", collect, &b, &err);
+		int rc = parse(pages[i].text, "http://h:8080/d/", collect, &b, &err);
 
 		if (pages[i].entries) {
 			if (rc || strcmp(ps_strbuf_peek(&b), pages[i].entries) != 0)
@@ -149,9 +159,7 @@ static void reader_may_end_it(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
 		int n = 0;
 
-		assert_int_equal(
-		        ps_listing_parse(texts[i], strlen(texts[i]), false, "http://h/", refuse, &n, NULL),
-		        -ECANCELED);
+		assert_int_equal(parse(texts[i], "http://h/", refuse, &n, NULL), -ECANCELED);
 		assert_int_equal(n, 1);
 	}
 }
@@ -173,9 +181,9 @@ static void pages_of_real_servers_tell_the_same(void **state)
 		snprintf(path, sizeof path, "%s/tests/fuzz/corpus/listing_html/server-%s", top ? top : ".", servers[i]);
 		FILE *f = fopen(path, "r");
 		assert_non_null(f);
-		size_t n = fread(page, 1, sizeof page, f);
+		page[fread(page, 1, sizeof page - 1, f)] = '\0';
 		fclose(f);
-		assert_int_equal(ps_listing_parse(page, n, false, "http://h/", collect, &seen, NULL), 0);
+		assert_int_equal(parse(page, "http://h/", collect, &seen, NULL), 0);
 		for (size_t k = 0; k < PS_ARRAY_LEN(names); k++) {
 			if (!strstr(ps_strbuf_peek(&seen), names[k]))
 				fail_msg("%s: %s is missing in %s", servers[i], names[k], ps_strbuf_peek(&seen));
@@ -185,11 +193,56 @@ static void pages_of_real_servers_tell_the_same(void **state)
 	}
 }
 
+/* As nginx writes it, with what is no entry now and then, and longer than several windows. */
+static void write_page(struct ps_strbuf *b, bool json)
+{
+	ps_strbuf_add(b, json ? "[\n" : "<html><pre>\n");
+	for (int i = 0; i < 20000; i++) {
+		if (json) {
+			ps_strbuf_addf(b, "%s{ \"name\":\"x-%d.tar\", \"type\":\"file\", \"size\":%d }",
+			        i ? ",\r\n" : "", i, i);
+			continue;
+		}
+		ps_strbuf_addf(b, "<a href=\"x-%d.tar\">x-%d.tar</a>    21-Nov-2026 16:41 %19d\r\n", i, i, i);
+		if (i % 1000 == 0)
+			ps_strbuf_addf(b, "<!-- %*s<a href=\"no\"> -->", i * 4, "");
+	}
+	ps_strbuf_add(b, json ? "\n]\n" : "</pre>\n");
+}
+
+static void long_page_tells_the_same_in_windows(void **state)
+{
+	(void)state;
+	for (int json = 0; json < 2; json++) {
+		ps_autostrbuf struct ps_strbuf page = {0}, whole = {0}, windows = {0};
+		ps_autopacked struct ps_packed packed = {0};
+		struct ps_error err = {0};
+
+		write_page(&page, json);
+		assert_false(page.failed);
+		assert_true(page.len > 4 * PS_PACKED_BLOCK_NBYTES);
+		for (size_t at = 0, n; at < page.len; at += n) {
+			n = PS_MIN(page.len - at, (size_t)16411);
+			ps_packed_add(&packed, page.s + at, n);
+		}
+		assert_int_equal(packed.nbytes, page.len);
+		assert_true(packed.frames.len + packed.tail.len < page.len / 2);
+		struct ps_listing *listing = ps_listing_new(json, "http://h/", collect, &windows, &err);
+		assert_non_null(listing);
+		assert_int_equal(ps_packed_each(&packed, ps_listing_feed, listing), 0);
+		ps_listing_free(listing);
+		assert_int_equal(parse(page.s, "http://h/", collect, &whole, &err), 0);
+		assert_string_equal(windows.s, whole.s);
+		assert_non_null(strstr(windows.s, "x-19999.tar=19999 "));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(listings_are_read),
 	        cmocka_unit_test(reader_may_end_it),
+	        cmocka_unit_test(long_page_tells_the_same_in_windows),
 	        cmocka_unit_test(pages_of_real_servers_tell_the_same),
 	};
 
