@@ -230,11 +230,12 @@ static void wait_a_while(struct ps_dataset *ds)
 	pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
 }
 
-/* Waits for the listing: for ever if there is no stored one, else PS_ATTACH_WAIT_MS. */
+/* Waits for the listing: for ever if there is no stored one. */
 static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options,
         uint64_t *ret_first_unsized, struct ps_error *err)
 {
-	uint64_t until_ns = ps_clock_mono_ns() + PS_ATTACH_WAIT_MS * PS_NS_PER_MS;
+	uint64_t wait_ms = ds->row.nfiles < PS_ATTACH_MANY ? PS_ATTACH_WAIT_MS : PS_ATTACH_WAIT_MANY_MS;
+	uint64_t until_ns = ps_clock_mono_ns() + wait_ms * PS_NS_PER_MS;
 
 	PS_LOCK_SCOPE(&ds->lock);
 	while (!ds->listing_done) {

@@ -510,7 +510,7 @@ void ps_kv_iter_close(struct ps_kv_iter *it)
 	free(it);
 }
 
-int ps_kv_check(struct ps_kv *kv, const char *from, struct ps_error *err)
+int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err)
 {
 	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
 	rocksdb_iterator_t *it;
@@ -519,6 +519,8 @@ int ps_kv_check(struct ps_kv *kv, const char *from, struct ps_error *err)
 
 	rocksdb_readoptions_set_fill_cache(read, 0);
 	rocksdb_readoptions_set_readahead_size(read, CHECK_READ_AHEAD_NBYTES);
+	if (to[0])
+		rocksdb_readoptions_set_iterate_upper_bound(read, to, strlen(to));
 	pthread_rwlock_rdlock(&kv->open_lock);
 	it = rocksdb_create_iterator(kv->db, read);
 	for (rocksdb_iter_seek(it, from, strlen(from)); rocksdb_iter_valid(it); rocksdb_iter_next(it))

@@ -28,9 +28,9 @@ void ps_kv_close(struct ps_kv *kv);
 /* After a failed write: see ps_index_reopen(). What can be read meanwhile stays readable. */
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
 
-/* Reads every key from `from` on, and its value; RocksDB looks at their checksums: 0, or -EIO if some of it
- * is damaged. Who meets with damage later is told -EIO, and the next ps_kv_open() fails. */
-int ps_kv_check(struct ps_kv *kv, const char *from, struct ps_error *err) PS_MUST_USE;
+/* Reads every key from `from` on and below `to` ("": to the end), and its value; RocksDB looks at their checksums: 0, or
+ * -EIO if some of it is damaged. Who meets with damage later is told -EIO, and the next ps_kv_open() fails. */
+int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
 
 /* As if RocksDB had refused a write, for the test of that. */
 void ps_kv_refuse(struct ps_kv *kv, int e);
