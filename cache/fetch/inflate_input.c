@@ -65,8 +65,15 @@ void ps_input_fill(struct ps_unpacker *unpacker)
 	        !unpacker->inflater->aborted) {
 		struct ps_piece *piece = piece_take(inflate);
 
-		if (!piece)
-			return; /* with none at all the unpacker asks again */
+		if (!piece) {
+			/* With none at all nothing would wake the unpacker but the time for another attempt.
+			 */
+			if (in->npieces == 0) {
+				ps_error_set(&in->err, ENOMEM, "out of memory");
+				in->err.retryable = true;
+			}
+			return;
+		}
 		piece_submit(unpacker, piece);
 	}
 }
@@ -77,10 +84,8 @@ static void deepen(struct ps_unpacker *unpacker)
 	struct ps_input *in = &unpacker->input;
 	unsigned more = PS_MIN(in->depth, PS_PIECES_MAX - in->depth);
 
-	if (in->npieces < in->depth || more == 0 ||
-	        !ps_inflate_reserve(unpacker->inflater->inflate, more * PS_PIECE_NBYTES))
+	if (in->npieces < in->depth || more == 0 || !ps_unpacker_reserve(unpacker, more * PS_PIECE_NBYTES))
 		return;
-	unpacker->charge += more * PS_PIECE_NBYTES;
 	in->depth += more;
 }
 

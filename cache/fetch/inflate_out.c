@@ -84,7 +84,7 @@ int ps_out_flush(struct ps_unpacker *unpacker, bool all)
 		PS_LOCK_SCOPE(&inflater->inflate->lock);
 		object = inflater->caches ? ps_inflater_hold(inflater) : NULL;
 	}
-	if (all && !unpacker->sizes && out->safe == inflater->size)
+	if (all && !unpacker->sizes && out->safe == unpacker->size)
 		end = out->safe;
 	if (object && from < end)
 		rc = write_chunks(
@@ -118,9 +118,8 @@ int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
 		return 0;
 	{
 		PS_LOCK_SCOPE(&inflate->lock);
-		if (!ps_inflate_reserve(inflate, need - out->cap))
+		if (!ps_unpacker_reserve(unpacker, need - out->cap))
 			return -EAGAIN;
-		unpacker->charge += need - out->cap;
 	}
 	uint8_t *data = NULL, *given = calloc(need / PS_CHUNK_SIZE, 1);
 	if (!given || posix_memalign((void **)&data, 4096, need) != 0) {

@@ -50,21 +50,6 @@ static unsigned count_unpackers(const struct ps_inflater *inflater)
 	return n;
 }
 
-/* Somebody idles in the place that is needed. */
-static void end_idle(struct ps_inflate *inflate)
-{
-	for (struct ps_list *l = inflate->inflaters.next; l != &inflate->inflaters; l = l->next) {
-		struct ps_inflater *inflater = PS_CONTAINER_OF(l, struct ps_inflater, link);
-
-		for (struct ps_list *s = inflater->unpackers.next; s != &inflater->unpackers; s = s->next) {
-			struct ps_unpacker *unpacker = PS_CONTAINER_OF(s, struct ps_unpacker, link);
-
-			if (unpacker->state == PS_UNPACKER_IDLE)
-				ps_unpacker_kill(unpacker);
-		}
-	}
-}
-
 /* False: not now. */
 static bool begin_unpacker(struct ps_inflater *inflater, const struct ps_range *gap)
 {
@@ -74,8 +59,12 @@ static bool begin_unpacker(struct ps_inflater *inflater, const struct ps_range *
 
 	if (map->n == 0)
 		ps_frame_map_add(map, 0, 0);
-	if (map->n == 0 || count_unpackers(inflater) > inflate->nthreads)
+	if (map->n == 0)
 		return false;
+	if (count_unpackers(inflater) > inflate->nthreads) {
+		ps_inflate_make_room(inflate, NULL);
+		return false;
+	}
 	size_t i = ps_frame_map_find(map, gap->from), e = i + 1;
 	if (e == map->n) {
 		unpacker = ps_unpacker_new(inflater, map->points[i], inflater->source.size, UINT64_MAX);
@@ -92,7 +81,7 @@ static bool begin_unpacker(struct ps_inflater *inflater, const struct ps_range *
 			        inflater->caches || unpacker->end - map->points[i].plain <= PS_HOLD_NBYTES;
 	}
 	if (!unpacker)
-		end_idle(inflate);
+		ps_inflate_make_room(inflate, NULL);
 	return unpacker != NULL;
 }
 
@@ -174,7 +163,10 @@ static enum found plan_part(
 				ps_unpacker_wake(unpacker);
 			at = unpacker->end;
 		} else if (!begin_unpacker(inflater, &gap)) {
-			return FOUND_NO_ROOM;
+			if (inflater->inflate->nunpackers > 0)
+				return FOUND_NO_ROOM; /* whoever ends wakes us */
+			ps_error_set(&part->err, ENOMEM, "out of memory");
+			return FOUND_SERVED;
 		}
 	}
 	return FOUND_SERVED;

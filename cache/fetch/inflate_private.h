@@ -1,5 +1,6 @@
-/* What the files of the inflating stage share: inflate.c (the stage, its threads, inflaters), inflate_part.c
- * (gets that wait), inflate_plan.c (who serves them), inflate_unpacker.c (decoding), inflate_input.c
+/* What the files of the inflating stage share: inflate.c (memory, places, threads), inflater.c (inflaters and
+ * what the index keeps of them), inflate_part.c (gets that wait), inflate_plan.c (who serves them),
+ * inflate_unpacker.c (when an unpacker runs, parks, ends), inflate_frame.c (decoding), inflate_input.c
  * (compressed bytes), inflate_out.c (where plain bytes go), inflate_size.c (how long it is).
  *
  * An unpacker decodes one stretch of a shard: the frames that a get touches, where a map tells of them, else
@@ -107,9 +108,11 @@ struct ps_unpacker {
 	struct ps_decoder *decoder;
 	struct ps_input input;
 	struct ps_out out;
-	unsigned npending;                  /* pieces at the origin */
-	uint64_t charge;                    /* memory, of inflate->used */
-	uint64_t window;                    /* of it */
+	unsigned npending; /* pieces at the origin */
+	uint64_t size;     /* of what the shard holds, as known when it began; PS_SIZE_UNKNOWN: it was not */
+	bool declared;     /* by the first frame's header alone */
+	uint64_t charge;   /* memory, of inflate->used */
+	uint64_t window;   /* of it */
 	uint64_t frame_packed, frame_plain; /* where the frame began */
 	uint64_t hold_end;                  /* of a frame that is handed out as a whole */
 	bool in_frame;
@@ -171,6 +174,7 @@ struct ps_inflate {
 	uint8_t *free_out[4]; /* of PS_OUT_NBYTES */
 	uint64_t limit, used; /* memory; limit 0: not taken from the budget yet */
 	unsigned nunpackers, max_unpackers, nwaiters;
+	bool wanting; /* somebody waits for a place or for memory: nobody idles meanwhile */
 	bool stopping;
 	uint64_t next_tick_ns;
 	unsigned nthreads;
@@ -178,18 +182,29 @@ struct ps_inflate {
 	_Atomic uint64_t plain_bytes, packed_bytes, errors;
 };
 
-/* inflate.c ----------------------------------------------------------------------------------------- */
-/* Below: inflate->lock is held. */
-void ps_inflater_ref(struct ps_inflater *inflater);
-void ps_inflater_unref(struct ps_inflater *inflater); /* may drop the lock for a while */
-void ps_inflater_wake(struct ps_inflater *inflater);  /* its parts and plan are looked at by a thread */
+/* inflate.c: the lock is held ----------------------------------------------------------------------- */
+void ps_inflater_wake(struct ps_inflater *inflater); /* its parts and plan are looked at by a thread */
 void ps_unpacker_wake(struct ps_unpacker *unpacker);
-/* The object, with a reference, or NULL. */
-struct ps_object *ps_inflater_hold(struct ps_inflater *inflater);
+/* One more unpacker or waiter: there is something to look after from time to time. */
+void ps_inflate_watch(struct ps_inflate *inflate, unsigned *count);
+/* Does anything wait for a thread? */
+bool ps_inflate_is_due(const struct ps_inflate *inflate);
+/* A share of the engine's, from now on: its buffers wait for unpackers, so these must not wait for buffers.
+ */
+void ps_inflate_take_memory(struct ps_inflate *inflate);
 /* Memory of the stage. False: not now. */
 bool ps_inflate_reserve(struct ps_inflate *inflate, uint64_t nbytes);
 void ps_inflate_release(struct ps_inflate *inflate, uint64_t nbytes);
+/* Somebody (`unpacker`; NULL: one that is still to be made) has found none, or no place. Unpackers of less
+ * use end soon; whoever ends wakes all. */
+void ps_inflate_make_room(struct ps_inflate *inflate, const struct ps_unpacker *unpacker);
 void ps_inflate_wake_all(struct ps_inflate *inflate); /* room or a place came free */
+
+/* inflater.c: the lock is held ---------------------------------------------------------------------- */
+void ps_inflater_ref(struct ps_inflater *inflater);
+void ps_inflater_unref(struct ps_inflater *inflater); /* may drop the lock for a while */
+/* The object, with a reference, or NULL. */
+struct ps_object *ps_inflater_hold(struct ps_inflater *inflater);
 /* What is known now goes to the index; drops the lock for it. */
 void ps_inflater_save(struct ps_inflater *inflater);
 /* The same, but that the size has to be found out again. */
@@ -217,11 +232,25 @@ struct ps_unpacker *ps_unpacker_new(
         struct ps_inflater *inflater, struct ps_frame_point from, uint64_t packed_end, uint64_t end);
 /* Not held; the unpacker is RUNNING. */
 void ps_unpacker_run(struct ps_unpacker *unpacker);
-/* The lock is held: ends it soon, without a word to anybody. */
+/* The lock is held in those below: ends it soon, without a word to anybody. */
 void ps_unpacker_kill(struct ps_unpacker *unpacker);
+/* By its thread: it has ended. */
+void ps_unpacker_end(struct ps_unpacker *unpacker);
+/* Who waits for what cannot be had from here, up to `end`, hears so; the lock is dropped meanwhile. */
+void ps_unpacker_fail_parts(struct ps_unpacker *unpacker, uint64_t end, const struct ps_error *err);
+/* Memory beside its window. False: not now, or it has enough of it. */
+bool ps_unpacker_reserve(struct ps_unpacker *unpacker, uint64_t nbytes);
 /* Frees those that have ended and whose pieces are back. The lock is held, and may be dropped; so is a
  * reference. */
 void ps_unpackers_reap(struct ps_inflater *inflater);
+
+/* inflate_frame.c: the unpacker's thread, lock not held ------------------------------------------------ */
+/* One step of the decoder. False, of this and the next: the unpacker has parked or ended. */
+bool ps_unpacker_decode(struct ps_unpacker *unpacker, const uint8_t *in, size_t nin);
+/* A frame's header was read; again, after it waited for memory for it. */
+bool ps_unpacker_frame_begins(struct ps_unpacker *unpacker);
+/* The compressed bytes of the stretch are used up. The unpacker ends. */
+void ps_unpacker_end_of_input(struct ps_unpacker *unpacker);
 
 /* inflate_input.c ----------------------------------------------------------------------------------- */
 /* The lock is held. */

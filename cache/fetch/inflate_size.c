@@ -87,7 +87,7 @@ void ps_inflater_size(struct ps_inflater *inflater, ps_inflate_size_fn fn, void 
 			        .arg = arg,
 			        .expires_ns = now + ps_fill_timeout_ns(inflate->fill)};
 			inflater->waiters = waiter;
-			inflate->nwaiters++;
+			ps_inflate_watch(inflate, &inflate->nwaiters);
 			ps_inflater_ref(inflater);
 			if (inflater->sizing == PS_SIZING_NO)
 				inflater->sizing =
@@ -345,7 +345,8 @@ static void headers_step(struct ps_inflater *inflater)
 static bool has_sizing_unpacker(const struct ps_inflater *inflater)
 {
 	for (const struct ps_list *l = inflater->unpackers.next; l != &inflater->unpackers; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_unpacker, link)->sizes)
+		if (PS_CONTAINER_OF(l, struct ps_unpacker, link)->sizes &&
+		        PS_CONTAINER_OF(l, struct ps_unpacker, link)->state != PS_UNPACKER_ENDING)
 			return true;
 	return false;
 }
@@ -371,6 +372,8 @@ static void open_provisional(struct ps_inflater *inflater)
 
 static void decode_all(struct ps_inflater *inflater)
 {
+	struct ps_inflate *inflate = inflater->inflate;
+
 	if (has_sizing_unpacker(inflater))
 		return;
 	open_provisional(inflater);
@@ -382,6 +385,10 @@ static void decode_all(struct ps_inflater *inflater)
 	        ps_unpacker_new(inflater, (struct ps_frame_point){0}, inflater->source.size, UINT64_MAX);
 	if (unpacker)
 		unpacker->sizes = true; /* before a thread takes it: the lock is held */
+	else if (inflate->nunpackers > 0)
+		ps_inflate_make_room(inflate, NULL);
+	else
+		ps_size_answer(inflater, ENOMEM, "out of memory"); /* nobody will give any back */
 }
 
 void ps_size_step(struct ps_inflater *inflater)

@@ -1,0 +1,402 @@
+/* The inflating stage's threads, places and memory: whoever waits for one has its turn. Over an origin of
+ * shards that are longer than anything, which answers from a thread of its own. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/size.h"
+#include "fetch/inflate_private.h"
+#include "tests/cache/cache_test.h"
+
+#define HANG_S 120
+#define STEP_NBYTES (64 * 1024) /* as an origin hands out bytes */
+
+/* Bytes that repeat: unit, unit, ..., of which the shard is `size`. */
+struct shard {
+	const char *url;
+	struct ps_strbuf unit;
+	uint64_t size;
+	_Atomic uint64_t decoded_by_first_get; /* of all, when the first get came */
+};
+
+struct shard_origin {
+	struct ps_origin origin; /* first */
+	struct ps_inflate *inflate;
+	struct shard *shards;
+	size_t nshards;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct ps_get *first, **last; /* chained by work.request */
+	bool stop;
+};
+
+static struct shard *shard_of(struct shard_origin *o, const char *url)
+{
+	for (size_t i = 0; i < o->nshards; i++)
+		if (strcmp(o->shards[i].url, url) == 0)
+			return &o->shards[i];
+	abort();
+}
+
+static void serve(struct shard_origin *o, struct ps_get *get)
+{
+	const struct shard *shard = shard_of(o, get->url);
+	uint8_t *to = get->iov[0].iov_base;
+
+	for (size_t at = 0; at < get->nbytes;) {
+		size_t stop = PS_MIN(at + STEP_NBYTES, get->nbytes);
+
+		while (at < stop) {
+			size_t from = (size_t)((get->offset + at) % shard->unit.len);
+			size_t n = PS_MIN(shard->unit.len - from, stop - at);
+
+			memcpy(to + at, shard->unit.s + from, n);
+			at += n;
+		}
+		get->progress(get, at);
+	}
+	get->nbytes_done = get->wire_nbytes = get->nbytes;
+	get->seen = get->expect;
+	get->done(get, &(struct ps_error){0});
+}
+
+static void *origin_main(void *arg)
+{
+	struct shard_origin *o = arg;
+
+	for (;;) {
+		pthread_mutex_lock(&o->lock);
+		while (!o->first && !o->stop)
+			pthread_cond_wait(&o->cond, &o->lock);
+		struct ps_get *get = o->first;
+		if (get && !(o->first = get->work.request))
+			o->last = &o->first;
+		pthread_mutex_unlock(&o->lock);
+		if (!get)
+			return NULL;
+		serve(o, get);
+	}
+}
+
+/* The stage's lock is held. */
+static void origin_get(struct ps_origin *origin, struct ps_get *get)
+{
+	struct shard_origin *o = (struct shard_origin *)origin;
+	struct shard *shard = shard_of(o, get->url);
+	uint64_t none = 0;
+
+	atomic_compare_exchange_strong(
+	        &shard->decoded_by_first_get, &none, atomic_load(&o->inflate->plain_bytes));
+	PS_LOCK_SCOPE(&o->lock);
+	get->work.request = NULL;
+	*o->last = get;
+	o->last = (struct ps_get **)&get->work.request;
+	pthread_cond_signal(&o->cond);
+}
+
+/* What was asked for comes, sooner or later. */
+static void origin_cancel(struct ps_origin *origin, struct ps_get *get)
+{
+	(void)origin;
+	(void)get;
+}
+
+static const struct ps_origin_ops ops = {.name = "shards", .get = origin_get, .cancel = origin_cancel};
+
+struct stage {
+	struct ps_store *store;
+	struct ps_fill *fill;
+	struct ps_inflate *inflate;
+	struct shard_origin origin;
+	unsigned nthreads;
+};
+
+static void stage_start(struct stage *s, const char *dir, uint64_t cache_nbytes, uint64_t memory_nbytes,
+        struct shard *shards, size_t nshards)
+{
+	struct ps_fill_options fill = {
+	        .memory_bytes = memory_nbytes, .max_connections = 4, .timeout_ms = 2 * HANG_S * 1000};
+
+	alarm(HANG_S);
+	*s = (struct stage){.store = test_store_open(dir, cache_nbytes, NULL)};
+	assert_int_equal(ps_fill_new(&fill, &s->fill), 0);
+	assert_int_equal(ps_inflate_new(s->store, s->fill, &s->inflate), 0);
+	s->nthreads = s->inflate->nthreads;
+	s->origin = (struct shard_origin){
+	        .origin.ops = &ops, .inflate = s->inflate, .shards = shards, .nshards = nshards};
+	s->origin.last = &s->origin.first;
+	pthread_mutex_init(&s->origin.lock, NULL);
+	pthread_cond_init(&s->origin.cond, NULL);
+	assert_int_equal(pthread_create(&s->origin.thread, NULL, origin_main, &s->origin), 0);
+}
+
+static void stage_stop(struct stage *s)
+{
+	ps_inflate_abort(s->inflate, &s->origin.origin);
+	ps_inflate_drain(s->inflate, &s->origin.origin);
+	{
+		PS_LOCK_SCOPE(&s->origin.lock);
+		s->origin.stop = true;
+		pthread_cond_signal(&s->origin.cond);
+	}
+	pthread_join(s->origin.thread, NULL);
+	ps_inflate_free(s->inflate);
+	ps_fill_free(s->fill);
+	ps_store_close(s->store);
+	alarm(0);
+}
+
+/* Frames ----------------------------------------------------------------------------------------- */
+
+/* Appends a frame; without a size in its header unless `sized`. */
+static void add_frame(struct ps_strbuf *to, const void *plain, size_t n, int window_log, bool sized)
+{
+	ZSTD_CCtx *cctx = ZSTD_createCCtx();
+	size_t cap = ZSTD_compressBound(n) + 64;
+	ps_autofree uint8_t *packed = malloc(cap);
+	ZSTD_inBuffer in = {.src = plain, .size = n};
+	ZSTD_outBuffer out = {.dst = packed, .size = cap};
+
+	assert_non_null(cctx);
+	assert_non_null(packed);
+	ZSTD_CCtx_setParameter(cctx, ZSTD_c_compressionLevel, 1);
+	if (window_log)
+		ZSTD_CCtx_setParameter(cctx, ZSTD_c_windowLog, window_log);
+	if (sized)
+		ZSTD_CCtx_setPledgedSrcSize(cctx, n);
+	else /* a first call that does not end it, or the library sees how long it is */
+		assert_int_equal(ZSTD_compressStream2(cctx, &out, &(ZSTD_inBuffer){.src = plain, .size = 1},
+		                         ZSTD_e_continue),
+		        ZSTD_compressStream2(cctx, &out, &(ZSTD_inBuffer){0}, ZSTD_e_continue));
+	in.pos = sized ? 0 : 1;
+	assert_int_equal(ZSTD_compressStream2(cctx, &out, &in, ZSTD_e_end), 0);
+	ps_strbuf_addn(to, packed, out.pos);
+	ZSTD_freeCCtx(cctx);
+}
+
+static void fill_zeros(struct shard *shard)
+{
+	ps_autofree uint8_t *plain = calloc(1, PS_MIB);
+
+	add_frame(&shard->unit, plain, PS_MIB, 0, false);
+	shard->size = 4 * PS_GIB / shard->unit.len * shard->unit.len;
+}
+
+static uint8_t byte_at(uint64_t offset)
+{
+	return (uint8_t)(offset >> 12 ^ offset >> 3);
+}
+
+/* Waiting ---------------------------------------------------------------------------------------- */
+
+struct answer {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool done;
+	int errnum;
+	uint64_t size;
+};
+#define ANSWER                                                                      \
+	{                                                                           \
+		.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER \
+	}
+
+static void answered(struct answer *a, int errnum, uint64_t size)
+{
+	PS_LOCK_SCOPE(&a->lock);
+	a->errnum = errnum;
+	a->size = size;
+	a->done = true;
+	pthread_cond_signal(&a->cond);
+}
+
+static void sized(void *arg, int errnum, uint64_t size, const char *text)
+{
+	(void)text;
+	answered(arg, errnum, size);
+}
+
+static int wait_for(struct answer *a)
+{
+	PS_LOCK_SCOPE(&a->lock);
+	while (!a->done)
+		pthread_cond_wait(&a->cond, &a->lock);
+	a->done = false;
+	return a->errnum;
+}
+
+static struct ps_inflater *inflater_of(struct stage *s, const struct shard *shard)
+{
+	const struct ps_remote source = {.size = shard->size, .mtime_s = 1, .etag = "\"v1\""};
+	struct ps_inflater *inflater = NULL;
+
+	assert_int_equal(ps_inflater_get(s->inflate, &s->origin.origin, shard->url, "x.tar", &source,
+	                         PS_CODING_ZSTD, &inflater),
+	        0);
+	return inflater;
+}
+
+struct one_get {
+	struct ps_get get; /* first */
+	struct iovec iov;
+	uint8_t data[PS_CHUNK_SIZE];
+	struct answer answer;
+};
+
+static void get_progress(struct ps_get *get, size_t nbytes_so_far)
+{
+	(void)get;
+	(void)nbytes_so_far;
+}
+
+static void get_done(struct ps_get *get, const struct ps_error *err)
+{
+	answered(&((struct one_get *)get)->answer, err->err, 0);
+}
+
+/* Asks for a chunk, and checks it. */
+static void get_chunk(struct ps_inflater *inflater, const struct shard *shard, uint64_t offset)
+{
+	struct one_get one = {.answer = ANSWER};
+	struct ps_origin *origin = ps_inflater_origin(inflater);
+
+	one.iov = (struct iovec){.iov_base = one.data, .iov_len = sizeof one.data};
+	one.get = (struct ps_get){.url = shard->url,
+	        .offset = offset,
+	        .nbytes = sizeof one.data,
+	        .iov = &one.iov,
+	        .niov = 1,
+	        .progress = get_progress,
+	        .done = get_done};
+	origin->ops->get(origin, &one.get);
+	assert_int_equal(wait_for(&one.answer), 0);
+	for (size_t i = 0; i < sizeof one.data; i++)
+		assert_int_equal(one.data[i], byte_at(offset + i));
+}
+
+/* Tests ------------------------------------------------------------------------------------------ */
+
+static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
+{
+	enum { LONG = 8, ALL = LONG + 1 };
+	static const char *const urls[ALL] = {"0", "1", "2", "3", "4", "5", "6", "7", "short"};
+	struct shard shards[ALL] = {0};
+	struct answer answers[ALL];
+	struct ps_inflater *inflaters[ALL];
+	struct stage s;
+
+	for (size_t i = 0; i < ALL; i++) {
+		shards[i].url = urls[i];
+		answers[i] = (struct answer)ANSWER;
+		fill_zeros(&shards[i]);
+	}
+	ps_strbuf_reset(&shards[LONG].unit);
+	ps_strbuf_add(&shards[LONG].unit, "damaged");
+	shards[LONG].size = shards[LONG].unit.len;
+	stage_start(&s, *state, 128 * PS_MIB, 192 * PS_MIB, shards, ALL);
+
+	for (unsigned i = 0; i < s.nthreads; i++) {
+		inflaters[i] = inflater_of(&s, &shards[i]);
+		ps_inflater_size(inflaters[i], sized, &answers[i]);
+	}
+	while (atomic_load(&s.inflate->plain_bytes) < s.nthreads * PS_MIB)
+		sched_yield();
+	struct ps_inflater *comes = inflater_of(&s, &shards[LONG]);
+	ps_inflater_size(comes, sized, &answers[LONG]);
+	uint64_t before = atomic_load(&s.inflate->plain_bytes);
+	assert_int_equal(wait_for(&answers[LONG]), EIO);
+	/* Each thread decodes what makes its turn, and what it is at. */
+	uint64_t turned = atomic_load(&shards[LONG].decoded_by_first_get);
+	if (turned > before)
+		assert_true(turned - before <= s.nthreads * 8 * PS_MIB);
+
+	ps_inflater_put(comes);
+	for (unsigned i = 0; i < s.nthreads; i++) {
+		assert_int_equal(wait_for(&answers[i]), EFBIG); /* more than the cache */
+		ps_inflater_put(inflaters[i]);
+	}
+	stage_stop(&s);
+	for (size_t i = 0; i < ALL; i++)
+		ps_strbuf_fini(&shards[i].unit);
+}
+
+/* Each get begins where none can have got to that came before; those that idle by then take all places. Were
+ * they waited for, it would take longer than HANG_S. */
+static void idle_unpackers_make_place_at_once(void **state)
+{
+	const uint64_t nbytes = 20 * PS_MIB;
+	ps_autofree uint8_t *plain = malloc(nbytes);
+	struct shard shard = {.url = "one"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	for (uint64_t i = 0; i < nbytes; i++)
+		plain[i] = byte_at(i);
+	add_frame(&shard.unit, plain, nbytes, 0, true);
+	shard.size = shard.unit.len;
+	stage_start(&s, *state, 8 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	for (int round = 0; round < 20; round++)
+		for (uint64_t at = nbytes; at > 0; at -= 4 * PS_MIB)
+			get_chunk(inflater, &shard, at - 4 * PS_MIB);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* With as little memory as there can be: the first frame's bytes are asked for far ahead, since they are
+ * waited for, and the second one wants the largest window that is allowed. */
+static void the_only_unpacker_never_waits_for_memory(void **state)
+{
+	const size_t nbytes = 12 * PS_MIB;
+	ps_autofree uint8_t *plain = malloc(nbytes);
+	struct shard shard = {.url = "windows"};
+	struct answer answer = ANSWER;
+	uint64_t x = 1;
+	struct stage s;
+
+	for (size_t i = 0; i < nbytes; i++) {
+		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		plain[i] = (uint8_t)(x >> 56);
+	}
+	for (int i = 0; i < 4; i++) {
+		add_frame(&shard.unit, plain, nbytes, 17, false);
+		add_frame(&shard.unit, plain, nbytes, 22, false);
+	}
+	shard.size = shard.unit.len;
+	stage_start(&s, *state, PS_GIB, 24 * PS_MIB, &shard, 1);
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, 8 * nbytes);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(who_comes_while_every_thread_decodes_has_a_turn_soon),
+	        TEST(idle_unpackers_make_place_at_once),
+	        TEST(the_only_unpacker_never_waits_for_memory),
+	};
+
+	return cmocka_run_group_tests_name("inflate", tests, NULL, NULL);
+}
