@@ -56,15 +56,11 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	struct batch_object *b = (struct batch_object *)self;
 	struct penstock_error error = {0};
 	struct penstock_tensor t = {0};
-	PyObject *utf8 = PyUnicode_AsUTF8String(arg);
-	const char *name = utf8 ? PyBytes_AsString(utf8) : NULL;
+	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL); /* kept by the text itself */
 
-	if (!name || !is_out(b)) {
-		Py_XDECREF(utf8);
+	if (!name || !is_out(b))
 		return NULL;
-	}
 	int r = penstock_batch_field(b->batch, name, &t, &error);
-	Py_DECREF(utf8);
 	if (r == -ENOENT) {
 		PyErr_SetObject(PyExc_KeyError, arg);
 		return NULL;

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import sys
@@ -65,12 +66,24 @@ def _to_numpy(tensor: Any, copy: bool) -> Any:
 
 
 def _to_torch(tensor: Any, copy: bool) -> Any:
+    from_dlpack, knows_bool = _torch_import()
+    if tensor.__dlpack_device__()[0] != 1:
+        t = from_dlpack(tensor)  # tells the stream that is current there
+    elif knows_bool or tensor.dtype != "bool":
+        t = from_dlpack(tensor.__dlpack__())  # a capsule: torch asks no more, which halves what a field costs
+    else:
+        import torch
+
+        t = torch.from_numpy(_to_numpy(tensor, False))
+    return t.clone() if copy else t
+
+
+@functools.lru_cache(maxsize=None)
+def _torch_import() -> Tuple[Callable[[Any], Any], bool]:
+    """torch's from_dlpack(), and whether it knows DLPack's bool, as 2.0 and later do."""
     import torch
 
-    # torch before 2.0 does not know DLPack's bool.
-    on_host = tensor.__dlpack_device__()[0] == 1
-    t = torch.from_numpy(_to_numpy(tensor, False)) if tensor.dtype == "bool" and on_host else torch.from_dlpack(tensor)
-    return t.clone() if copy else t
+    return torch.from_dlpack, int(torch.__version__.split(".")[0]) >= 2
 
 
 def _to_jax(tensor: Any, copy: bool) -> Any:
