@@ -39,8 +39,8 @@ static inline void ps_cleanup_range(const char **name)
 }
 
 /* Until the end of the enclosing block. */
-#define PS_RANGE_SCOPE(name)                                                                              \
-	const char *PS_CONCAT(ps_range_, __LINE__) __attribute__((cleanup(ps_cleanup_range), unused)) = ( \
-	        ps_range_begin(name), (name))
+#define PS_RANGE_SCOPE(name)                                                                            \
+	const char *PS_CONCAT(ps_range_, __LINE__) __attribute__((cleanup(ps_cleanup_range), unused)) = \
+	        (ps_range_begin(name), (name))
 
 #endif

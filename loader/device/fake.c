@@ -15,6 +15,7 @@ enum what { COPY, RECORD, WAIT, CALL };
 /* Counts how often it was recorded. */
 struct event {
 	uint64_t asked, done;
+	double at; /* seconds: when that was last done */
 };
 
 struct job {
@@ -106,6 +107,14 @@ static void job_do(struct job *j)
 	}
 }
 
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
 /* The lock is let go meanwhile. */
 static void stream_step(struct ps_fake_stream *s)
 {
@@ -121,8 +130,10 @@ static void stream_step(struct ps_fake_stream *s)
 	if (!is_lost)
 		job_do(j);
 	pthread_mutex_lock(&the.lock);
-	if (j->what == RECORD)
+	if (j->what == RECORD) {
 		j->event->done = j->number;
+		j->event->at = now();
+	}
 	if (j->what == COPY && !is_lost) {
 		the.copies.nbytes += j->nbytes;
 		the.copies.seconds += us / 1e6;

@@ -14,10 +14,12 @@
 #define PS_DEVICE_KERNELS_H
 
 #include "device/finish.h"
+#include "device/gemm.h"
 #include "device/kernel_code.h"
 
 /* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`, `shared`. */
 #define PS_KERNELS(X)                                                                                          \
+	X(gemm, ps_gemm_args, 0, ps_gemm_block(&a, block, shared))                                             \
 	X(finish_u8_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_U8, PS_NCHW, block, shared))                   \
 	X(finish_u8_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_U8, PS_NHWC, block, shared))    \
 	X(finish_f32_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F32, PS_NCHW, block, shared))                 \

@@ -35,6 +35,7 @@ static const struct ps_option_help options_help[] = {
         {"--max-bad N", "skip: more bad samples behind each other fail (100)"},
         {"--end END", "of the epoch: uneven, drop_last, pad or split (uneven)"},
         {"--steps N", "batches of an epoch (0: as the samples make)"},
+        {"--step-ms MS", "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU"},
         {"--seconds N", "end a run after so many seconds (0: with its epochs)"},
         {"--sweep", "run threads x batches x devices, and say which are best"},
         {"--sweep-threads LIST", "1,2,4 ... (powers of two up to the CPUs)"},
@@ -69,6 +70,7 @@ enum {
 	OPT_FIELD,
 	OPT_END,
 	OPT_STEPS,
+	OPT_STEP_MS,
 	OPT_SECONDS,
 	OPT_SWEEP,
 	OPT_SWEEP_THREADS,
@@ -103,6 +105,7 @@ static const struct option longs[] = {
         {"field", required_argument, NULL, OPT_FIELD},
         {"end", required_argument, NULL, OPT_END},
         {"steps", required_argument, NULL, OPT_STEPS},
+        {"step-ms", required_argument, NULL, OPT_STEP_MS},
         {"seconds", required_argument, NULL, OPT_SECONDS},
         {"sweep", no_argument, NULL, OPT_SWEEP},
         {"sweep-threads", required_argument, NULL, OPT_SWEEP_THREADS},
@@ -121,11 +124,13 @@ static void help(void)
 	ps_help_print("Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
 	              "Loads shards as a training run would: field jpg or jpeg cropped, resized, flipped and "
 	              "normalised\n"
-	              "into batches, field cls as int64. Says how fast that was and which stage limits.\n",
+	              "into batches, field cls as int64. Says how fast that was and which stage limits.\n"
+	              "With --step-ms, what a consumer loses that works on each batch, and to what.\n",
 	        options_help, PS_ARRAY_LEN(options_help),
 	        "Examples:\n"
 	        "  penstock-loader bench 'train-{000..127}.tar'\n"
 	        "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"
+	        "  penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'\n"
 	        "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n");
 }
 
@@ -197,6 +202,17 @@ static bool list_take(
 	return true;
 }
 
+static bool step_take(struct ps_bench_options *o)
+{
+	char *end;
+
+	o->step_ms = strtod(optarg, &end);
+	if (end != optarg && !*end && o->step_ms >= 0.1 && o->step_ms <= 60000)
+		return true;
+	ps_complain("--step-ms %s: must be milliseconds, from 0.1 to 60000", optarg);
+	return false;
+}
+
 /* Options of the run as a whole. */
 static bool run_take(struct ps_bench_options *o, int c)
 {
@@ -204,6 +220,8 @@ static bool run_take(struct ps_bench_options *o, int c)
 	uint64_t v;
 
 	switch (c) {
+	case OPT_STEP_MS:
+		return step_take(o);
 	case OPT_SECONDS:
 		if (!ps_arg_u64("--seconds", optarg, 0, 1000000, &v))
 			return false;
@@ -278,6 +296,7 @@ static bool option_take(struct ps_bench_options *o, int c)
 		return true;
 	case OPT_FIELD:
 		return ps_bench_field_take(o, optarg);
+	case OPT_STEP_MS:
 	case OPT_SECONDS:
 	case OPT_SWEEP:
 	case OPT_SWEEP_THREADS:

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "penstock.h"
+#include "tools/bench_step.h"
 
 #define PS_BENCH_MAX_FIELDS 16
 #define PS_BENCH_MAX_SWEEP 16 /* values of one kind */
@@ -20,6 +21,7 @@ struct ps_bench_options {
 	uint32_t nnamed;
 	const char *const *shards;
 	size_t nshards;
+	double step_ms;     /* of a synthetic step of the consumer; 0: none */
 	double max_seconds; /* a run ends after this time; 0: with its epochs */
 	bool quiet;         /* no progress */
 	bool json;
@@ -43,6 +45,10 @@ struct ps_bench_result {
 	double cpu_seconds; /* of all threads */
 	double first_batch_seconds;
 	uint64_t peak_rss_nbytes;
+	double next_p50_us,
+	        next_p99_us; /* how long it took to ask for a batch, the first ones apart; 0: not known */
+	bool has_idle;       /* there was a step; `idle` is of the whole run */
+	struct ps_bench_idle idle;
 	char *profile; /* of the whole run, if asked for; the caller frees it */
 };
 
@@ -56,6 +62,11 @@ int ps_bench_run(const struct ps_bench_options *options, struct ps_bench_result 
 /* Prints all of it: a table, or JSON. False if there was no memory for it. */
 bool ps_bench_report(const struct ps_bench_options *options, const struct ps_bench_result *all,
         const struct ps_bench_result *epochs);
+
+/* How much longer a step took beside the loader, as a share; how much of the time of copies no step waited
+ * for. */
+double ps_bench_slowdown(const struct ps_bench_idle *idle);
+double ps_bench_hidden(const struct ps_bench_result *result);
 
 /* -- Sweeps ------------------------------------------------------------------------------------------- */
 

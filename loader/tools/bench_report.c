@@ -24,6 +24,19 @@ static double per(uint64_t n, double seconds)
 	return seconds > 0 ? (double)n / seconds : 0;
 }
 
+double ps_bench_slowdown(const struct ps_bench_idle *idle)
+{
+	return idle->alone_ms > 0 && idle->steps > 0 ? idle->beside_ms / idle->alone_ms - 1 : 0;
+}
+
+double ps_bench_hidden(const struct ps_bench_result *r)
+{
+	/* Of as many batches as steps are counted. */
+	double copies = share(r->stats.copy_seconds, (double)r->stats.batches) * (double)r->idle.steps;
+
+	return copies > 0 ? fmax(0, 1 - r->idle.copy / copies) : 1;
+}
+
 static json_t *stage_json(const struct penstock_stage *s)
 {
 	return json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", s->name, "threads", (int)s->threads, "busy",
@@ -46,8 +59,8 @@ static json_t *result_json(const struct ps_bench_result *r)
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f}", "epoch",
-	        (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f}",
+	        "epoch", (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
 	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
@@ -55,6 +68,18 @@ static json_t *result_json(const struct ps_bench_result *r)
 	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for",
 	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice,
 	        "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds);
+}
+
+/* What the consumer lost, and to what. */
+static json_t *step_json(const struct ps_bench_result *r)
+{
+	const struct ps_bench_idle *i = &r->idle;
+
+	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", (json_int_t)i->steps,
+	        "seconds", i->seconds, "alone_ms", i->alone_ms, "beside_ms", i->beside_ms, "slowdown",
+	        ps_bench_slowdown(i), "idle", share(i->gap + i->copy, i->seconds), "idle_for_batches",
+	        share(i->gap, i->seconds), "idle_for_copies", share(i->copy, i->seconds), "copies_hidden",
+	        ps_bench_hidden(r));
 }
 
 static bool report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
@@ -67,6 +92,12 @@ static bool report_json(const struct ps_bench_options *o, const struct ps_bench_
 	for (uint64_t i = 0; i < o->loader.epochs; i++)
 		json_array_append_new(list, result_json(&epochs[i]));
 	json_object_del(root, "epoch");
+	json_object_set_new(
+	        root, "next_us", json_pack("{s:f, s:f}", "p50", all->next_p50_us, "p99", all->next_p99_us));
+	json_object_set_new(root, "copy_bytes_per_second",
+	        json_real(per(all->stats.copied_bytes, all->stats.copy_seconds)));
+	if (all->has_idle)
+		json_object_set_new(root, "step", step_json(all));
 	ok = root && json_object_set_new(root, "epochs", list) == 0 &&
 	     json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
 	putchar('\n');
@@ -80,6 +111,21 @@ static void row_print(const char *name, const struct ps_bench_result *r)
 	        (uintmax_t)r->stats.batches, r->seconds, per(r->stats.samples, r->seconds),
 	        per(r->stats.samples, r->cpu_seconds), r->first_batch_seconds,
 	        (double)r->stats.bytes_read / 1e6, (uintmax_t)r->stats.bad);
+}
+
+static void step_print(const struct ps_bench_result *r)
+{
+	const struct ps_bench_idle *i = &r->idle;
+
+	printf("%ju steps of %.2f ms (%.2f ms alone, %+.1f%%): idle %.2f%%, %.2f%% for batches and %.2f%% "
+	       "for "
+	       "copies",
+	        (uintmax_t)i->steps, i->beside_ms, i->alone_ms, 100 * ps_bench_slowdown(i),
+	        100 * share(i->gap + i->copy, i->seconds), 100 * share(i->gap, i->seconds),
+	        100 * share(i->copy, i->seconds));
+	if (r->stats.copy_seconds > 0)
+		printf("; %.1f%% of copying was hidden", 100 * ps_bench_hidden(r));
+	putchar('\n');
 }
 
 static void report_table(const struct ps_bench_options *o, const struct ps_bench_result *all,
@@ -111,6 +157,10 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	if (st->copied_bytes > 0)
 		printf("copied to the device: %.1f MB at %.2f GB/s\n", (double)st->copied_bytes / 1e6,
 		        per(st->copied_bytes, st->copy_seconds) / 1e9);
+	printf("next() took %.1f us (median), %.1f us (99th of a hundred)\n", all->next_p50_us,
+	        all->next_p99_us);
+	if (all->has_idle)
+		step_print(all);
 	printf("peak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6,
 	        st->bottleneck, st->advice);
 }

@@ -9,10 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "public.h"
 #include "stats.h"
 #include "tools/bench.h"
 
 #define PROGRESS_SECONDS 0.2
+#define NEXT_PLACES 65536u /* calls of next() that are remembered, the last ones */
+#define NEXT_WARM 16u      /* that are not counted: the first batches are still being made */
 
 static double now(void)
 {
@@ -98,33 +101,67 @@ static void progress(uint64_t epoch, uint64_t samples, double seconds)
 	        seconds > 0 ? (double)samples / seconds : 0);
 }
 
+/* Who takes the batches. */
+struct consumer {
+	struct penstock_loader *loader;
+	struct ps_bench_step *step; /* NULL: none */
+	bool talk;
+	double until;   /* 0: with the epochs */
+	float *next_us; /* what each next() took, in a ring */
+	uint64_t nnext;
+};
+
+/* As penstock_loader_next(), and notes how long it took. */
+static int next(struct consumer *c, struct penstock_batch **ret_batch, struct penstock_error *error)
+{
+	double begin = now();
+	int r;
+
+	if (c->until > 0 && begin >= c->until)
+		return 0;
+	r = penstock_loader_next(c->loader, ret_batch, error);
+	if (r == 1)
+		c->next_us[c->nnext++ % NEXT_PLACES] = (float)((now() - begin) * 1e6);
+	return r;
+}
+
+static int batch_consume(struct consumer *c, struct penstock_batch *batch, struct penstock_error *error)
+{
+	int r = c->step ? ps_bench_step_take(c->step, batch, error) : 0;
+
+	penstock_batch_release(batch);
+	return r;
+}
+
 /* One epoch. `from` is where the last one ended and becomes where this one does. */
-static int epoch_run(struct penstock_loader *loader, uint64_t epoch, bool talk, double until,
-        struct mark *from, struct ps_bench_result *ret_result, struct penstock_error *error)
+static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
+        struct ps_bench_result *ret_result, struct penstock_error *error)
 {
 	struct penstock_batch *batch;
 	uint64_t samples = 0;
 	double first = 0, talked = from->time;
 	struct mark to;
-	int r = 0;
+	int r;
 
-	while ((until == 0 || now() < until) && (r = penstock_loader_next(loader, &batch, error)) == 1) {
+	while ((r = next(c, &batch, error)) == 1) {
 		struct penstock_batch_info info;
 		double t = now();
 
 		penstock_batch_info(batch, &info);
-		penstock_batch_release(batch);
+		r = batch_consume(c, batch, error);
+		if (r < 0)
+			break;
 		samples += info.rows;
 		if (first == 0)
 			first = t;
-		if (talk && t - talked >= PROGRESS_SECONDS) {
+		if (c->talk && t - talked >= PROGRESS_SECONDS) {
 			progress(epoch, samples, t - from->time);
 			talked = t;
 		}
 	}
 	if (r >= 0)
-		r = mark_take(loader, &to, error);
-	if (talk)
+		r = mark_take(c->loader, &to, error);
+	if (c->talk)
 		fprintf(stderr, "\r\033[K");
 	if (r < 0)
 		return r;
@@ -157,32 +194,72 @@ static int profile_take(struct penstock_loader *loader, char **ret_profile, stru
 	return 0;
 }
 
-int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_all,
+static void next_judge(struct consumer *c, struct ps_bench_result *result)
+{
+	uint64_t n = PS_MIN(c->nnext, NEXT_PLACES), skip = c->nnext <= NEXT_PLACES ? PS_MIN(n / 2, NEXT_WARM) : 0;
+
+	if (n == skip)
+		return;
+	result->next_p50_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.5);
+	result->next_p99_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.99);
+}
+
+/* What is told of the whole run. */
+static int all_judge(struct consumer *c, const struct ps_bench_options *o, const struct mark *start,
+        const struct mark *end, struct ps_bench_result *ret_all, struct penstock_error *error)
+{
+	int r = 0;
+
+	result_make(ret_all, start, end, 0, 0);
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) { /* names and counts of threads come with the marks */
+		ret_all->stats.stages[i].name = end->stats.stages[i].name;
+		ret_all->stats.stages[i].threads = end->stats.stages[i].threads;
+	}
+	next_judge(c, ret_all);
+	if (c->step) {
+		r = ps_bench_step_end(c->step, &ret_all->idle, error);
+		if (r < 0)
+			return r;
+		ret_all->has_idle = true;
+		ps_bench_step_judge(&ret_all->idle, &ret_all->stats);
+	}
+	return o->loader.profile ? profile_take(c->loader, &ret_all->profile, error) : 0;
+}
+
+static int epochs_run(struct consumer *c, const struct ps_bench_options *o, struct ps_bench_result *ret_all,
         struct ps_bench_result *ret_epochs, struct penstock_error *error)
 {
-	struct penstock_loader *loader;
-	struct mark start = {.time = now(), .cpu = cpu()}, from;
-	bool talk = !o->quiet && isatty(STDERR_FILENO) != 0;
-	double until = o->max_seconds > 0 ? start.time + o->max_seconds : 0;
-	int r = penstock_loader_open(&o->loader, o->shards, o->nshards, &loader, error);
+	const struct mark start = {.time = now(), .cpu = cpu()};
+	struct mark from = start;
+	int r = penstock_loader_open(&o->loader, o->shards, o->nshards, &c->loader, error);
 
 	if (r < 0)
 		return r;
-	from = start;
+	c->until = o->max_seconds > 0 ? start.time + o->max_seconds : 0;
 	for (uint64_t i = 0; i < o->loader.epochs && r == 0; i++)
-		r = epoch_run(loader, o->loader.epoch + i, talk, until, &from, &ret_epochs[i], error);
-	if (r == 0) {
-		ret_all->profile = NULL;
-		result_make(ret_all, &start, &from, 0, 0);
+		r = epoch_run(c, o->loader.epoch + i, &from, &ret_epochs[i], error);
+	if (r == 0)
+		r = all_judge(c, o, &start, &from, ret_all, error);
+	if (r == 0)
 		ret_all->first_batch_seconds = ret_epochs[0].first_batch_seconds;
-		for (int i = 0; i < PENSTOCK_NSTAGES;
-		        i++) { /* names and counts of threads come with the marks */
-			ret_all->stats.stages[i].name = from.stats.stages[i].name;
-			ret_all->stats.stages[i].threads = from.stats.stages[i].threads;
-		}
-	}
-	if (r == 0 && o->loader.profile)
-		r = profile_take(loader, &ret_all->profile, error);
-	penstock_loader_close(loader);
+	return r;
+}
+
+int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_all,
+        struct ps_bench_result *ret_epochs, struct penstock_error *error)
+{
+	ps_autofree float *next_us = calloc(NEXT_PLACES, sizeof(*next_us));
+	struct consumer c = {.talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
+	int r = 0;
+
+	if (!next_us)
+		return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
+	if (o->step_ms > 0) /* before the loader is there: a step alone is measured */
+		r = ps_bench_step_new(o->loader.device, o->step_ms, &c.step, error);
+	if (r == 0)
+		r = epochs_run(&c, o, ret_all, ret_epochs, error);
+	/* Its stream was named to batches, and waits for them. */
+	penstock_loader_close(c.loader);
+	ps_bench_step_free(c.step);
 	return r;
 }

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import tarfile
 import xml.etree.ElementTree
 
@@ -33,8 +34,8 @@ def shard(path, samples):
                 tar.addfile(info, io.BytesIO(data))
 
 
-def bench(*args):
-    r = tap.run("bench", "--json", *args)
+def bench(*args, env=None):
+    r = tap.run("bench", "--json", *args, env=env)
     assert r.returncode == 0, r.stderr
     return json.loads(r.stdout), r.stderr.decode()
 
@@ -56,6 +57,48 @@ def what_the_consumer_waits_for_sums_to_one():
     waits = bench("--epochs", "1", "--image", "32", "a.tar")[0]["consumer_waits_for"]
     tap.equal(sorted(waits), ["decode", "read", "storage"])
     assert abs(sum(waits.values()) - 1) < 1e-6, waits
+
+
+def step_of(result):
+    """What must hold of any step, however slow the machine is."""
+    step = result["step"]
+    assert 0 <= step["idle"] <= 1 and step["seconds"] > 0, step
+    assert abs(step["idle"] - step["idle_for_batches"] - step["idle_for_copies"]) < 1e-6, step
+    assert abs(step["beside_ms"] / step["alone_ms"] - 1 - step["slowdown"]) < 1e-6, step
+    assert 0 <= step["copies_hidden"] <= 1, step
+    assert result["bottleneck"] in ("storage", "read", "decode", "copy", "consumer"), result["bottleneck"]
+    assert 0 < result["next_us"]["p50"] <= result["next_us"]["p99"], result["next_us"]
+    return step
+
+
+@tap.test
+def a_step_tells_what_the_consumer_loses():
+    shard("a.tar", [{"cls": b"%d" % i} for i in range(60)])
+    args = ["--field", "cls=int64", "--batch", "2", "--epochs", "1", "a.tar"]
+    step = step_of(bench("--step-ms", "3", *args)[0])
+    tap.equal(step["steps"], 20, "the first ten of 30 are not counted")
+    assert step["beside_ms"] >= 3 and step["idle_for_copies"] == 0 and step["copies_hidden"] == 1, step
+    tap.equal(step_of(bench("--step-ms", "1", "--batch", "10", *args[:2], *args[4:])[0])["steps"], 3, "or the first half")
+    assert "step" not in bench(*args)[0]
+    r = tap.run("bench", "--step-ms", "3", *args)
+    assert b"20 steps of" in r.stdout and b"next() took" in r.stdout, r.stdout
+    for wrong in ("0", "x", "1e9", "nan", ""):
+        tap.equal(tap.run("bench", "--step-ms", wrong, *args).returncode, 2)
+
+
+@tap.test
+def a_step_on_a_gpu_waits_for_the_batch():
+    shard("a.tar", [{"cls": b"%d" % i} for i in range(60)])
+    args = ["--device", "cuda", "--step-ms", "2", "--field", "cls=int64", "--batch", "2", "--epochs", "1", "a.tar"]
+    os.mkdir("mock")
+    shutil.copy(os.path.join(tap.BUILD, "tests/loader/.libs/libmockcuda.so"), "mock/libcuda.so.1")
+    env = {**os.environ, "LD_LIBRARY_PATH": "mock"}
+    result, _ = bench(*args, env=env)
+    step = step_of(result)
+    tap.equal(step["steps"], 20)
+    assert result["copied_bytes"] >= 30 * 16 and result["copy_bytes_per_second"] > 0, result
+    r = tap.run("bench", *args, env={**env, "PENSTOCK_CUDA_KERNELS": "nosuch"})
+    assert r.returncode == 1 and b"--step-ms: " in r.stderr and b"nosuch" in r.stderr, r
 
 
 @tap.test

@@ -255,7 +255,8 @@ ps_cu_result event_elapsed_mock(float *ret_ms, ps_cu_event from, ps_cu_event to)
 	USABLE();
 	if (event_query_mock(from) != 0 || event_query_mock(to) != 0)
 		return PS_CU_NOT_READY;
-	*ret_ms = 0.125F;
+	PS_LOCK_SCOPE(&the.lock);
+	*ret_ms = (float)((((const struct event *)(void *)to)->at - ((const struct event *)(void *)from)->at) * 1e3);
 	return 0;
 }
 
