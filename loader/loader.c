@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/range.h"
+#include "batch/make.h"
 #include "batch/profile.h"
 #include "budget.h"
 #include "options.h"
@@ -24,6 +25,8 @@ struct penstock_loader {
 	struct ps_options options;
 	struct ps_schedule schedule;
 	struct ps_plan *plan;
+	struct ps_plan *made;  /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
+	const char *made_not;  /* why it makes none, though it may; NULL: it does, or may not */
 	struct ps_device *device;
 	struct ps_pipeline *pipeline;
 	uint64_t open_ns;
@@ -104,6 +107,25 @@ static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_loa
 	return 0;
 }
 
+/* The plan of what the pipeline does, when the device is open. */
+static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	const struct ps_device_ops *ops = l->device->ops;
+	int r;
+
+	if (!ops->mirror_new || !ops->cannot_make || o->device_pixels == PENSTOCK_PIXELS_OFF)
+		return 0;
+	l->made_not = o->transform || o->profile ? "a transform or a profile looks at them"
+	                                         : ops->cannot_make(l->device);
+	if (l->made_not)
+		return 0;
+	r = ps_plan_new(o, &l->made, err);
+	if (r == 0)
+		ps_make_plan(l->made);
+	return r;
+}
+
 static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -125,7 +147,11 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	if (r < 0)
 		return r;
 	p.device = l->device;
-	if (!ps_batch_nbytes(l->plan, o->batch, &batch_nbytes))
+	r = pipeline_plan(l, err);
+	if (r < 0)
+		return r;
+	p.plan = l->made ? l->made : l->plan;
+	if (!ps_batch_nbytes(p.plan, o->batch, &batch_nbytes))
 		return ps_load_error_set(
 		        err, E2BIG, "a batch of %u rows is larger than memory can be", o->batch);
 	r = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
@@ -136,7 +162,6 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.indexes = l->indexes;
 	p.select = l->schedule.select;
 	p.nshards = l->schedule.nshards;
-	p.plan = l->plan;
 	p.source = (enum ps_source)o->source;
 	p.index_dir = o->index_dir;
 	p.write_index = o->write_index != 0;
@@ -260,6 +285,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_schedule_fini(&l->schedule);
 	ps_profile_free(l->profile);
 	ps_plan_free(l->plan);
+	ps_plan_free(l->made);
 	if (l->budget)
 		ps_public_budget_release(l->budget, l->budget_nbytes);
 	ps_public_budget_unref(l->budget);
@@ -525,6 +551,8 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 		s.copied_bytes = copies.nbytes;
 		s.copy_seconds = copies.seconds;
 	}
+	snprintf(s.pixels, sizeof(s.pixels), "%s%s%s", l->made ? l->device->ops->name : "cpu",
+	        l->made_not ? ": " : "", l->made_not ? l->made_not : "");
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;

@@ -155,6 +155,8 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 	if (r == 0)
 		r = range_check("profile", o->profile, 0, 1, err);
 	if (r == 0)
+		r = range_check("device_pixels", o->device_pixels, 0, PENSTOCK_PIXELS_OFF, err);
+	if (r == 0)
 		r = range_check("on_error", o->on_error, 0, PENSTOCK_SKIP, err);
 	if (r < 0)
 		return r;

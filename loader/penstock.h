@@ -469,7 +469,11 @@ struct penstock_options {
 	 * told), and how far the run is; `job` names it, the same on all ranks (NULL (default): "loader"). */
 	const char *job;
 	uint32_t plan_epochs;
-	uint32_t reserved1;
+
+	/* Who finishes images (transforms, MixUp and CutMix, normalising, layout): enum penstock_device_pixels;
+	 * AUTO: the device, if it can and if that saves bytes or work: images of f32, f16 and bf16 are sent as
+	 * bytes, and come out the same to the bit. Such tensors are on the device alone (`host` is NULL). */
+	uint32_t device_pixels;
 };
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
@@ -565,6 +569,14 @@ enum penstock_memory {
 	PENSTOCK_MEMORY_CUDA = 2,
 };
 
+/* Of options.device_pixels. AUTO is OFF for loaders with a `transform` or a `profile`, which look at pixels, and
+ * on devices without kernels: a library built without nvcc, or a driver that cannot run them; see
+ * penstock_stats.pixels. */
+enum penstock_device_pixels {
+	PENSTOCK_PIXELS_AUTO,
+	PENSTOCK_PIXELS_OFF,
+};
+
 struct penstock_tensor {
 	const void *data; /* borrowed from the batch; an address of the device's */
 	uint32_t dtype;   /* enum penstock_dtype */
@@ -574,7 +586,8 @@ struct penstock_tensor {
 	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
 	/* The same elements and positions in host memory, as long as the batch is held: where batches lie on
-	 * a device that is the slot they were copied from, else `data` itself. Since 0.2. */
+	 * a device that is the slot they were copied from (NULL: images that were finished there, see
+	 * options.device_pixels), else `data` itself. Since 0.2. */
 	const void *host;
 	const uint64_t *host_offsets;
 	uint32_t memory;      /* enum penstock_memory: where data and offsets are */
@@ -588,7 +601,8 @@ struct penstock_batch_info {
 	uint32_t rows;
 	uint32_t bad; /* rows whose sample was bad; padding is not counted */
 	/* All tensors of a batch lie in one piece of memory, each at a multiple of 256 bytes from its
-	 * beginning: one copy of it takes the whole batch elsewhere. Since 0.2. */
+	 * beginning: one copy of it takes the whole batch elsewhere (but for those without `host`, which lie
+	 * beside it). Since 0.2. */
 	const void *slot;
 	uint64_t slot_nbytes;
 	uint64_t reserved[2];
@@ -716,6 +730,9 @@ struct penstock_stats {
 	 * memory. */
 	uint64_t copied_bytes;
 	double copy_seconds;
+	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is AUTO and the
+	 * device cannot. */
+	char pixels[192];
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/overflow.h"
+#include "batch/make.h"
 
 /* What late outputs are written to before their place is known. */
 static bool outputs_nbytes(const struct ps_plan_field *f, uint32_t rows, size_t *ret_nbytes)
@@ -74,8 +75,11 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 	if (b->mem)
 		b->mem_nbytes = nbytes;
 	if (r == 0 && device->ops->mirror_new)
-		r = device->ops->mirror_new(
-		        device, &(struct ps_mirror_size){.slot = nbytes}, &b->mirror, err);
+		r = device->ops->mirror_new(device,
+		        &(struct ps_mirror_size){.slot = nbytes,
+		                .made = b->at.made_nbytes,
+		                .scratch = ps_make_scratch(plan, rows)},
+		        &b->mirror, err);
 	if (r < 0)
 		ps_batch_fini(b);
 	return r;
@@ -83,7 +87,11 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 
 int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
 {
-	return b->mirror ? b->device->ops->send(b->mirror, b->mem, b->used, NULL, 0, err) : 0;
+	struct ps_make makes[PS_PLAN_MAX_FIELDS];
+
+	if (!b->mirror)
+		return 0;
+	return b->device->ops->send(b->mirror, b->mem, b->used, makes, ps_make_tell(b, makes), err);
 }
 
 int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_error *err)

@@ -88,6 +88,7 @@ struct penstock_batch {
 	uint32_t nbad;
 	struct ps_late late[PS_PLAN_MAX_FIELDS + 1];
 	size_t used; /* bytes of the slot */
+	struct ps_mix mix; /* what was drawn for it, for the fields that the device makes */
 	int failed;
 	struct ps_load_error why; /* of failed */
 

@@ -7,6 +7,7 @@
 #include "base/overflow.h"
 #include "batch/batch.h"
 #include "batch/convert.h"
+#include "batch/make.h"
 #include "batch/mix.h"
 #include "batch/profile.h"
 
@@ -43,6 +44,7 @@ static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint
 		return;
 	for (uint32_t plane = 0; plane < f->planes; plane++)
 		row_copy(b->mem + at->data[plane], f->row_nbytes, to, from);
+	ps_make_repeat(b, i, to, from);
 	if (f->form == PS_FORM_PADDED) {
 		row_copy(b->mem + at->lengths, sizeof(int64_t), to, from);
 		row_copy(b->mem + at->mask, (size_t)f->row_items, to, from);

@@ -83,6 +83,7 @@ int ps_batch_mix(struct penstock_batch *b)
 	if (!plan->mixes)
 		return 0;
 	ps_mix_draw(&plan->mix, &key, &mix);
+	b->mix = mix;
 	lambda = lambda_of(b, &mix);
 	for (uint32_t row = 0; row < b->out_rows; row++) {
 		int64_t partner = mix.kind == PS_MIX_NONE ? row : partner_of(b, row);
@@ -95,7 +96,8 @@ int ps_batch_mix(struct penstock_batch *b)
 
 		if (f->mixed_label)
 			label_mix(b, i, mix.kind != PS_MIX_NONE);
-		else if (mix.kind != PS_MIX_NONE && (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK))
+		else if (mix.kind != PS_MIX_NONE && !f->made &&
+		         (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK))
 			r = field_mix(b, i, &mix);
 	}
 	return r;

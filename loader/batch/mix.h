@@ -7,6 +7,8 @@
  * "__mix_row__" (int64: the row that has the other one), and of each int64 or float field in place NAME:mix,
  * the other row's.
  *
+ * Of fields that the device makes (make.h) batch->mix tells it what to do.
+ *
  * Threads: one at a time, on a batch whose rows are all there.   Errors: -ENOMEM. */
 #ifndef PS_BATCH_MIX_H
 #define PS_BATCH_MIX_H

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "batch/make.h"
+
 int ps_picture_worker_init(
         struct ps_batch_worker *w, const struct ps_plan *plan, uint32_t i, struct ps_load_error *err)
 {
@@ -13,6 +15,11 @@ int ps_picture_worker_init(
 		struct ps_image_spec spec = f->image;
 
 		spec.ticket = &w->ticket;
+		if (f->made) {
+			spec.dtype = PS_U8;
+			spec.layout = PS_NCHW;
+			spec.deferred = true;
+		}
 		w->decoders[i] = ps_image_decoder_new(&spec, err);
 		if (!w->decoders[i])
 			return -ENOMEM;
@@ -29,6 +36,11 @@ int ps_picture_worker_init(
 	return 0;
 }
 
+static bool decodes(const struct ps_plan *plan, uint32_t i, uint32_t j)
+{
+	return plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i;
+}
+
 /* An image, and those of the same member behind it. */
 static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_load_error *err)
@@ -42,16 +54,20 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
 	void *dsts[PS_PLAN_MAX_FIELDS];
 	uint32_t n = 0;
+	int r = 0;
 
 	for (uint32_t j = i; j < b->plan->nfields; j++) {
-		const struct ps_plan_field *f = &b->plan->fields[j];
-
-		if (f->kind != PENSTOCK_IMAGE || f->decoded_by != i)
+		if (!decodes(b->plan, i, j))
 			continue;
 		decoders[n] = w->decoders[j];
 		dsts[n++] = ps_batch_row(b, j, 0, row);
 	}
-	return n == 0 ? 0 : ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
+	if (n > 0)
+		r = ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
+	for (uint32_t j = i; j < b->plan->nfields && r == 0; j++)
+		if (decodes(b->plan, i, j))
+			ps_make_row(b, row, j, w->decoders[j]);
+	return r;
 }
 
 int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,

@@ -3,6 +3,7 @@
 #include "batch/slot.h"
 
 #include "base/overflow.h"
+#include "image/ops.h"
 
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at)
 {
@@ -19,12 +20,17 @@ bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at)
 static bool field_place(
         const struct ps_plan_field *f, struct ps_slot_layout *l, struct ps_slot_field *ret_field)
 {
-	struct ps_slot_field at = {{PS_SLOT_NONE, PS_SLOT_NONE}, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE};
+	struct ps_slot_field at = {{PS_SLOT_NONE, PS_SLOT_NONE}, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE,
+	        PS_SLOT_NONE, PS_SLOT_NONE};
 	size_t *used = &l->fixed_nbytes, n = l->rows;
 	bool ok = true;
 
 	for (uint32_t plane = 0; plane < f->planes && !ps_field_is_late(f); plane++)
 		ok = ok && ps_slot_place(used, n, f->row_nbytes, &at.data[plane]);
+	if (f->made_what)
+		ok = ok && ps_slot_place(used, n * ps_image_views(&f->image), sizeof(struct ps_image_ops), &at.ops);
+	if (f->made)
+		ok = ok && ps_slot_place(&l->made_nbytes, n, f->made_row_nbytes, &at.made);
 	if (ps_field_is_padded(f))
 		ok = ok && ps_slot_place(used, n, sizeof(int64_t), &at.lengths);
 	if (f->form == PS_FORM_PADDED)

@@ -9,6 +9,9 @@
  * grows for them and stays so. One copy of [0, used) takes a whole batch to a device, where the same places
  * hold.
  *
+ * A field that the device makes (make.h) has u8 planes here, a struct ps_image_ops of each image behind them, and
+ * its elements on the device alone, `made` bytes into what the mirror has for that.
+ *
  * Threads: any; a layout does not change.   Errors: false: larger than memory can be. */
 #ifndef PS_BATCH_SLOT_H
 #define PS_BATCH_SLOT_H
@@ -25,6 +28,8 @@ struct ps_slot_field {
 	size_t lengths; /* int64 each row; padded fields */
 	size_t mask;    /* a byte each item; padded fields; PS_SLOT_NONE for late ones */
 	size_t offsets; /* uint64, rows + 1; ragged fields */
+	size_t ops;     /* of fields that the device makes and transforms; else PS_SLOT_NONE */
+	size_t made;    /* not in the slot: see above */
 };
 
 struct ps_slot_layout {
@@ -33,6 +38,7 @@ struct ps_slot_layout {
 	size_t valid, shards, samples;
 	size_t mix_lambda, mix_row; /* float and int64 each row, where the plan mixes */
 	size_t fixed_nbytes;
+	size_t made_nbytes;
 };
 
 bool ps_slot_layout_make(

@@ -56,6 +56,10 @@ static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t 
 	struct penstock_tensor t =
 	        tensor_at(b, ps_field_is_late(f) ? late->data[plane] : b->at.fields[i].data[plane]);
 
+	if (f->made) {
+		t.data = b->mirror->made + b->at.fields[i].made;
+		t.host = NULL;
+	}
 	t.dtype = (uint32_t)f->dtype;
 	if (f->form != PS_FORM_RAGGED)
 		t.shape[t.ndim++] = b->out_rows;

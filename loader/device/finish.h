@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/half.h"
-#include "device/image_ops.h"
+#include "device/images.h"
 #include "device/kernel_code.h"
 #include "image/mix_kind.h"
 #include "image/pixel.h"

@@ -16,10 +16,17 @@
 #include "device/finish.h"
 #include "device/gemm.h"
 #include "device/kernel_code.h"
+#include "device/transforms.h"
 
 /* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`, `shared`. */
 #define PS_KERNELS(X)                                                                                          \
 	X(gemm, ps_gemm_args, 0, ps_gemm_block(&a, block, shared))                                             \
+	X(affine, ps_transform_args, 0, ps_affine_block(&a, block))                                                \
+	X(gray, ps_transform_args, PS_GRAY_SHARED, ps_gray_block(&a, block, shared))                               \
+	X(colors, ps_transform_args, 16, ps_colors_block(&a, block, shared))                                       \
+	X(blur_across, ps_transform_args, PS_BLUR_ACROSS_SHARED, ps_blur_across_block(&a, block, shared))          \
+	X(blur_down, ps_transform_args, PS_BLUR_DOWN_SHARED, ps_blur_down_block(&a, block, shared))                \
+	X(noise, ps_transform_args, 0, ps_noise_block(&a, block))                                                  \
 	X(finish_u8_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_U8, PS_NCHW, block, shared))                   \
 	X(finish_u8_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_U8, PS_NHWC, block, shared))    \
 	X(finish_f32_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F32, PS_NCHW, block, shared))                 \

@@ -25,7 +25,6 @@ struct ps_make {
 	uint32_t what; /* the PS_IMAGE_ bits of all images */
 	uint32_t nimages, width, height;
 	uint32_t nviews; /* images of a row */
-	uint32_t fill;   /* level of what the affine step brings from outside */
 	enum ps_dtype dtype;
 	enum ps_layout layout;
 	float scale[3], bias[3]; /* as resize.h has them; 0: all elements are 0 */
@@ -34,7 +33,9 @@ struct ps_make {
 	uint32_t box[4]; /* x0, y0, x1, y1 */
 };
 
-/* Scratch that a field needs whose images may have those bits. */
+/* Scratch that a field needs whose images have those bits: first room for those that the affine step moves, then
+ * for what is between the blur's passes. */
+size_t ps_make_moved_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height);
 size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height);
 
 #endif

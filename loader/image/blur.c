@@ -3,16 +3,17 @@
 #include <string.h>
 
 #include "image/fixed_math.h"
+#include "image/pixel.h"
 #include "image/transform.h"
 
 #define ONE14 16384
 #define PAIR 2
 
-/* q[0 .. size / 2]: from the middle outwards. */
-static void weights_of(double sigma, uint32_t size, int32_t *q)
+uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1])
 {
+	int32_t *q = ret_weights;
 	uint32_t reach = size / 2;
-	double w[PS_BLUR_SIZE_MAX / 2 + 1], sum = 0;
+	double w[PS_BLUR_REACH_MAX + 1], sum = 0;
 	int32_t rest = ONE14;
 	for (uint32_t i = 0; i <= reach; i++) {
 		double x = i / sigma;
@@ -24,14 +25,9 @@ static void weights_of(double sigma, uint32_t size, int32_t *q)
 		rest -= PAIR * q[i];
 	}
 	q[0] = rest;
-}
-
-/* Mirrored, the edge itself not repeated. */
-static uint32_t mirrored(int64_t at, uint32_t size)
-{
-	if (at < 0)
-		at = -at;
-	return (uint32_t)(at >= size ? 2 * ((int64_t)size - 1) - at : at);
+	while (reach > 0 && q[reach] == 0) /* nothing there, at a small sigma */
+		reach--;
+	return reach;
 }
 
 #define CHUNK 256u /* columns at a time: sums stay in the nearest cache */
@@ -42,7 +38,7 @@ static void chunk_padded(
 {
 	for (uint32_t i = 0; i < n + 2 * reach; i++) {
 		int64_t at = (int64_t)x + i - reach;
-		to[i] = row[at >= 0 && at < width ? (uint32_t)at : mirrored(at, width)];
+		to[i] = row[at >= 0 && at < width ? (uint32_t)at : ps_pixel_mirrored(at, width)];
 	}
 }
 
@@ -81,8 +77,8 @@ static void down(const int32_t *q, uint32_t reach, const int16_t *rows, uint32_t
 		for (uint32_t i = 0; i < n; i++)
 			sums[i] = q[0] * middle[i] + (1 << 19);
 		for (uint32_t k = 1; k <= reach; k++) {
-			const int16_t *above = rows + (size_t)mirrored((int64_t)y - k, height) * width + x;
-			const int16_t *below = rows + (size_t)mirrored((int64_t)y + k, height) * width + x;
+			const int16_t *above = rows + (size_t)ps_pixel_mirrored((int64_t)y - k, height) * width + x;
+			const int16_t *below = rows + (size_t)ps_pixel_mirrored((int64_t)y + k, height) * width + x;
 			for (uint32_t i = 0; i < n; i++)
 				sums[i] += q[k] * (above[i] + below[i]);
 		}
@@ -98,12 +94,10 @@ static void down(const int32_t *q, uint32_t reach, const int16_t *rows, uint32_t
 /* One plane at a time: its rows between the passes are 16 bits, and take two of the spare's three planes. */
 void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, uint8_t *spare)
 {
-	uint32_t width = planes->width, height = planes->height, reach = size / 2;
-	int32_t q[PS_BLUR_SIZE_MAX / 2 + 1];
+	uint32_t width = planes->width, height = planes->height;
+	int32_t q[PS_BLUR_REACH_MAX + 1];
 	int16_t *between = (int16_t *)(void *)spare;
-	weights_of(sigma, size, q);
-	while (reach > 0 && q[reach] == 0) /* nothing there, at a small sigma */
-		reach--;
+	const uint32_t reach = ps_blur_weights(sigma, size, q);
 	for (size_t c = 0; c < 3; c++) {
 		uint8_t *plane = planes->p + c * width * height;
 		for (uint32_t y = 0; y < height; y++)
@@ -115,20 +109,19 @@ void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, 
 
 #define FOUR_BYTES_SIGMA 147.80054127 /* sqrt(4 * (256^2 - 1) / 12) */
 
+int32_t ps_noise_factor(double sigma)
+{
+	return (int32_t)floor(sigma / FOUR_BYTES_SIGMA * 65536 + 0.5);
+}
+
 void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *planes)
 {
-	const uint32_t key[2] = {(uint32_t)noise_key, (uint32_t)(noise_key >> 32)};
 	size_t n = (size_t)planes->width * planes->height * 3;
-	int32_t factor = (int32_t)floor(sigma / FOUR_BYTES_SIGMA * 65536 + 0.5);
+	int32_t factor = ps_noise_factor(sigma);
 	for (size_t i = 0; i < n; i += 4) {
-		uint32_t block[4] = {(uint32_t)(i / 4), 0, 0, 0};
-		ps_rng_philox4x32(block, key);
-		for (size_t j = 0; j < 4 && i + j < n; j++) {
-			uint32_t b = block[j];
-			int32_t bytes =
-			        (int32_t)((b & 255) + (b >> 8 & 255) + (b >> 16 & 255) + (b >> 24)) - 510;
-			int32_t v = planes->p[i + j] + ((bytes * factor + 32768) >> 16);
-			planes->p[i + j] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-		}
+		uint32_t words[4];
+		ps_pixel_noise(noise_key, (uint32_t)(i / 4), words);
+		for (size_t j = 0; j < 4 && i + j < n; j++)
+			planes->p[i + j] = ps_pixel_noised(planes->p[i + j], words[j], factor);
 	}
 }

@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "base/overflow.h"
 #include "image/augment.h"
+#include "image/pixel.h"
 #include "image/resize.h"
 #include "image/source.h"
 #include "image/view.h"
@@ -33,13 +34,21 @@ struct ps_image_decoder {
 	uint16_t halves[3][256];
 };
 
+void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3], float ret_bias[static 3])
+{
+	for (int c = 0; c < 3; c++) {
+		ret_scale[c] = (float)(1 / (255 * (double)spec->std[c]));
+		ret_bias[c] = (float)(-(double)spec->mean[c] / (double)spec->std[c]);
+	}
+}
+
 static void make_levels(struct ps_image_decoder *d)
 {
+	if (d->spec.dtype != PS_U8)
+		ps_image_levels(&d->spec, d->scale, d->bias);
 	for (int c = 0; d->spec.dtype != PS_U8 && c < 3; c++) {
-		d->scale[c] = (float)(1 / (255 * (double)d->spec.std[c]));
-		d->bias[c] = (float)(-(double)d->spec.mean[c] / (double)d->spec.std[c]);
 		for (int v = 0; v < 256; v++) {
-			float scaled = (float)v * d->scale[c], level = scaled + d->bias[c];
+			float level = ps_pixel_normalised((uint32_t)v, d->scale[c], d->bias[c]);
 			d->levels[c][v] = level;
 			d->halves[c][v] = d->spec.dtype == PS_F16 ? ps_f16_of(level) : ps_bf16_of(level);
 		}
@@ -145,6 +154,11 @@ static uint32_t shrinkable(struct ps_image_decoder *const *decoders, uint32_t n)
 	return by;
 }
 
+static bool transforms_here(const struct ps_image_decoder *d, const struct ps_transform *t)
+{
+	return !d->spec.deferred && ps_transform_acts(t);
+}
+
 static int planes_reserve(struct ps_image_decoder *d, struct work *w)
 {
 	size_t nbytes = (size_t)d->spec.out_width * d->spec.out_height * 3;
@@ -183,7 +197,7 @@ static int views_begin(
 		view->geometry.shrunk = shrunk;
 		if (ps_resize_plan(w->resize, &view->geometry, d->spec.interpolation) < 0)
 			return -ENOMEM;
-		if (ps_transform_acts(&view->transform)) {
+		if (transforms_here(d, &view->transform)) {
 			if (planes_reserve(d, w) < 0)
 				return -ENOMEM;
 			sink = (struct ps_resize_sink){.dst = w->planes, .dtype = PS_U8, .layout = PS_NCHW};
@@ -225,7 +239,7 @@ static void views_finish(struct ps_image_decoder *d, void *dst)
 	for (uint32_t v = 0; v < d->nviews; v++) {
 		const struct ps_transform *t = &d->views[v].transform;
 		struct ps_planes planes = {d->works[v].planes, d->spec.out_width, d->spec.out_height};
-		if (!ps_transform_acts(t))
+		if (!transforms_here(d, t))
 			continue;
 		ps_transform_apply(t, &d->spec.transforms, &planes, &d->spare);
 		d->works[v].planes = planes.p;

@@ -64,6 +64,9 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err) PS_MUST_USE;
 
+/* What normalises the spec's channels; not for PS_U8. */
+void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3], float ret_bias[static 3]);
+
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder);
 
 /* Memory that the decoder holds now, the formats' libraries' own (freed after each image) apart. */

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "image/fixed_math.h"
+#include "image/pixel.h"
 
 #define ONE 65536
 #define FIRST_PAIR 4u
@@ -88,12 +89,6 @@ struct ps_mix_box ps_mix_box_of(const struct ps_mix *mix, uint32_t width, uint32
 	return box;
 }
 
-static float blended(float a, float b, float own, float rest)
-{
-	float x = a * own, y = b * rest;
-	return x + y;
-}
-
 void ps_mix_blend(enum ps_dtype dtype, void *own_row, const void *other_row, size_t n, uint32_t weight)
 {
 	float own = (float)weight / ONE, rest = (float)(ONE - weight) / ONE;
@@ -101,19 +96,19 @@ void ps_mix_blend(enum ps_dtype dtype, void *own_row, const void *other_row, siz
 		float *a = own_row;
 		const float *b = other_row;
 		for (size_t i = 0; i < n; i++)
-			a[i] = blended(a[i], b[i], own, rest);
+			a[i] = ps_pixel_blended(a[i], b[i], own, rest);
 	} else if (dtype == PS_U8) {
 		uint8_t *a = own_row;
 		const uint8_t *b = other_row;
 		for (size_t i = 0; i < n; i++)
-			a[i] = (uint8_t)((weight * a[i] + (ONE - weight) * b[i] + ONE / 2) >> 16);
+			a[i] = ps_pixel_blended_u8(a[i], b[i], weight);
 	} else {
 		uint16_t *a = own_row;
 		const uint16_t *b = other_row;
 		for (size_t i = 0; i < n && dtype == PS_F16; i++)
-			a[i] = ps_f16_of(blended(ps_float_of_f16(a[i]), ps_float_of_f16(b[i]), own, rest));
+			a[i] = ps_f16_of(ps_pixel_blended(ps_float_of_f16(a[i]), ps_float_of_f16(b[i]), own, rest));
 		for (size_t i = 0; i < n && dtype == PS_BF16; i++)
-			a[i] = ps_bf16_of(blended(ps_float_of_bf16(a[i]), ps_float_of_bf16(b[i]), own, rest));
+			a[i] = ps_bf16_of(ps_pixel_blended(ps_float_of_bf16(a[i]), ps_float_of_bf16(b[i]), own, rest));
 	}
 }
 

@@ -4,9 +4,11 @@
 #ifndef PS_LOADER_IMAGE_PIXEL_H
 #define PS_LOADER_IMAGE_PIXEL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/both.h"
+#include "order/philox.h"
 
 PS_BOTH uint8_t ps_pixel_clamp(int32_t v)
 {
@@ -29,6 +31,106 @@ PS_BOTH float ps_pixel_blended(float a, float b, float own, float rest)
 PS_BOTH uint8_t ps_pixel_blended_u8(uint32_t a, uint32_t b, uint32_t weight)
 {
 	return (uint8_t)((weight * a + (65536u - weight) * b + 32768u) >> 16);
+}
+
+/* -- transform.h: affine -------------------------------------------------------------------------------- */
+
+/* Two neighbours on an axis, and the weight of the second in 1024ths. */
+struct ps_pixel_between {
+	uint32_t low, high, fraction;
+};
+
+/* `at` in 2^-32 pixels, in the image: 0 <= at < size. */
+PS_BOTH struct ps_pixel_between ps_pixel_between_of(int64_t at, uint32_t size)
+{
+	int64_t u = at - ((int64_t)1 << 31), low = u >> 32;
+	struct ps_pixel_between b;
+	b.fraction = (uint32_t)(u >> 22) & 1023;
+	b.low = low < 0 ? 0 : (uint32_t)low;
+	b.high = low + 1 >= size ? size - 1 : (uint32_t)(low + 1);
+	return b;
+}
+
+PS_BOTH uint8_t ps_pixel_sampled(
+        const uint8_t *plane, size_t width, struct ps_pixel_between x, struct ps_pixel_between y)
+{
+	const uint8_t *above = plane + y.low * width, *below = plane + y.high * width;
+	uint32_t top = above[x.low] * (1024 - x.fraction) + above[x.high] * x.fraction;
+	uint32_t bottom = below[x.low] * (1024 - x.fraction) + below[x.high] * x.fraction;
+	return (uint8_t)((top * (1024 - y.fraction) + bottom * y.fraction + (1u << 19)) >> 20);
+}
+
+/* -- transform.h: colours ------------------------------------------------------------------------------- */
+
+PS_BOTH uint8_t ps_pixel_gray(uint32_t r, uint32_t g, uint32_t b)
+{
+	return (uint8_t)((19595u * r + 38470u * g + 7471u * b + 32768u) >> 16);
+}
+
+PS_BOTH uint8_t ps_pixel_brightened(uint32_t factor, uint32_t v)
+{
+	return ps_pixel_clamp((int32_t)((factor * v + 2048) >> 12));
+}
+
+/* Towards `gray`: the image's mean (contrast), or the pixel's own gray value (saturation). */
+PS_BOTH uint8_t ps_pixel_from_gray(uint32_t factor, int32_t gray, int32_t v)
+{
+	int32_t k = (int32_t)factor;
+	return ps_pixel_clamp((k * v + (4096 - k) * gray + 2048) >> 12);
+}
+
+/* The hexagon: red, yellow, green, cyan, blue, magenta. On edge e, from corner e to e + 1, one channel is the
+ * largest and one the smallest; the one between grows on even edges and falls on odd ones. */
+#define PS_PIXEL_CORNER 65536
+
+/* reciprocal: F(1 / (most - least), 24). Tells the edge, and what the middle channel becomes. */
+PS_BOTH uint32_t ps_pixel_turned(uint32_t r, uint32_t g, uint32_t b, uint32_t most, uint32_t least,
+        uint32_t reciprocal, int32_t turn, uint8_t *ret_middle)
+{
+	int32_t corner = r == most ? 0 : g == most ? 2 * PS_PIXEL_CORNER : 4 * PS_PIXEL_CORNER;
+	int32_t difference = r == most   ? (int32_t)g - (int32_t)b
+	                     : g == most ? (int32_t)b - (int32_t)r
+	                                 : (int32_t)r - (int32_t)g;
+	uint32_t amount = (uint32_t)(difference < 0 ? -difference : difference);
+	int32_t part = (int32_t)((amount * reciprocal) >> 8);
+	int32_t position = corner + (difference < 0 ? -part : part) + turn;
+	position += position < 0 ? 6 * PS_PIXEL_CORNER : 0;
+	position -= position >= 6 * PS_PIXEL_CORNER ? 6 * PS_PIXEL_CORNER : 0;
+	uint32_t edge = (uint32_t)position / PS_PIXEL_CORNER, fraction = (uint32_t)position % PS_PIXEL_CORNER;
+	if (edge % 2)
+		fraction = PS_PIXEL_CORNER - fraction;
+	*ret_middle = (uint8_t)(least + (((most - least) * fraction + PS_PIXEL_CORNER / 2) >> 16));
+	return edge;
+}
+
+PS_BOTH uint32_t ps_pixel_reciprocal(uint32_t d)
+{
+	return ((1u << 24) + d / 2) / d;
+}
+
+/* -- transform.h: blur and noise ------------------------------------------------------------------------ */
+
+/* Mirrored at the edges, the edge itself not repeated. */
+PS_BOTH uint32_t ps_pixel_mirrored(int64_t at, uint32_t size)
+{
+	if (at < 0)
+		at = -at;
+	return (uint32_t)(at >= size ? 2 * ((int64_t)size - 1) - at : at);
+}
+
+/* The words of values 4i to 4i + 3. */
+PS_BOTH void ps_pixel_noise(uint64_t key, uint32_t i, uint32_t ret_words[4])
+{
+	const uint32_t halves[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+	ret_words[0] = i;
+	ret_words[1] = ret_words[2] = ret_words[3] = 0;
+	ps_philox4x32(ret_words, halves);
+}
+
+PS_BOTH uint8_t ps_pixel_noised(uint32_t v, uint32_t word, int32_t factor)
+{
+	int32_t bytes = (int32_t)((word & 255) + (word >> 8 & 255) + (word >> 16 & 255) + (word >> 24)) - 510;
+	return ps_pixel_clamp((int32_t)v + ((bytes * factor + 32768) >> 16));
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* The definition of resize.h in plain C. */
 #include "base/half.h"
+#include "image/pixel.h"
 #include "image/resize_kernel.h"
 
 static int32_t clamp(int32_t v, int32_t max)
@@ -57,17 +58,11 @@ static void vertical_u8(const int16_t *const *rows, const int16_t *weights, uint
 		((uint8_t *)dst)[x] = (uint8_t)vertical(rows, weights, 2 * npairs, shift, x);
 }
 
-static float normalised(int32_t v, float scale, float bias)
-{
-	float scaled = (float)v * scale;
-	return scaled + bias;
-}
-
 static void vertical_f32(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
         uint32_t n, float scale, float bias, void *dst)
 {
 	for (uint32_t x = 0; x < n; x++)
-		((float *)dst)[x] = normalised(vertical(rows, weights, 2 * npairs, shift, x), scale, bias);
+		((float *)dst)[x] = ps_pixel_normalised((uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias);
 }
 
 static void vertical_f16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
@@ -75,7 +70,7 @@ static void vertical_f16(const int16_t *const *rows, const int16_t *weights, uin
 {
 	for (uint32_t x = 0; x < n; x++)
 		((uint16_t *)dst)[x] =
-		        ps_f16_of(normalised(vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
+		        ps_f16_of(ps_pixel_normalised((uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
 }
 
 static void vertical_bf16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
@@ -83,7 +78,7 @@ static void vertical_bf16(const int16_t *const *rows, const int16_t *weights, ui
 {
 	for (uint32_t x = 0; x < n; x++)
 		((uint16_t *)dst)[x] =
-		        ps_bf16_of(normalised(vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
+		        ps_bf16_of(ps_pixel_normalised((uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
 }
 
 const struct ps_resize_kernels ps_resize_portable = {

@@ -156,3 +156,33 @@ void ps_transform_apply(const struct ps_transform *t, const struct ps_transform_
 	if (t->noise)
 		ps_noise_apply(t->noise_key, spec->noise_sigma, planes);
 }
+
+void ps_transform_ops(const struct ps_transform *t, const struct ps_transform_spec *spec, uint32_t width,
+        struct ps_image_ops *ret_ops)
+{
+	struct ps_image_ops ops = {.what = (t->affine ? PS_IMAGE_AFFINE : 0u) | (t->gray ? PS_IMAGE_GRAY : 0u) |
+	                                   (t->blur ? PS_IMAGE_BLUR : 0u) | (t->noise ? PS_IMAGE_NOISE : 0u),
+	        .brightness = t->brightness,
+	        .contrast = t->contrast,
+	        .saturation = t->saturation,
+	        .turn = t->turn,
+	        .fill = spec->fill};
+	int32_t weights[PS_BLUR_REACH_MAX + 1];
+	if (t->jitter)
+		ops.what |= (spec->brightness > 0 ? PS_IMAGE_BRIGHTNESS : 0u) |
+		            (spec->contrast > 0 ? PS_IMAGE_CONTRAST : 0u) |
+		            (spec->saturation > 0 ? PS_IMAGE_SATURATION : 0u) |
+		            (spec->hue > 0 ? PS_IMAGE_HUE : 0u);
+	if (t->affine)
+		ps_affine_fixed(&t->map, ops.map);
+	if (t->blur) {
+		ops.reach = ps_blur_weights(t->sigma, blur_size(spec, width), weights);
+		for (uint32_t i = 0; i <= ops.reach; i++)
+			ops.blur[i] = (int16_t)weights[i];
+	}
+	if (t->noise) {
+		ops.noise = ps_noise_factor(spec->noise_sigma);
+		ops.noise_key = t->noise_key;
+	}
+	*ret_ops = ops;
+}

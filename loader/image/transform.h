@@ -52,6 +52,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "image/ops.h"
 #include "order/rng.h"
 
 /* All zero: nothing happens. */
@@ -119,5 +120,14 @@ void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, 
 void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *planes);
 
 #define PS_BLUR_SIZE_MAX 255u
+#define PS_BLUR_REACH_MAX (PS_BLUR_SIZE_MAX / 2)
+
+/* For who does it himself: a, b, c, d, e, f of the source's coordinates; the blur's weights from the middle
+ * outwards, how many follow the middle one; the noise's factor; all of a transform. */
+void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6]);
+uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1]);
+int32_t ps_noise_factor(double sigma);
+void ps_transform_ops(const struct ps_transform *transform, const struct ps_transform_spec *spec,
+        uint32_t width, struct ps_image_ops *ret_ops);
 
 #endif

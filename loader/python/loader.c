@@ -286,13 +286,13 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	}
 	if (!stages)
 		return NULL;
-	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d}", "samples",
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s}", "samples",
 	        (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
 	        s.wait_storage, "wait_read", s.wait_read, "wait_decode", s.wait_decode, "bottleneck",
 	        s.bottleneck, "advice", s.advice, "copied_bytes", (unsigned long long)s.copied_bytes,
-	        "copy_seconds", s.copy_seconds);
+	        "copy_seconds", s.copy_seconds, "pixels", s.pixels);
 }
 
 static PyObject *loader_profile(PyObject *self, PyObject *unused)

@@ -31,6 +31,7 @@ static const char *const words_end[] = {"uneven", "drop_last", "pad", "split", N
 static const char *const words_mix_end[] = {"first", "longest", NULL};
 static const char *const words_box_format[] = {"xyxy", "xywh", "cxcywh", NULL};
 static const char *const words_source[] = {"auto", "tar", "lines", "tokens", NULL};
+static const char *const words_device_pixels[] = {"auto", "off", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
 
 #define FIELD(name, kind, words)                                          \
@@ -148,6 +149,7 @@ static const struct member option_members[] = {
         OPTION(replacement, U32, NULL),
         OPTION(job, TEXT, NULL),
         OPTION(plan_epochs, U32, NULL),
+        OPTION(device_pixels, U32, words_device_pixels),
         {0},
 };
 

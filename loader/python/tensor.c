@@ -131,12 +131,25 @@ static PyObject *tensor_nbytes(PyObject *self, void *unused)
 	return PyLong_FromLongLong(nelements(t) * (dtypes[t->dtype].dl.bits / 8));
 }
 
+/* Whether it is in host memory, too. False: raised. */
+static bool host_check(const struct tensor_object *t)
+{
+	if (t->host || nelements(t) == 0)
+		return true;
+	PyErr_SetString(PyExc_BufferError,
+	        "this tensor was finished on the GPU and is there alone: take it through DLPack there, or open the "
+	        "loader with device_pixels=\"off\"");
+	return false;
+}
+
 static PyObject *tensor_array_interface(PyObject *self, void *unused)
 {
 	struct tensor_object *t = (struct tensor_object *)self;
 	const char *type = dtypes[t->dtype].array_type;
 
 	(void)unused;
+	if (!host_check(t))
+		return NULL;
 	if (!type)
 		return PyErr_Format(PyExc_TypeError,
 		        "NumPy has no dtype %s: take it through DLPack (torch, JAX), or ask for f32",
@@ -232,7 +245,7 @@ static PyObject *tensor_export(struct tensor_object *t, bool versioned, bool hos
 	return capsule;
 }
 
-/* Whether the tensor is wanted in host memory, where it always is, too. False: it is on neither device. */
+/* Whether the tensor is wanted in host memory. False: it is on neither device. */
 static bool device_choose(const struct tensor_object *t, PyObject *device, bool *ret_host)
 {
 	long type = 0, id = 0;
@@ -286,7 +299,7 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	}
 	if (host && stream != Py_None)
 		return PyErr_Format(PyExc_ValueError, "__dlpack__: a tensor in host memory has no stream");
-	if (!host && !stream_wait(t, stream))
+	if (host ? !host_check(t) : !stream_wait(t, stream))
 		return NULL;
 	if (copy == Py_True)
 		return PyErr_Format(PyExc_BufferError, "__dlpack__: copies are made by the one who takes it");
@@ -355,6 +368,8 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 	long long from = 0, to = n;
 
 	if (!PyArg_ParseTuple(args, "|LL:tobytes", &from, &to))
+		return NULL;
+	if (!host_check(t))
 		return NULL;
 	if (!is_dense(t))
 		return PyErr_Format(

@@ -25,7 +25,12 @@ report() {
 }
 
 export CMOCKA_MESSAGE_OUTPUT=TAP PENSTOCK_TEST_DEVICE=cuda LD_LIBRARY_PATH=$T/mock:${LD_LIBRARY_PATH-}
+if ! grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h"; then # built without nvcc: the mock takes anything
+	echo kernels >"$T/kernels"
+	export PENSTOCK_CUDA_KERNELS=$T/kernels
+fi
 report "in C" 11 "$top_builddir/tests/loader/device_test"
+report "pixels" 10 "$top_builddir/tests/loader/device_pixels_test"
 if [[ -e $top_builddir/loader/python/.libs/_penstock.so ]] && "$python" -c 'import numpy, torch' 2>/dev/null; then
 	report "in Python" 5 "$python" "$top_srcdir/tests/loader/device_tensors.py"
 else

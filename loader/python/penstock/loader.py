@@ -336,6 +336,8 @@ class Loader:
         self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
+        if format == "numpy":
+            options.setdefault("device_pixels", "off")  # it looks at host memory
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform}

@@ -1,0 +1,120 @@
+#include "config.h"
+
+#include "batch/make.h"
+
+#include <string.h>
+
+#include "image/ops.h"
+#include "image/view.h"
+
+static uint32_t views_of(const struct ps_plan_field *f)
+{
+	return ps_image_views(&f->image);
+}
+
+/* All bits that images of the field may come to have: who follows another one takes its affine step. */
+static uint32_t bits_of(const struct ps_plan *plan, const struct ps_plan_field *f)
+{
+	const struct ps_transform_spec *t = &f->image.transforms;
+	const struct ps_transform_spec *leader = f->leader < 0 ? t : &plan->fields[f->leader].image.transforms;
+
+	return (leader->affine > 0 ? PS_IMAGE_AFFINE : 0u) |
+	       (t->jitter > 0 || t->gray > 0 ? PS_IMAGE_COLORS : 0u) | (t->blur > 0 ? PS_IMAGE_BLUR : 0u) |
+	       (t->noise > 0 ? PS_IMAGE_NOISE : 0u);
+}
+
+void ps_make_plan(struct ps_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		struct ps_plan_field *f = &plan->fields[i];
+
+		if (f->kind != PENSTOCK_IMAGE || (f->dtype == PS_U8 && bits_of(plan, f) == 0))
+			continue;
+		f->made = true;
+		f->made_what = bits_of(plan, f);
+		f->made_row_nbytes = f->row_nbytes;
+		f->row_nbytes = (size_t)f->image.out_width * f->image.out_height * 3 * views_of(f);
+	}
+}
+
+static struct ps_image_ops *ops_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	return (struct ps_image_ops *)(void *)(b->mem + b->at.fields[i].ops) +
+	       (size_t)row * views_of(&b->plan->fields[i]);
+}
+
+void ps_make_row(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_image_decoder *decoder)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_image_placement at = ps_image_decoder_placement(decoder);
+	struct ps_image_ops *ops;
+
+	if (b->at.fields[i].ops == PS_SLOT_NONE)
+		return;
+	ops = ops_of(b, i, row);
+	for (uint32_t v = 0; v < at.nviews; v++)
+		ps_transform_ops(&at.views[v].transform, &f->image.transforms, f->image.out_width, &ops[v]);
+}
+
+void ps_make_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
+{
+	if (b->at.fields[i].ops != PS_SLOT_NONE)
+		memcpy(ops_of(b, i, to), ops_of(b, i, from),
+		        views_of(&b->plan->fields[i]) * sizeof(struct ps_image_ops));
+}
+
+static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_slot_field *at = &b->at.fields[i];
+	struct ps_make m = {.planes = at->data[0],
+	        .ops = at->ops == PS_SLOT_NONE ? PS_MAKE_NO_OPS : at->ops,
+	        .to = at->made,
+	        .nimages = b->out_rows * views_of(f),
+	        .width = f->image.out_width,
+	        .height = f->image.out_height,
+	        .nviews = views_of(f),
+	        .dtype = f->dtype,
+	        .layout = f->image.layout,
+	        .mix = b->mix.kind,
+	        .weight = b->mix.weight};
+
+	for (uint32_t k = 0; at->ops != PS_SLOT_NONE && k < m.nimages; k++)
+		m.what |= ops_of(b, i, 0)[k].what;
+	if (f->dtype != PS_U8 && b->nrows > 0) /* without a sample: zeros */
+		ps_image_levels(&f->image, m.scale, m.bias);
+	if (m.mix == PS_MIX_CUT) {
+		struct ps_mix_box box = ps_mix_box_of(&b->mix, m.width, m.height);
+
+		m.box[0] = box.x0;
+		m.box[1] = box.y0;
+		m.box[2] = box.x1;
+		m.box[3] = box.y1;
+	}
+	return m;
+}
+
+uint32_t ps_make_tell(const struct penstock_batch *b, struct ps_make ret_makes[static PS_PLAN_MAX_FIELDS])
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->plan->nfields; i++)
+		if (b->plan->fields[i].made)
+			ret_makes[n++] = field_tell(b, i);
+	return n;
+}
+
+size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows)
+{
+	size_t most = 0;
+
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+
+		if (f->made)
+			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what,
+			                            (uint64_t)rows * views_of(f), f->image.out_width,
+			                            f->image.out_height));
+	}
+	return most;
+}
