@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """What frameworks take from a batch in host memory by DLPack, each as it is installed; ranges in torch's profiler."""
 import importlib
+import os
 import subprocess
 import sys
 
@@ -66,6 +67,8 @@ def numpy_takes_them():
 
 @tap.test
 def jax_takes_them():
+    if os.environ.get("LD_PRELOAD"):
+        raise tap.Skip("JAX's exceptions do not get on with a sanitizer")
     jax = framework("jax")
     got = [numpy.array(b["image"]) for b in loader(format="jax")]
     assert numpy.array_equal(numpy.concatenate(got), reference())
