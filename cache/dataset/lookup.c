@@ -50,12 +50,13 @@ void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)
 	struct ps_node_row row;
 
 	PS_LOCK_SCOPE(&ds->names_lock);
-	if (ps_merge_flush(ds) < 0 || ps_index_get_node(ds->index, node, &row) < 0)
+	(void)ps_merge_flush(ds);
+	if (ps_index_get_node(ds->index, node, &row) < 0)
 		return;
 	if (!row.superseded && row.checked_ms != PS_CHECKED_DOUBTFUL && (batch = ps_index_batch_new())) {
 		row.checked_ms = PS_CHECKED_DOUBTFUL;
 		ps_index_batch_put_node(batch, &row);
-		if (ps_index_batch_commit(ds->index, batch) < 0)
+		if (ps_index_batch_commit_or_keep(ds->index, batch) < 0)
 			ps_log_warning("index: %s: cannot be marked as changed", row.url);
 	}
 	ps_node_row_fini(&row);
@@ -68,7 +69,8 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	uint64_t current;
 
 	PS_LOCK_SCOPE(&ds->names_lock);
-	int rc = batch ? ps_merge_flush(ds) : -ENOMEM;
+	(void)ps_merge_flush(ds);
+	int rc = batch ? 0 : -ENOMEM;
 	if (rc == 0)
 		rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == -ENOENT || (rc == 0 && current != row->node))
@@ -85,7 +87,7 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	ps_index_batch_put_node(batch, &next);
 	ps_index_batch_put_child(batch, next.parent, next.name, next.node);
 	ps_dataset_retire(ds, row->node);
-	return ps_index_batch_commit(ds->index, batch);
+	return ps_index_batch_commit_or_keep(ds->index, batch);
 }
 
 /* Attributes that a probe gave, of a compressed shard: its size may be yet to be found out. */

@@ -120,11 +120,8 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	if (!batch)
 		return -ENOMEM;
 	PS_LOCK_SCOPE(&ds->names_lock);
-	int rc = ps_merge_flush(ds);
-	if (confirmed && rc < 0)
-		rc = 0;
-	if (rc == 0)
-		rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
+	(void)ps_merge_flush(ds); /* if the disk does not take it, the listing fails by itself */
+	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == 0 && current != row->node) { /* a listing was faster */
 		ps_index_batch_free(batch);
 		ps_node_row_fini(row);
@@ -161,7 +158,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_index_batch_put_node(batch, row);
 		ps_index_batch_put_child(batch, row->parent, row->name, row->node);
 	}
-	rc = ps_index_batch_commit(ds->index, batch);
+	rc = ps_index_batch_commit_or_keep(ds->index, batch);
 	/* On a full disk what is known goes on being known; that it was confirmed is asked for again. */
 	if (confirmed)
 		return 0;
@@ -350,8 +347,10 @@ static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 	return ps_steal_ptr(&probe->waiters);
 }
 
-/* They get the version that is known, or hear that none is. No lock held: the size of a compressed one is in the index. */
-static void answer_expired(struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
+/* They get the version that is known, or hear that none is. No lock held: the size of a compressed one is in
+ * the index. */
+static void answer_expired(
+        struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
 {
 	struct ps_attr attr;
 

@@ -313,7 +313,9 @@ int ps_index_sync(struct ps_index *index)
 
 int ps_index_reopen(struct ps_index *index, struct ps_error *err)
 {
-	return ps_kv_reopen(index->kv, err);
+	int e = ps_kv_reopen(index->kv, err);
+
+	return e < 0 ? e : ps_kv_write_kept(index->kv);
 }
 
 /* Numbers ---------------------------------------------------------------------------------------- */

@@ -180,6 +180,10 @@ void ps_index_batch_put_frames(
 /* And its frames. */
 void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
+/* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
+ * (store/overlay.h), and written with the next batch that is taken. ps_index_children_next() and ps_index_nodes_get() do
+ * not see it until then. */
+int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */
 struct ps_index_children;

@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "store/overlay.h"
 
 /* The index of 100,000 shards is some tens of megabytes on disk, hardly ever read twice: a small footprint
  * matters more than hits. */
@@ -52,6 +53,7 @@ struct ps_kv {
 	pthread_mutex_t write_lock; /* over a write, and: */
 	int broken;                 /* RocksDB refused a write: -errno, until it is opened anew */
 	bool told;                  /* of the failure that goes on */
+	struct ps_overlay *kept;    /* what was refused; put and cleared under write_lock */
 };
 
 struct ps_kv_batch {
@@ -141,6 +143,7 @@ void ps_kv_close(struct ps_kv *kv)
 		rocksdb_cache_destroy(kv->cache);
 	pthread_mutex_destroy(&kv->write_lock);
 	pthread_rwlock_destroy(&kv->open_lock);
+	ps_overlay_free(kv->kept);
 	free(kv->dir);
 	free(kv);
 }
@@ -218,8 +221,9 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	kv->cache = rocksdb_cache_create_lru(BLOCK_CACHE_NBYTES);
 	kv->read = rocksdb_readoptions_create();
 	kv->write = rocksdb_writeoptions_create();
+	kv->kept = ps_overlay_new();
 	int e = -ENOMEM;
-	if (kv->dir && kv->options && kv->table && kv->cache && kv->read && kv->write) {
+	if (kv->kept && kv->dir && kv->options && kv->table && kv->cache && kv->read && kv->write) {
 		set_options(kv);
 		e = is_marked_damaged(dir)
 		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", dir)
@@ -306,6 +310,10 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	char *text = NULL;
 	int e = 0;
 
+	e = ps_overlay_get(kv->kept, key, nkey, value);
+	if (e != -ENODATA)
+		return e;
+	e = 0;
 	ps_strbuf_reset(value);
 	pthread_rwlock_rdlock(&kv->open_lock);
 	if (!kv->db) {
@@ -396,11 +404,72 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	return kv->broken;
 }
 
-static int kv_write(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
+static void put_kept(void *arg, const void *key, size_t nkey, const void *value, size_t nvalue)
 {
+	if (value)
+		rocksdb_writebatch_put(arg, key, nkey, value, nvalue);
+	else
+		rocksdb_writebatch_delete(arg, key, nkey);
+}
+
+/* What was kept comes before what is written now. Under open_lock and write_lock. */
+static int write_kept(struct ps_kv *kv)
+{
+	size_t nbytes = 0;
+
+	if (ps_overlay_is_empty(kv->kept))
+		return 0;
+	rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
+	ps_overlay_each(kv->kept, put_kept, writes);
+	rocksdb_writebatch_data(writes, &nbytes);
+	int e = write_locked(kv, nbytes, writes);
+	rocksdb_writebatch_destroy(writes);
+	if (e == 0)
+		ps_overlay_clear(kv->kept);
+	return e;
+}
+
+struct keeping {
+	struct ps_overlay *kept;
+	int e;
+};
+
+static void keep_put(void *arg, const char *key, size_t nkey, const char *value, size_t nvalue)
+{
+	struct keeping *k = arg;
+
+	if (k->e == 0)
+		k->e = ps_overlay_put(k->kept, key, nkey, value ? value : "", nvalue);
+}
+
+static void keep_deleted(void *arg, const char *key, size_t nkey)
+{
+	struct keeping *k = arg;
+
+	if (k->e == 0)
+		k->e = ps_overlay_put(k->kept, key, nkey, NULL, 0);
+}
+
+static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
+{
+	size_t nbytes = 0;
+
+	if (batch)
+		rocksdb_writebatch_data(batch->writes, &nbytes);
 	pthread_rwlock_rdlock(&kv->open_lock);
 	pthread_mutex_lock(&kv->write_lock);
-	int e = write_locked(kv, nbytes, writes);
+	int e = write_kept(kv);
+	if (e == 0)
+		e = write_locked(kv, nbytes, batch ? batch->writes : NULL);
+	/* All of it or nothing. */
+	if (e < 0 && ret_kept &&
+	        ps_overlay_has_room(kv->kept, (size_t)rocksdb_writebatch_count(batch->writes), nbytes)) {
+		struct keeping k = {.kept = kv->kept};
+
+		rocksdb_writebatch_iterate(batch->writes, &k, keep_put, keep_deleted);
+		e = k.e;
+		*ret_kept = e == 0;
+	}
 	pthread_mutex_unlock(&kv->write_lock);
 	pthread_rwlock_unlock(&kv->open_lock);
 	return e;
@@ -408,10 +477,22 @@ static int kv_write(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *write
 
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
 {
-	size_t nbytes = 0;
+	return kv_write(kv, batch, NULL);
+}
 
-	rocksdb_writebatch_data(batch->writes, &nbytes);
-	return kv_write(kv, nbytes, batch->writes);
+int ps_kv_write_kept(struct ps_kv *kv)
+{
+	pthread_rwlock_rdlock(&kv->open_lock);
+	pthread_mutex_lock(&kv->write_lock);
+	int e = write_kept(kv);
+	pthread_mutex_unlock(&kv->write_lock);
+	pthread_rwlock_unlock(&kv->open_lock);
+	return e;
+}
+
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
+{
+	return kv_write(kv, batch, ret_kept);
 }
 
 void ps_kv_refuse(struct ps_kv *kv, int e)
@@ -422,7 +503,7 @@ void ps_kv_refuse(struct ps_kv *kv, int e)
 
 int ps_kv_sync(struct ps_kv *kv)
 {
-	return kv_write(kv, 0, NULL);
+	return kv_write(kv, NULL, NULL);
 }
 
 /* Iterators -------------------------------------------------------------------------------------- */

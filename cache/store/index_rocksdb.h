@@ -28,8 +28,9 @@ void ps_kv_close(struct ps_kv *kv);
 /* After a failed write: see ps_index_reopen(). What can be read meanwhile stays readable. */
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
 
-/* Reads every key from `from` on and below `to` ("": to the end), and its value; RocksDB looks at their checksums: 0, or
- * -EIO if some of it is damaged. Who meets with damage later is told -EIO, and the next ps_kv_open() fails. */
+/* Reads every key from `from` on and below `to` ("": to the end), and its value; RocksDB looks at their
+ * checksums: 0, or -EIO if some of it is damaged. Who meets with damage later is told -EIO, and the next
+ * ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
 
 /* As if RocksDB had refused a write, for the test of that. */
@@ -47,6 +48,12 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
  * happened, it may be tried again. -EDQUOT, -EIO and what else RocksDB met with: all writes fail until
  * ps_kv_reopen(). */
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
+/* The same, but what the disk does not take (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory and read from
+ * there, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses it. Iterators do not
+ * see it. An error: there is too much of it. */
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept) PS_MUST_USE;
+/* Writes what is kept, if there is any. */
+int ps_kv_write_kept(struct ps_kv *kv) PS_MUST_USE;
 /* Everything written so far is on the disk itself when it returns. */
 int ps_kv_sync(struct ps_kv *kv) PS_MUST_USE;
 

@@ -265,7 +265,8 @@ void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *ur
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
-void ps_index_batch_put_view(struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row)
+void ps_index_batch_put_view(
+        struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row)
 {
 	struct ps_key key;
 
@@ -300,13 +301,28 @@ void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *i
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
+/* `written`: what came of it at the disk. */
+static void committed(struct ps_index *index, struct ps_index_batch *batch, int written)
+{
+	ps_index_batch_free(batch);
+	if (written < 0 && written != -ENOMEM && index->failed)
+		index->failed(index->failed_arg);
+}
+
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 {
 	int e = !batch || batch->failed ? -ENOMEM : ps_kv_write(index->kv, batch->kv);
 
-	ps_index_batch_free(batch);
-	if (e < 0 && e != -ENOMEM && index->failed)
-		index->failed(index->failed_arg);
+	committed(index, batch, e);
+	return e;
+}
+
+int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch)
+{
+	bool kept = false;
+	int e = !batch || batch->failed ? -ENOMEM : ps_kv_write_or_keep(index->kv, batch->kv, &kept);
+
+	committed(index, batch, kept ? -ENOSPC : e);
 	return e;
 }
 

@@ -189,6 +189,81 @@ static void children_come_in_name_order_of_one_parent_only(void **state)
 	ps_index_close(index);
 }
 
+static struct ps_index_batch *sized(uint64_t node, uint64_t size)
+{
+	struct ps_index_batch *b = ps_index_batch_new();
+	struct ps_node_row row = {.kind = PS_NODE_FILE,
+	        .node = node,
+	        .ino = node,
+	        .parent = 1,
+	        .remote = PS_REMOTE_UNKNOWN,
+	        .name = (char *)"x",
+	        .url = (char *)"http://h/x"};
+
+	row.remote.size = size;
+	ps_index_batch_put_node(b, &row);
+	ps_index_batch_del_child(b, 1, "gone");
+	return b;
+}
+
+static uint64_t size_of(struct ps_index *index, uint64_t node)
+{
+	struct ps_node_row row;
+
+	assert_int_equal(ps_index_get_node(index, node, &row), 0);
+	uint64_t size = row.remote.size;
+	ps_node_row_fini(&row);
+	return size;
+}
+
+static void what_the_disk_refuses_is_kept_until_it_does_not(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_index_batch *b = ps_index_batch_new();
+	uint64_t node;
+
+	ps_index_batch_put_child(b, 1, "gone", 7);
+	commit(index, b);
+	commit(index, sized(2000, 1));
+	ps_kv_refuse(index->kv, -ENOSPC);
+	assert_int_equal(ps_index_batch_commit(index, sized(2000, 2)), -ENOSPC);
+	assert_int_equal(size_of(index, 2000), 1);
+	b = ps_index_batch_new();
+	ps_index_batch_put_child(b, 1, "gone", 8);
+	assert_int_equal(ps_index_batch_commit_or_keep(index, b), 0);
+	assert_int_equal(ps_index_get_child(index, 1, "gone", &node), 0);
+	assert_int_equal(node, 8);
+	assert_int_equal(ps_index_batch_commit_or_keep(index, sized(2000, 3)), 0);
+	assert_int_equal(ps_index_batch_commit_or_keep(index, sized(2001, 4)), 0);
+	assert_int_equal(size_of(index, 2000), 3);
+	assert_int_equal(size_of(index, 2001), 4);
+	assert_int_equal(ps_index_get_child(index, 1, "gone", &node), -ENOENT);
+	assert_int_equal(ps_index_reopen(index, NULL), 0);
+	/* Later words count. */
+	commit(index, sized(2001, 5));
+	ps_index_close(index);
+	index = open_index(*state);
+	assert_int_equal(size_of(index, 2000), 3);
+	assert_int_equal(size_of(index, 2001), 5);
+	assert_int_equal(ps_index_get_child(index, 1, "gone", &node), -ENOENT);
+	ps_index_close(index);
+}
+
+static void what_is_kept_is_bounded(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	int e = 0;
+	uint64_t n = 0;
+
+	ps_kv_refuse(index->kv, -ENOSPC);
+	for (; e == 0 && n < 1000000; n++)
+		e = ps_index_batch_commit_or_keep(index, sized(2000 + n, n));
+	assert_int_equal(e, -ENOSPC);
+	assert_true(n > 10000 && n < 200000);
+	assert_int_equal(size_of(index, 2000), 0);
+	ps_index_close(index);
+}
+
 /* The rows that are there, and what is asked of them: runs, jumps both ways, the same twice, holes, the ends.
  */
 static void nodes_in_any_order_are_those_asked_for(void **state)
@@ -475,6 +550,8 @@ int main(int argc, char **argv)
 	        TEST(a_directory_has_no_url_and_a_deleted_row_is_gone),
 	        TEST(children_come_in_name_order_of_one_parent_only),
 	        TEST(nodes_in_any_order_are_those_asked_for),
+	        TEST(what_the_disk_refuses_is_kept_until_it_does_not),
+	        TEST(what_is_kept_is_bounded),
 	        TEST(walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents),
 	        TEST(numbers_are_never_given_twice_though_killed),
 	        TEST(blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again),

@@ -25,13 +25,17 @@ cached() {
 	[[ $(getfattr -n user.penstock.state --only-values "$1") == cached ]]
 }
 
-check "mounts with a quota larger than the disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
+check "mounts with a quota larger than the disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1 --revalidate open
 check "reads more than the disk holds" read_tree 1m
 fill_disk
 drop_page_cache
 check "reads on a full disk" read_tree 1m
 check "by four, in random order" read_tree random "$MNT" 4
 check "what was never asked for before is found and read" cmp "$MNT/later/7.bin" "$T/www/later/7.bin"
+random_file "$T/new.bin" 2000000 8
+mv "$T/new.bin" "$T/www/later/again-100.bin"
+check "what has changed there since is read as it is now" \
+	wait_until 30 cmp "$MNT/later/again-100.bin" "$T/www/later/again-100.bin"
 rm "$T/small/other"
 # What is cached in part keeps the room that the rest of it will need.
 check "room is made" penstock evict "$MNT"
