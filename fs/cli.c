@@ -49,6 +49,9 @@ void ps_suggest(const char *word, const char *candidate, const char **best, unsi
 			row[j] = PS_MIN(change, PS_MIN(row[j], row[j - 1]) + 1);
 		}
 	}
+	/* Half of a short word changed is another word. */
+	if (row[n] * 2 > n)
+		return;
 	if (row[n] < *distance || (!*best && row[n] <= *distance && row[n] < n)) {
 		*best = candidate;
 		*distance = row[n];

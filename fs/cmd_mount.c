@@ -14,6 +14,7 @@
 #include "mountpoint.h"
 #include "mounts.h"
 #include "privileges.h"
+#include "vain.h"
 
 /* How long a cache may be locked by somebody who cannot be joined: a daemon that is just coming or going. */
 #define BUSY_MS 10000
@@ -301,6 +302,8 @@ static int mount_with(struct mount *m, char **args, int nargs)
 		rc = add_source(m, args[i], &err);
 		ps_source_wipe(args[i]);
 	}
+	if (rc == 0)
+		rc = ps_options_in_vain(&m->options.given, m->request.sources, m->request.nsources, &err);
 	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text) : run(m, args[nargs - 1]);
 }
 

@@ -95,7 +95,7 @@ static int print(const struct pin *p)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%llu files %sned, %s\n", (unsigned long long)p->nfiles, p->command,
+	printf("%llu %s %sned, %s\n", (unsigned long long)p->nfiles, p->nfiles == 1 ? "file" : "files", p->command,
 	        ps_size_format(p->nbytes, size));
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

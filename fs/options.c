@@ -13,6 +13,9 @@
 #include "policy/policy.h"
 
 #define HEADERS_MAX 64
+#define LEAST_CACHE PS_MIB            /* a block; less caches nothing */
+#define LEAST_MEMORY PS_MIB           /* most likely a unit was forgotten */
+#define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; less, and readers run into their timeout */
 #define HEADER_FILE_MAX_NBYTES (64 * 1024)
 
 void ps_mount_options_init(struct ps_mount_options *o)
@@ -59,6 +62,17 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	*o = (struct ps_mount_options){0};
 }
 
+static int least(
+        const char *option, const char *value, uint64_t nbytes, uint64_t least_nbytes, struct ps_error *err)
+{
+	char text[PS_SIZE_TEXT_LEN];
+
+	return nbytes >= least_nbytes ? 0
+	                              : ps_error_set(err, EINVAL,
+	                                        "option %s: '%s' is too little to work with; the least is %s",
+	                                        option, value, ps_size_format(least_nbytes, text));
+}
+
 static int set_cache_size(void *ctx, const char *value, struct ps_error *err)
 {
 	struct ps_mount_options *o = ctx;
@@ -68,9 +82,31 @@ static int set_cache_size(void *ctx, const char *value, struct ps_error *err)
 		return ps_error_set(err, EINVAL,
 		        "option cache-size: '%s' is neither a size such as 200G nor a share such as 80%%",
 		        value);
+	if (!strchr(value, '%') && least("cache-size", value, nbytes, LEAST_CACHE, err) < 0)
+		return -EINVAL;
 	free(o->cache_size);
 	o->cache_size = strdup(value);
 	return o->cache_size ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static int set_memory(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (ps_size_parse(value, &o->memory) < 0)
+		return ps_error_set(err, EINVAL, "option memory: '%s' is not a size such as 512M", value);
+	return least("memory", value, o->memory, LEAST_MEMORY, err);
+}
+
+static int set_max_bandwidth(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (ps_size_parse(value, &o->max_bandwidth) < 0)
+		return ps_error_set(err, EINVAL,
+		        "option max-bandwidth: '%s' is not a size such as 100M (bytes a second)", value);
+	return o->max_bandwidth == 0 ? 0
+	                             : least("max-bandwidth", value, o->max_bandwidth, LEAST_BANDWIDTH, err);
 }
 
 static int set_min_free(void *ctx, const char *value, struct ps_error *err)
@@ -163,7 +199,8 @@ static int add_header_file(void *ctx, const char *value, struct ps_error *err)
 		if (line[0] != '#' && line[strspn(line, " \t")]) {
 			rc = add_header(ctx, line, err);
 			if (rc == 0)
-				rc = ps_given_add(&((struct ps_mount_options *)ctx)->given, "header", line, err);
+				rc = ps_given_add(
+				        &((struct ps_mount_options *)ctx)->given, "header", line, err);
 		}
 	explicit_bzero(text, (size_t)len);
 	if (rc < 0)
@@ -276,36 +313,34 @@ static int set_addressing(void *ctx, const char *value, struct ps_error *err)
 			return 0;
 		}
 	}
-	return ps_error_set(err, EINVAL, "option addressing-style: '%s' is none of auto, path, virtual", value);
+	return ps_error_set(
+	        err, EINVAL, "option addressing-style: '%s' is none of auto, path, virtual", value);
 }
 
 #define FIELD(name) offsetof(struct ps_mount_options, name)
 
 const struct ps_opt ps_options_source[] = {
-        {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing", PS_OPT_LOCAL},
+        {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing",
+                PS_OPT_LOCAL},
         {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes of data: 200G, 80% [80% of the disk]",
-                PS_OPT_SHARED,
-                set_cache_size},
+                PS_OPT_SHARED, set_cache_size},
         {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]",
-                PS_OPT_SHARED,
-                set_min_free},
+                PS_OPT_SHARED, set_min_free},
         {"policy", 0, PS_OPT_CALL, 0, "NAME", "what goes when room is needed: plan, scan, lru [plan]",
-                PS_OPT_SHARED,
-                set_policy},
-        {"memory", 0, PS_OPT_SIZE, FIELD(memory), "SIZE",
-                "data in flight [512M, at most 1/8 of the cgroup's limit]", PS_OPT_SHARED},
+                PS_OPT_SHARED, set_policy},
+        {"memory", 0, PS_OPT_CALL, 0, "SIZE", "data in flight [512M, at most 1/8 of the cgroup's limit]",
+                PS_OPT_SHARED, set_memory},
         {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), "TIME", "a read fails after so long [60s]",
                 PS_OPT_SHARED},
         {"revalidate", 0, PS_OPT_CALL, 0, "TIME|never|open", "how long a version counts as current [1h]", 0,
                 set_revalidate},
-        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N", "most connections to one origin [64]",
-                PS_OPT_SHARED},
-        {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), "SIZE",
-                "bytes a second from all origins [no limit]", PS_OPT_SHARED},
+        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N",
+                "most connections to one origin [64]", PS_OPT_SHARED},
+        {"max-bandwidth", 0, PS_OPT_CALL, 0, "SIZE", "bytes a second from all origins [no limit]",
+                PS_OPT_SHARED, set_max_bandwidth},
         {"header", 0, PS_OPT_CALL, 0, "'NAME: VALUE'", "send this HTTP header; may be given again",
                 PS_OPT_SECRET, add_header},
-        {"header-file", 0, PS_OPT_CALL, 0, "FILE", "send the HTTP headers in FILE, one a line",
-                PS_OPT_LOCAL,
+        {"header-file", 0, PS_OPT_CALL, 0, "FILE", "send the HTTP headers in FILE, one a line", PS_OPT_LOCAL,
                 add_header_file},
         {"user", 0, PS_OPT_CALL, 0, "NAME:PASSWORD", "basic authentication; or set PENSTOCK_USER_PASSWORD",
                 PS_OPT_SECRET, set_user},
@@ -315,20 +350,24 @@ const struct ps_opt ps_options_source[] = {
         {"client-key", 0, PS_OPT_PATH, FIELD(client_key), "FILE", "its key [in the same file]"},
         {"client-key-password-file", 0, PS_OPT_PATH, FIELD(client_key_password_file), "FILE",
                 "the password of that key"},
-        {"proxy", 0, PS_OPT_STRING, FIELD(proxy), "URL|none", "ask through this proxy [http_proxy, https_proxy]",
-                PS_OPT_SECRET},
-        {"netrc-file", 0, PS_OPT_PATH, FIELD(netrc_file), "FILE", "user and password by host [$NETRC or ~/.netrc]"},
+        {"proxy", 0, PS_OPT_STRING, FIELD(proxy), "URL|none",
+                "ask through this proxy [http_proxy, https_proxy]", PS_OPT_SECRET},
+        {"netrc-file", 0, PS_OPT_PATH, FIELD(netrc_file), "FILE",
+                "user and password by host [$NETRC or ~/.netrc]"},
         {"hf-token-file", 0, PS_OPT_PATH, FIELD(hf_token_file), "FILE",
                 "token of the Hugging Face Hub [HF_TOKEN, or where hf auth login puts it]"},
         {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},
         {"endpoint", 0, PS_OPT_STRING, FIELD(endpoint), "URL",
                 "where an S3 store is [Amazon, or AWS_ENDPOINT_URL_S3]"},
         {"region", 0, PS_OPT_STRING, FIELD(region), "NAME", "of the bucket [AWS_REGION, else asked for]"},
-        {"profile", 0, PS_OPT_STRING, FIELD(profile), "NAME", "of ~/.aws/credentials and config [AWS_PROFILE]"},
+        {"profile", 0, PS_OPT_STRING, FIELD(profile), "NAME",
+                "of ~/.aws/credentials and config [AWS_PROFILE]"},
         {"gs-credentials", 0, PS_OPT_PATH, FIELD(gs_credentials), "FILE",
                 "JSON key of a service account or user [GOOGLE_APPLICATION_CREDENTIALS]"},
-        {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL, "a public bucket: use no credentials"},
-        {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL, "pay for what is read of another's bucket"},
+        {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL,
+                "a public bucket: use no credentials"},
+        {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL,
+                "pay for what is read of another's bucket"},
         {"addressing-style", 0, PS_OPT_CALL, 0, "STYLE",
                 "buckets by path, or as virtual hosts, or auto [auto]", 0, set_addressing},
         {"pin-versions", 0, PS_OPT_FLAG, FIELD(pin_versions), NULL,
@@ -347,9 +386,10 @@ const struct ps_opt ps_options_mount[] = {
         {"no-passthrough", 0, PS_OPT_FLAG, FIELD(no_passthrough), NULL,
                 "read complete files through the daemon, not straight from the cache"},
         {"cold-reads", 0, PS_OPT_CALL, 0, "HOW",
-                "read what is not cached yet: direct, cached (by the kernel), or auto [auto]", 0, set_cold_reads},
-        {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]", PS_OPT_SHARED,
-                set_log},
+                "read what is not cached yet: direct, cached (by the kernel), or auto [auto]", 0,
+                set_cold_reads},
+        {"log", 0, PS_OPT_CALL, 0, "WHERE", "stderr, syslog or a file [syslog; stderr with -f]",
+                PS_OPT_SHARED, set_log},
         {"log-level", 0, PS_OPT_CALL, 0, "LEVEL", "error, warning, info or debug [info]", PS_OPT_SHARED,
                 set_log_level},
         {"foreground", 'f', PS_OPT_FLAG, FIELD(foreground), NULL, "stay in the foreground", PS_OPT_CLI_ONLY},

@@ -69,12 +69,14 @@ static int disk_size(const char *path, uint64_t *ret_nbytes)
 /* What origins and libcurl may want to know of whoever mounts. */
 static bool of_interest(const char *variable)
 {
-	static const char *const prefixes[] = {"AWS_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_", "HUGGING", "HOME=",
-	        "XDG_", "NETRC=", "SSL_CERT_", "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=",
-	        "all_proxy=", "ALL_PROXY=", "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH=",
+	static const char *const prefixes[] = {"AWS_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_",
+	        "HUGGING", "HOME=", "XDG_", "NETRC=", "SSL_CERT_",
+	        "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY=",
+	        "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH=",
 	        /* And what the commands of AWS profiles run with. */
-	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "USER=", "LOGNAME=", "LANG=", "LC_", "TMPDIR=",
-	        "DBUS_SESSION_BUS_ADDRESS=", "SSH_AUTH_SOCK=", "KRB5CCNAME=", "VAULT_", "OP_"};
+	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "USER=", "LOGNAME=", "LANG=",
+	        "LC_", "TMPDIR=", "DBUS_SESSION_BUS_ADDRESS=", "SSH_AUTH_SOCK=", "KRB5CCNAME=", "VAULT_",
+	        "OP_"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(prefixes); i++)
 		if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
@@ -119,8 +121,8 @@ static void forget(const char *name)
 void ps_environment_forget(void)
 {
 	static const char *const names[] = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
-	        "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
+	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN",
+	        "HUGGING_FACE_HUB_TOKEN", "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
 	        /* May have a password in them. Origins have a copy. */
 	        "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
 
@@ -175,6 +177,15 @@ int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *
 			rc = ps_size_parse_share(o->cache_size, disk, &limit);
 		if (rc < 0)
 			return ps_error_set(err, -rc, "cache %s: %s", o->cache_dir, strerror(-rc));
+	}
+	if (o->min_free > 1) {
+		uint64_t disk = 0;
+		char asked[PS_SIZE_TEXT_LEN], has[PS_SIZE_TEXT_LEN];
+
+		if (disk_size(o->cache_dir, &disk) == 0 && o->min_free >= disk)
+			return ps_error_set(err, EINVAL,
+			        "option min-free: %s are to stay free, but the disk of %s has %s in all",
+			        ps_size_format(o->min_free, asked), o->cache_dir, ps_size_format(disk, has));
 	}
 	*ret = (struct ps_cache_options){
 	        .store = {.dir = o->cache_dir,

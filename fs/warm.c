@@ -26,7 +26,8 @@ struct run {
 	struct ps_warm_list list;
 	struct ps_progress progress;
 	size_t next, active, failed;
-	bool refused; /* a file for lack of room, at least once */
+	bool refused;          /* a file for lack of room, at least once */
+	size_t waited_in_vain; /* files that failed after a long wait, since anything came */
 };
 
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
@@ -87,18 +88,25 @@ static bool start(struct run *r, struct ps_warm_item *item)
 		poll(NULL, 0, REFUSED_MS);
 		rc = r->target->start(r->target->ctx, item);
 	}
+	r->waited_in_vain += rc == -ETIMEDOUT;
 	if (rc < 0)
 		fail(r, item,
-		        rc == -ENOSPC
-		                ? "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
-		                  "was evicted while open (held_bytes in penstock status --json)"
-		                : strerror(-rc));
+		        rc == -ENOSPC ? "no room in the cache; give it more (--cache-size, --min-free), "
+		                        "evict, or close what "
+		                        "was evicted while open (held_bytes in penstock status --json)"
+		                      : strerror(-rc));
 	return rc >= 0;
+}
+
+/* A whole wave has waited in vain: the others would do so, too, one timeout after another. */
+static bool no_answer(const struct run *r)
+{
+	return r->waited_in_vain >= r->options->jobs;
 }
 
 static void start_more(struct run *r)
 {
-	while (r->active < r->options->jobs && r->next < r->list.n && !*r->options->stop) {
+	while (r->active < r->options->jobs && r->next < r->list.n && !*r->options->stop && !no_answer(r)) {
 		struct ps_warm_item *item = &r->list.v[r->next++];
 
 		if (item->state != PS_WARM_WAITING)
@@ -122,6 +130,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 		return;
 	}
 	if (item->cached >= item->size) {
+		r->waited_in_vain = 0;
 		item->state = PS_WARM_DONE;
 		r->target->end(r->target->ctx, item);
 		r->active--;
@@ -129,8 +138,10 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 	}
 	if (item->cached != before) {
 		item->progress_ns = item->started_ns = now;
+		r->waited_in_vain = 0;
 	} else if (now - item->progress_ns > STUCK_NS ||
 	           (error && *error && now - item->progress_ns > FAILED_NS)) {
+		r->waited_in_vain++;
 		fail(r, item,
 		        error && *error ? error
 		                        : "no progress; is the cache too small for it? (penstock status)");
@@ -182,7 +193,7 @@ static int conclude(struct run *r, uint64_t had)
 {
 	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
 	uint64_t cached, total;
-	size_t gone = 0;
+	size_t gone = 0, untried = 0;
 
 	ps_progress_end(&r->progress);
 	if (*r->options->stop)
@@ -191,17 +202,26 @@ static int conclude(struct run *r, uint64_t had)
 	/* Those that were in first may have had to make room. */
 	look_at_all(r);
 	sum(r, &cached, &total);
-	for (size_t i = 0; i < r->list.n; i++)
+	for (size_t i = 0; i < r->list.n; i++) {
 		gone += r->list.v[i].state == PS_WARM_DONE && r->list.v[i].cached < r->list.v[i].size;
+		untried += r->list.v[i].state == PS_WARM_WAITING;
+	}
+	if (untried)
+		ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "nothing comes from the origin: %zu more files were not tried; what is there is "
+		        "kept, run it "
+		        "again to go on",
+		        untried);
 	if (r->failed > FAILURES_TOLD)
 		ps_cli_fail("warm", PS_EXIT_FAILED, "and %zu more files failed", r->failed - FAILURES_TOLD);
 	if (gone)
 		ps_cli_fail("warm", PS_EXIT_FAILED,
 		        "%zu files had to make room for others: the cache is too small", gone);
+	size_t done = r->list.n - r->failed - gone - untried;
 	if (!r->options->quiet)
-		printf("%zu files, %s in the cache, %s of it fetched now\n", r->list.n - r->failed - gone,
+		printf("%zu %s, %s in the cache, %s of it fetched now\n", done, done == 1 ? "file" : "files",
 		        ps_size_format(cached, a), ps_size_format(cached > had ? cached - had : 0, b));
-	return r->failed || gone || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
+	return r->failed || gone || untried || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
 int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options)

@@ -97,6 +97,8 @@ wrong() { # PATTERN LINE...
 }
 wrong ":4: unknown key 'cache-siez'; did you mean 'cache-size'" "cache-siez = 3G"
 wrong ":4: unknown key 'flurb'$" "flurb = 1"
+wrong ":4: unknown key 'foo'$" "foo = 1"
+wrong ":4: unknown key 'lof'; did you mean 'log'" "lof = x"
 wrong ":4: option cache-size: 'lots'" "cache-size = lots"
 wrong ":4: allow_other is yes or no" "allow_other = perhaps"
 wrong ":4: neither \[NAME\] nor KEY = VALUE" "just words"

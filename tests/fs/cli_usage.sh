@@ -39,6 +39,14 @@ bad 2 "takes no value" mount "$T/src/" "$T/empty" --insecure=yes
 bad 2 "needs" mount "$T/src/" "$T/empty" --cache-dir
 bad 2 "needs" mount "$T/src/" "$T/empty" -o
 bad 2 "cache-size" mount "$T/src/" "$T/empty" --cache-size 12Q
+bad 2 "cache-size.*least is 1" mount "$T/src/" "$T/empty" --cache-size 1
+bad 2 "memory.*least is 1" mount "$T/src/" "$T/empty" --memory 1
+bad 2 "max-bandwidth.*least is 64" mount "$T/src/" "$T/empty" --max-bandwidth 1
+bad 1 "min-free.*in all" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --min-free 1E
+bad 2 "profile.*s3://" mount https://127.0.0.1/ "$T/empty" --profile me
+bad 2 "hf-token-file.*hf://" mount s3://bucket/ "$T/empty" --hf-token-file "$T/plain"
+bad 2 "gs-credentials.*gs://" mount s3://bucket/ "$T/empty" -o gs-credentials="$T/plain"
+bad 2 "proxy.*not local" mount "$T/src/" "$T/empty" --proxy http://127.0.0.1:1
 bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
 bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
 bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me

@@ -77,7 +77,7 @@ check_not "pinning more than fits is refused" penstock pin "$MNT"
 penstock pin "$MNT" 2>"$T/refused" || true
 check "with the sum" grep -Eq "2 files take 46[0-9].*holds 128" "$T/refused"
 equal "and nothing is pinned" 0 "$(stats .cache.pinned_bytes)"
-equal "pin tells what it did" "1 files pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
+equal "pin tells what it did" "1 file pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
 equal "once" "0 files pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
 equal "it is counted" 1 "$(stats .cache.pinned_objects)"
 check "it is fetched where it is not cached" penstock warm "$MNT" half.bin --quiet
