@@ -58,7 +58,7 @@ void ps_inflate_take_memory(struct ps_inflate *inflate)
 		return;
 	uint64_t least = 4 * PS_UNPACKER_NBYTES;
 	inflate->limit = PS_MAX(ps_budget_limit_bytes(budget) / 3, least);
-	ps_budget_give_up(budget, inflate->limit);
+	ps_budget_give_up(budget, inflate->limit + PS_WRITES_MAX * PS_BLOCK_SIZE);
 	inflate->max_unpackers = (unsigned)PS_MIN(
 	        PS_MAX(inflate->limit / 2 / PS_UNPACKER_NBYTES, UINT64_C(1)), 2 * inflate->nthreads + 2);
 }
@@ -187,6 +187,8 @@ static void *inflate_main(void *arg)
 			tick(inflate, now);
 		} else if (!ps_list_empty(&inflate->work)) {
 			serve(PS_CONTAINER_OF(inflate->work.next, struct ps_inflater, work_link));
+		} else if (!ps_list_empty(&inflate->writes)) {
+			ps_write_run(inflate, inflate->writes.next);
 		} else if (!ps_list_empty(&inflate->ready)) {
 			struct ps_unpacker *unpacker =
 			        PS_CONTAINER_OF(inflate->ready.next, struct ps_unpacker, run_link);
@@ -258,11 +260,13 @@ int ps_inflate_new(struct ps_store *store, struct ps_fill *fill, struct ps_infla
 	ps_list_init(&inflate->inflaters);
 	ps_list_init(&inflate->work);
 	ps_list_init(&inflate->ready);
+	ps_list_init(&inflate->writes);
 	pthread_mutex_init(&inflate->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&inflate->cond, &attr);
 	pthread_cond_init(&inflate->gone, &attr);
+	pthread_cond_init(&inflate->written, &attr);
 	pthread_condattr_destroy(&attr);
 	unsigned want = (unsigned)PS_MIN(PS_MAX(cpus, 2L), (long)PS_ARRAY_LEN(inflate->threads));
 	int rc = 0;
@@ -299,7 +303,9 @@ void ps_inflate_free(struct ps_inflate *inflate)
 	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_out); i++)
 		free(inflate->free_out[i]);
 	pthread_cond_destroy(&inflate->cond);
+	ps_writes_fini(inflate);
 	pthread_cond_destroy(&inflate->gone);
+	pthread_cond_destroy(&inflate->written);
 	pthread_mutex_destroy(&inflate->lock);
 	free(inflate);
 }

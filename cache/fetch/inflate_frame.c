@@ -37,6 +37,8 @@ static void damaged(struct ps_unpacker *unpacker, int errnum, const char *what)
 	        unpacker->input.at, unpacker->out.pos, what);
 	ps_log_warning("inflate: %s", err.text);
 	atomic_fetch_add(&inflate->errors, 1);
+	ps_writes_wait(
+	        inflater); /* what comes after an eviction would be refused, as if the disk had failed */
 	if (object && ps_object_evict(object, NULL) < 0)
 		ps_log_warning("inflate: %s: what is cached of it may be damaged, too", inflater->url);
 	ps_object_put(object);

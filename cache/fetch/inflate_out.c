@@ -58,7 +58,11 @@ static int write_chunks(struct ps_unpacker *unpacker, struct ps_object *object, 
 		while (stop < end && stop % PS_BLOCK_CHUNKS != 0 && !is_taken(unpacker, object, stop))
 			stop++;
 		const uint8_t *data = out->data + (first * PS_CHUNK_SIZE - out->base);
-		if (at == 0 && stop - first == PS_BLOCK_CHUNKS)
+		bool whole = at == 0 && stop - first == PS_BLOCK_CHUNKS;
+		if (whole && unpacker->sizes &&
+		        ps_write_later(unpacker->inflater, object, first / PS_BLOCK_CHUNKS, data))
+			rc = 0;
+		else if (whole)
 			rc = ps_object_write_block(object, first / PS_BLOCK_CHUNKS, data);
 		else
 			rc = ps_object_write_chunks(

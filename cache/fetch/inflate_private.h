@@ -33,6 +33,7 @@
 #define PS_HOLD_NBYTES (16 * PS_BLOCK_SIZE)
 #define PS_SPAN_NBYTES (4 * PS_BLOCK_SIZE) /* small frames are decoded together, up to so many bytes */
 #define PS_UNPACKER_NBYTES (PS_OUT_NBYTES + PS_PIECES_FIRST * PS_PIECE_NBYTES)
+#define PS_WRITES_MAX 4 /* blocks on their way to the disk beside decoding; their memory is no unpacker's */
 #define PS_PART_RANGES 64
 #define PS_INFLATE_ATTEMPTS 8 /* of an origin that fails, without progress */
 #define PS_INFLATE_IDLE_NS (10 * PS_NS_PER_S)
@@ -153,6 +154,7 @@ struct ps_inflater {
 	uint64_t nodes_below; /* a size that was declared turned out wrong: as struct ps_view_row has it */
 	size_t nsaved;        /* points that the index has */
 	struct ps_list parts, unpackers;
+	unsigned nwrites;          /* blocks on their way to the disk */
 	struct ps_get *refused;    /* for lack of memory; chained by work.request */
 	struct ps_range bad_range; /* of what it holds, damaged; believed until then */
 	uint64_t bad_until_ns;
@@ -171,8 +173,12 @@ struct ps_inflate {
 	pthread_cond_t gone;  /* an inflater was freed */
 	struct ps_list inflaters, work, ready;
 	struct ps_piece *free_pieces;
-	uint8_t *free_out[4]; /* of PS_OUT_NBYTES */
-	uint64_t limit, used; /* memory; limit 0: not taken from the budget yet */
+	uint8_t *free_out[4];  /* of PS_OUT_NBYTES */
+	struct ps_list writes; /* blocks that no thread has begun to write */
+	struct ps_write *free_writes[PS_WRITES_MAX];
+	unsigned nwrites;
+	pthread_cond_t written; /* the last one of an inflater */
+	uint64_t limit, used;   /* memory; limit 0: not taken from the budget yet */
 	unsigned nunpackers, max_unpackers, nwaiters;
 	bool wanting; /* somebody waits for a place or for memory: nobody idles meanwhile */
 	bool stopping;
@@ -269,6 +275,17 @@ void ps_out_deliver(struct ps_unpacker *unpacker);
 int ps_out_flush(struct ps_unpacker *unpacker, bool all);
 /* Room for a frame of so many bytes beside what is there. */
 int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes) PS_MUST_USE;
+
+/* inflate_write.c ----------------------------------------------------------------------------------- */
+/* Has a block written from a copy, soon. False: not now, the caller does it. A failure makes the inflater
+ * cache no more. Lock not held. */
+bool ps_write_later(
+        struct ps_inflater *inflater, struct ps_object *object, uint64_t block, const uint8_t *data);
+/* Writes this one of inflate->writes. The lock is held, and dropped meanwhile. */
+void ps_write_run(struct ps_inflate *inflate, struct ps_list *link);
+/* Until what was put off is written. Lock not held. */
+void ps_writes_wait(struct ps_inflater *inflater);
+void ps_writes_fini(struct ps_inflate *inflate);
 
 /* inflate_size.c ------------------------------------------------------------------------------------ */
 /* An unpacker that finds out the size has come to the end. Lock not held. */

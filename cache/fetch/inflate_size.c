@@ -429,6 +429,7 @@ int ps_size_found(struct ps_unpacker *unpacker)
 	struct ps_object *object;
 
 	(void)ps_out_flush(unpacker, false);
+	ps_writes_wait(inflater);
 	{
 		PS_LOCK_SCOPE(&inflate->lock);
 		object = ps_steal_ptr(&inflater->object);

@@ -76,7 +76,8 @@ int ps_object_admit(struct ps_object *object)
 
 	if (fd >= 0)
 		ps_datafile_read_ahead(fd, false);
-	if (took && e == 0 && object->direct_fd < 0)
+	/* What is decoded to learn a size is read next, by who waits for it: it is to be in the page cache then. */
+	if (took && e == 0 && object->direct_fd < 0 && object->remote.size != PS_OBJECT_UNSIZED_NBYTES)
 		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
 
 	PS_LOCK_SCOPE(&store->lock);

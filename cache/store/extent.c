@@ -205,8 +205,12 @@ static int make_room(
 	if (own)
 		own->busy = true;
 	int e = ps_room_try(store, room, wish);
-	if (own && object->entry)
-		ps_table_update_busy(store, object->entry);
+	struct ps_entry *entry = own ? object->entry : NULL;
+	if (entry && !entry->charges)
+		ps_table_update_busy(store, entry);
+	/* Its item may have moved. The others are as they were; there may be very many. */
+	else if (entry && (own = ps_table_extent(store, entry, number)))
+		own->busy = entry->pinned || store->places[entry->charges[number].slot].leaving;
 	return e;
 }
 
@@ -225,7 +229,8 @@ static int take_once(struct ps_object *object, struct ps_extent *extent, uint64_
 	uint16_t news = set & (uint16_t)~charged(c, block % PS_EXTENT_BLOCKS);
 	uint64_t nbytes = ps_chunks_disk_nbytes(object->remote.size, block, news) +
 	                  (c->slot == PS_NO_SLOT ? PS_EXTENT_MAP_NBYTES : 0);
-	const struct ps_wish wish = {.object = object, .add = nbytes, .unwritten = nbytes, .pinned = object->entry->pinned};
+	const struct ps_wish wish = {
+	        .object = object, .add = nbytes, .unwritten = nbytes, .pinned = object->entry->pinned};
 	e = make_room(object, number, room, &wish);
 	bool first = e == 0 && c->slot == PS_NO_SLOT;
 	if (e == 0)
