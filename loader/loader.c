@@ -12,6 +12,7 @@
 #include "batch/make.h"
 #include "batch/profile.h"
 #include "budget.h"
+#include "gpu_decode.h"
 #include "options.h"
 #include "get.h"
 #include "order/plan.h"
@@ -28,6 +29,7 @@ struct penstock_loader {
 	struct ps_plan *made;  /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
 	const char *made_not;  /* why it makes none, though it may; NULL: it does, or may not */
 	struct ps_device *device;
+	struct ps_gpu_decode gpu;
 	struct ps_pipeline *pipeline;
 	uint64_t open_ns;
 	struct penstock_budget *budget; /* shared; NULL: none */
@@ -63,7 +65,7 @@ static int pid_check(const struct penstock_loader *l, struct ps_load_error *err)
 
 /* Where a state says that this loader shall stand; makes `at`. */
 static int state_read(struct penstock_loader *l, const void *bytes, size_t size, struct ps_position *at,
-        uint32_t *ret_bad_run, struct ps_load_error *err)
+        uint32_t *ret_bad_run, struct ps_offload *ret_offload, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_state state;
@@ -79,6 +81,8 @@ static int state_read(struct penstock_loader *l, const void *bytes, size_t size,
 		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
 		        "of them)",
 		        (uintmax_t)state.epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	if (r == 0)
+		r = ps_gpu_decode_resume(&l->gpu, &state, ret_offload, err);
 	if (r == 0 && ps_position_init(at, ps_order_nlanes(l->schedule.order)) < 0)
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0) {
@@ -122,7 +126,7 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 		return 0;
 	r = ps_plan_new(o, &l->made, err);
 	if (r == 0)
-		ps_make_plan(l->made);
+		ps_make_plan(l->made, o->gpu_decode != 0);
 	return r;
 }
 
@@ -143,13 +147,9 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	size_t batch_nbytes;
 	int r;
 
-	r = ps_device_open(o->device, &l->device, err);
-	if (r < 0)
-		return r;
 	p.device = l->device;
-	r = pipeline_plan(l, err);
-	if (r < 0)
-		return r;
+	p.nvjpeg = l->gpu.nvjpeg;
+	p.offload = l->gpu.offload;
 	p.plan = l->made ? l->made : l->plan;
 	if (!ps_batch_nbytes(p.plan, o->batch, &batch_nbytes))
 		return ps_load_error_set(
@@ -196,7 +196,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 
 	if (!o->state)
 		return pipeline_make(l, &(struct ps_position){.epoch = o->epoch}, err);
-	r = state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, err);
+	r = state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
 	l->options.o.state = NULL; /* borrowed no longer */
 	if (r < 0)
 		return r;
@@ -241,6 +241,12 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	ps_indexes_source(l->indexes, (enum ps_source)o->source, &windows);
 	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
 	if (r == 0)
+		r = ps_device_open(o->device, &l->device, err);
+	if (r == 0)
+		r = pipeline_plan(l, err);
+	if (r == 0)
+		r = ps_gpu_decode_open(o, l->made, l->made_not, l->device, &l->gpu, err);
+	if (r == 0)
 		r = pipeline_begin(l, err);
 	if (r == 0 && o->plan_epochs != UINT32_MAX)
 		l->planner = planner_make(l);
@@ -281,6 +287,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_planner_free(l->planner);
 	ps_getter_free(l->getter);
 	ps_pipeline_free(l->pipeline);
+	ps_gpu_decode_close(&l->gpu);
 	ps_device_close(l->device);
 	ps_schedule_fini(&l->schedule);
 	ps_profile_free(l->profile);
@@ -474,13 +481,14 @@ int penstock_loader_state_save(
         struct penstock_loader *l, void *buf, size_t size, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
+	struct ps_offload offload;
 	struct ps_state state;
 	size_t need;
 	int r = pid_check(l, &err);
 
 	if (r < 0)
 		return ps_give_error(error, r, &err);
-	need = ps_state_nbytes(ps_resume_nlanes(&l->schedule));
+	need = ps_state_nbytes(ps_resume_nlanes(&l->schedule), l->gpu.nvjpeg);
 	if (!buf)
 		return (int)need;
 	if (size < need)
@@ -491,6 +499,8 @@ int penstock_loader_state_save(
 		        &l->schedule, ps_pipeline_position(l->pipeline), l->bad_run, &state, &err);
 	if (r < 0)
 		return ps_give_error(error, r, &err);
+	ps_pipeline_offload(l->pipeline, &offload);
+	ps_gpu_decode_save(&l->gpu, &offload, &state);
 	ps_state_print_make(&l->print, &l->options);
 	ps_state_write(&l->print, &state, buf);
 	ps_state_fini(&state);
@@ -499,12 +509,14 @@ int penstock_loader_state_save(
 
 static int state_load(struct penstock_loader *l, const void *state, size_t size, struct ps_load_error *err)
 {
+	struct ps_offload offload;
 	struct ps_position at;
 	uint32_t bad_run;
-	int r = state_read(l, state, size, &at, &bad_run, err);
+	int r = state_read(l, state, size, &at, &bad_run, &offload, err);
 
 	if (r < 0)
 		return r;
+	ps_pipeline_set_offload(l->pipeline, &offload);
 	r = ps_pipeline_restart(l->pipeline, &at, err);
 	l->failed = r;
 	l->why = *err;
@@ -553,6 +565,9 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	}
 	snprintf(s.pixels, sizeof(s.pixels), "%s%s%s", l->made ? l->device->ops->name : "cpu",
 	        l->made_not ? ": " : "", l->made_not ? l->made_not : "");
+	if (!l->gpu.nvjpeg)
+		snprintf(s.gpu_decode_why, sizeof(s.gpu_decode_why), "%.*s", (int)sizeof(s.gpu_decode_why) - 1,
+		        l->gpu.why.text);
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;

@@ -184,6 +184,16 @@ static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 	return 0;
 }
 
+static int gpu_decode_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	double share = o->gpu_decode;
+
+	if (share == PENSTOCK_GPU_DECODE_AUTO || (share >= 0 && share <= 1))
+		return 0;
+	return ps_load_error_set(
+	        err, EINVAL, "gpu_decode %g: must be 0 to 1, or auto (PENSTOCK_GPU_DECODE_AUTO)", share);
+}
+
 static int sampling_check(const struct penstock_options *o, struct ps_load_error *err)
 {
 	int r = range_check("bucket", o->bucket, 0, PS_OPTIONS_MAX_BUCKETS, err);
@@ -276,6 +286,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	r = ranks_make(&p->o, err);
 	if (r == 0)
 		r = ranges_check(&p->o, err);
+	if (r == 0)
+		r = gpu_decode_check(&p->o, err);
 	if (r == 0)
 		r = sampling_check(&p->o, err);
 	if (r == 0)

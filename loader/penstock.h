@@ -474,7 +474,18 @@ struct penstock_options {
 	 * AUTO: the device, if it can and if that saves bytes or work: images of f32, f16 and bf16 are sent as
 	 * bytes, and come out the same to the bit. Such tensors are on the device alone (`host` is NULL). */
 	uint32_t device_pixels;
+
+	/* Device cuda: the share of JPEGs that the GPU decodes (nvJPEG: its engine for JPEG where it has one, else
+	 * the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share with which
+	 * both are busy, found in the first batches and frozen then, or 0 where there is no nvJPEG. A sample's
+	 * hash decides who decodes it, so runs repeat themselves for any number of threads and ranks; a state
+	 * keeps the share. The GPU's pixels differ by a few levels from those of other runs, which are the same
+	 * everywhere; libpenstock(3) says by how many. Images that it does not take are decoded by the
+	 * processor one by one. 0 (default): the processor decodes all. -ENODEV: a share, and no nvJPEG. */
+	double gpu_decode;
 };
+
+#define PENSTOCK_GPU_DECODE_AUTO (-1.0)
 
 /* Fills in the defaults. `size` is sizeof(struct penstock_options), so that new members can be added at its
  * end. */
@@ -733,6 +744,14 @@ struct penstock_stats {
 	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is AUTO and the
 	 * device cannot. */
 	char pixels[192];
+	/* options.gpu_decode: images that the GPU decoded (by its engine, and together with threads here) and the
+	 * processor in fields that the GPU may decode; the share in force, of 1; what each engine could do alone,
+	 * images a second, 0 where that is not known; and why the GPU decodes nothing though it was asked to
+	 * ("": it does, or was not). */
+	uint64_t gpu_engine_images, gpu_hybrid_images, cpu_images;
+	double gpu_share;
+	double gpu_images_per_second, cpu_images_per_second;
+	char gpu_decode_why[160];
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -51,6 +51,16 @@ enum {
 };
 
 enum {
+	D_SHARE, /* and D_TUNING */
+	D_EPOCH,
+	D_BATCH,
+	D_DECODER,
+	D_WORDS,
+};
+
+#define D_TUNING (UINT64_C(1) << 32)
+
+enum {
 	L_LANE,
 	L_BLOCK,
 	L_K,
@@ -191,9 +201,9 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 	w[P_SAMPLING] = sampling_hash(options);
 }
 
-size_t ps_state_nbytes(uint32_t nlanes)
+size_t ps_state_nbytes(uint32_t nlanes, bool decodes)
 {
-	return (W_HEAD + (size_t)nlanes * L_WORDS) * sizeof(uint64_t);
+	return (W_HEAD + (size_t)nlanes * L_WORDS + (decodes ? D_WORDS : 0)) * sizeof(uint64_t);
 }
 
 static void word_put(void *state, size_t i, uint64_t v)
@@ -215,6 +225,33 @@ static uint64_t sum_of(const void *state, size_t nbytes)
 	size_t from = W_PRINT * sizeof(uint64_t);
 
 	return hash(HASH_BEGIN, (const uint8_t *)state + from, nbytes - from);
+}
+
+static void offload_put(const struct ps_state *s, void *state)
+{
+	size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
+
+	word_put(state, w + D_SHARE, s->offload.share | (s->offload.tuning ? D_TUNING : 0));
+	word_put(state, w + D_EPOCH, s->offload.epoch);
+	word_put(state, w + D_BATCH, s->offload.batch);
+	word_put(state, w + D_DECODER, s->decoder);
+}
+
+/* False: damaged. */
+static bool offload_read(const void *state, struct ps_state *s)
+{
+	size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
+	uint64_t share;
+
+	if (!s->decodes)
+		return true;
+	share = word_get(state, w + D_SHARE);
+	s->offload = (struct ps_offload){.tuning = share & D_TUNING,
+	        .share = (uint32_t)share,
+	        .epoch = word_get(state, w + D_EPOCH),
+	        .batch = word_get(state, w + D_BATCH)};
+	s->decoder = word_get(state, w + D_DECODER);
+	return (share & ~D_TUNING) <= PS_OFFLOAD_ALL;
 }
 
 void ps_state_write(const struct ps_state_print *print, const struct ps_state *s, void *state)
@@ -242,7 +279,9 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 		word_put(state, w + L_TAKEN, l->taken);
 		word_put(state, w + L_COPY, l->copy);
 	}
-	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes)));
+	if (s->decodes)
+		offload_put(s, state);
+	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->decodes)));
 }
 
 /* Refuses a state whose print differs, with the first word that does. */
@@ -305,7 +344,9 @@ static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 	        .world = (uint32_t)word_get(state, W_WORLD),
 	        .known = word_get(state, W_KNOWN) != 0,
 	        .nlanes = (uint32_t)nlanes};
-	return nlanes <= PS_ORDER_MAX_LANES * PS_MAX_SETS && nbytes == ps_state_nbytes(s->nlanes) &&
+	s->decodes = nbytes == ps_state_nbytes(s->nlanes, true);
+	return nlanes <= PS_ORDER_MAX_LANES * PS_MAX_SETS &&
+	       nbytes == ps_state_nbytes(s->nlanes, s->decodes) && offload_read(state, s) &&
 	       s->epoch != UINT64_MAX && s->batches <= PS_STATE_MAX_BATCHES &&
 	       word_get(state, W_BAD_RUN) <= UINT32_MAX && word_get(state, W_TURN) <= UINT32_MAX &&
 	       word_get(state, W_WORLD) <= UINT32_MAX && word_get(state, W_RANK) < s->world;
@@ -333,7 +374,7 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 	struct ps_state s;
 	int r;
 
-	if (nbytes < ps_state_nbytes(0) || word_get(state, W_MAGIC) != MAGIC)
+	if (nbytes < ps_state_nbytes(0, false) || word_get(state, W_MAGIC) != MAGIC)
 		return ps_load_error_set(err, EINVAL, "%zu bytes that are not a loader's state", nbytes);
 	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
 		return ps_load_error_set(

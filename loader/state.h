@@ -1,6 +1,7 @@
 /* The state of a run as bytes: where it stands, and a print of all that its order and its pixels come from.
  *
- *   64-bit words, little endian: the head (see state.c), then seven a lane that is told
+ *   64-bit words, little endian: the head (see state.c), then seven a lane that is told, then, where a GPU
+ *   decodes, four of that
  *
  * The print is kept as separate words, so that a state which does not fit is refused with what differs. Rank
  * and world are not of it: a state says how many steps were made, which is the same on all ranks. Lanes spare
@@ -13,6 +14,7 @@
 
 #include <stddef.h>
 
+#include "batch/offload.h"
 #include "options.h"
 #include "order/order.h"
 #include "pipeline/position.h"
@@ -38,14 +40,17 @@ struct ps_state {
 	bool known; /* lengths were */
 	uint32_t nlanes;
 	struct ps_state_lane *lanes;
+	bool decodes; /* a GPU decodes, or may: */
+	struct ps_offload offload;
+	uint64_t decoder; /* what decodes there, as it numbers itself: another one may give other pixels */
 };
 
 /* Makes the print of options that are whole; does nothing if it was made already. Reads all shard names. */
 void ps_state_print_make(struct ps_state_print *print, const struct ps_options *options);
 
-size_t ps_state_nbytes(uint32_t nlanes);
+size_t ps_state_nbytes(uint32_t nlanes, bool decodes);
 
-/* Writes ps_state_nbytes(state->nlanes) bytes. */
+/* Writes ps_state_nbytes(state->nlanes, state->decodes) bytes. */
 void ps_state_write(const struct ps_state_print *print, const struct ps_state *state, void *ret_bytes);
 
 int ps_state_read(const struct ps_state_print *print, const void *bytes, size_t nbytes,

@@ -51,6 +51,15 @@ void ps_stats_judge(struct penstock_stats *s)
 	snprintf(s->advice, sizeof(s->advice), "%s", advice);
 }
 
+/* Of the GPU alone, with all threads where they have a part in it. */
+static double gpu_rate(const struct ps_pipeline_stats *p)
+{
+	bool hybrid = p->hybrid_images > p->engine_images;
+	double row = hybrid ? p->costs.cpu_give / PS_MAX(p->workers, 1u) : p->costs.gpu;
+
+	return row > 0 ? 1 / row : 0;
+}
+
 void ps_stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
 {
 	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
@@ -69,5 +78,11 @@ void ps_stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
 	s->wait_storage = (double)p->blame_ns[PS_BLAME_STORAGE] / 1e9;
 	s->wait_read = (double)p->blame_ns[PS_BLAME_READ] / 1e9;
 	s->wait_decode = (double)p->blame_ns[PS_BLAME_DECODE] / 1e9;
+	s->gpu_engine_images = p->engine_images;
+	s->gpu_hybrid_images = p->hybrid_images;
+	s->cpu_images = p->cpu_images;
+	s->gpu_share = p->offload / (double)PS_OFFLOAD_ALL;
+	s->gpu_images_per_second = gpu_rate(p);
+	s->cpu_images_per_second = p->costs.cpu > 0 ? p->workers / p->costs.cpu : 0;
 	ps_stats_judge(s);
 }

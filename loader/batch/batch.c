@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/overflow.h"
+#include "batch/decode.h"
 #include "batch/make.h"
 
 /* What late outputs are written to before their place is known. */
@@ -128,6 +129,7 @@ void ps_batch_fini(struct penstock_batch *b)
 	free(b->sources);
 	if (b->budget)
 		ps_budget_give(b->budget, b->grown_nbytes);
+	ps_decode_fini(b);
 	if (b->mirror) {
 		if (b->state == PS_BATCH_HELD)
 			(void)b->device->ops->leave(b->mirror, NULL);
@@ -140,6 +142,7 @@ void ps_batch_fini(struct penstock_batch *b)
 
 void ps_batch_clear(struct penstock_batch *b)
 {
+	ps_decode_clear(b);
 	for (uint32_t i = 0; i < b->nrows; i++) {
 		ps_sample_free(b->rows[i].sample);
 		free(b->rows[i].reason);

@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "batch/field.h"
+#include "batch/offload.h"
 #include "batch/slot.h"
 #include "device/device.h"
 #include "image/gate.h"
@@ -63,6 +64,7 @@ struct penstock_batch {
 	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
 	struct ps_budget *budget;   /* that late fields count against; NULL: not counted */
 	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
+	struct ps_nvjpeg_rows *decoded[PS_PLAN_MAX_FIELDS]; /* images that the GPU decodes (decode.h); NULL: none are */
 	uint64_t grown_nbytes;      /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;
@@ -76,6 +78,7 @@ struct penstock_batch {
 	enum ps_batch_state state;
 	uint64_t seq; /* in the order of delivery, over epochs */
 	uint64_t epoch, index;
+	uint32_t offload; /* share of images that is offered to the GPU, of PS_OFFLOAD_ALL */
 	uint32_t want;  /* rows that it is to have; 0: of a rank that has no sample in this step */
 	uint32_t nrows; /* that have a sample */
 	uint32_t ndone; /* of them decoded */
@@ -101,6 +104,8 @@ struct penstock_batch {
 struct ps_batch_worker {
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
 	struct ps_mask_decoder *masks[PS_PLAN_MAX_FIELDS];
+	struct ps_nvjpeg_worker *nvjpeg; /* decodes on the GPU; NULL: there is none */
+	struct ps_offload_times *times;  /* of both; borrowed; NULL: not measured */
 	uint64_t seed;
 	uint64_t reread;               /* samples whose bytes were read again */
 	struct ps_image_ticket ticket; /* of the image under way */

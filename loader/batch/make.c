@@ -23,12 +23,12 @@ static uint32_t bits_of(const struct ps_plan *plan, const struct ps_plan_field *
 	       (t->noise > 0 ? PS_IMAGE_NOISE : 0u);
 }
 
-void ps_make_plan(struct ps_plan *plan)
+void ps_make_plan(struct ps_plan *plan, bool all)
 {
 	for (uint32_t i = 0; i < plan->nfields; i++) {
 		struct ps_plan_field *f = &plan->fields[i];
 
-		if (f->kind != PENSTOCK_IMAGE || (f->dtype == PS_U8 && bits_of(plan, f) == 0))
+		if (f->kind != PENSTOCK_IMAGE || (!all && f->dtype == PS_U8 && bits_of(plan, f) == 0))
 			continue;
 		f->made = true;
 		f->made_what = bits_of(plan, f);
@@ -67,7 +67,9 @@ static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 {
 	const struct ps_plan_field *f = &b->plan->fields[i];
 	const struct ps_slot_field *at = &b->at.fields[i];
-	struct ps_make m = {.planes = at->data[0],
+	struct ps_make m = {.decoded = b->decoded[i],
+	        .sources = b->sources,
+	        .planes = at->data[0],
 	        .ops = at->ops == PS_SLOT_NONE ? PS_MAKE_NO_OPS : at->ops,
 	        .to = at->made,
 	        .nimages = b->out_rows * views_of(f),

@@ -10,8 +10,9 @@
 
 #include "batch/batch.h"
 
-/* Marks the image fields that are worth it: all that are not sent as they are. */
-void ps_make_plan(struct ps_plan *plan);
+/* Marks the image fields that are worth it: all that are not sent as they are; with `all` those, too: the GPU may
+ * decode them (decode.h). */
+void ps_make_plan(struct ps_plan *plan, bool all);
 
 /* Field i of the row was decoded: keeps what was drawn for it. */
 void ps_make_row(

@@ -4,7 +4,9 @@
 
 #include <errno.h>
 
+#include "batch/decode.h"
 #include "batch/make.h"
+#include "pipeline/stage.h"
 
 int ps_picture_worker_init(
         struct ps_batch_worker *w, const struct ps_plan *plan, uint32_t i, struct ps_load_error *err)
@@ -41,16 +43,22 @@ static bool decodes(const struct ps_plan *plan, uint32_t i, uint32_t j)
 	return plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i;
 }
 
-/* An image, and those of the same member behind it. */
-static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_load_error *err)
+struct ps_rng_key ps_picture_key(const struct penstock_batch *b, uint32_t row, const struct ps_batch_worker *w)
 {
 	const struct ps_sample *s = b->rows[row].sample;
-	const struct ps_rng_key key = {.seed = w->seed,
+
+	return (struct ps_rng_key){.seed = w->seed,
 	        .epoch = b->epoch,
 	        .shard = s->file->shard,
 	        .sample = s->ordinal,
 	        .draw = s->draw};
+}
+
+/* An image, and those of the same member behind it. */
+static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_rng_key key = ps_picture_key(b, row, w);
 	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
 	void *dsts[PS_PLAN_MAX_FIELDS];
 	uint32_t n = 0;
@@ -70,7 +78,7 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 	return r;
 }
 
-int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	const struct ps_plan_field *f = &b->plan->fields[i];
@@ -86,6 +94,25 @@ int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 	}
 	ps_image_ticket_give(&w->ticket);
 	return r;
+}
+
+int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	uint64_t begin;
+	bool taken;
+	int r;
+
+	if (!b->decoded[i])
+		return ps_picture_decode_here(b, row, i, in, w, err);
+	begin = ps_mono_ns();
+	r = ps_decode_offer(b, row, i, in, w, err);
+	taken = r == 1;
+	if (r == 0)
+		r = ps_picture_decode_here(b, row, i, in, w, err);
+	if (r >= 0 && w->times)
+		ps_offload_count(w->times, taken, ps_mono_ns() - begin);
+	return PS_MIN(r, 0);
 }
 
 void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_batch_worker *w)

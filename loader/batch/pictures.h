@@ -6,10 +6,19 @@
 
 #include "batch/batch.h"
 
+/* What random choices of the row's pictures are drawn from. */
+struct ps_rng_key ps_picture_key(
+        const struct penstock_batch *batch, uint32_t row, const struct ps_batch_worker *worker);
+
 /* Decodes field i, an image or a mask, from its member's bytes. Of fields that share a member's image the one
  * that decodes it does so for all of them; for the others nothing is left to do. Fields come in their order.
  */
 int ps_picture_decode(struct penstock_batch *batch, uint32_t row, uint32_t i,
+        const struct ps_sample_field *member, struct ps_batch_worker *worker,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* The same on this thread, whatever the GPU may do. */
+int ps_picture_decode_here(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
 

@@ -8,6 +8,7 @@
 #include "batch/convert.h"
 #include "batch/pictures.h"
 #include "batch/transform.h"
+#include "device/nvjpeg.h"
 
 int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_plan *plan, uint64_t seed,
         struct ps_image_gate *gate, struct ps_load_error *err)
@@ -24,6 +25,7 @@ int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_plan *plan, 
 
 void ps_batch_worker_fini(struct ps_batch_worker *w)
 {
+	ps_nvjpeg_worker_free(w->nvjpeg);
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(w->decoders); i++) {
 		ps_image_decoder_free(w->decoders[i]);
 		ps_mask_decoder_free(w->masks[i]);

@@ -53,6 +53,7 @@ enum {
 	X(stream_create, cuStreamCreate, (ps_cu_stream * ret_stream, unsigned flags))                   \
 	X(stream_destroy, cuStreamDestroy_v2, (ps_cu_stream stream))                                    \
 	X(stream_wait, cuStreamWaitEvent, (ps_cu_stream stream, ps_cu_event event, unsigned flags))     \
+	X(stream_sync, cuStreamSynchronize, (ps_cu_stream stream))                                      \
 	X(event_create, cuEventCreate, (ps_cu_event * ret_event, unsigned flags))                       \
 	X(event_destroy, cuEventDestroy_v2, (ps_cu_event event))                                        \
 	X(event_record, cuEventRecord, (ps_cu_event event, ps_cu_stream stream))                        \

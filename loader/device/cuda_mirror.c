@@ -7,6 +7,7 @@
 
 #include "device/cuda_private.h"
 #include "device/make_cuda.h"
+#include "device/nvjpeg.h"
 
 #define MEMORY_ALIGN (2UL << 20) /* the driver gives device memory by these */
 
@@ -167,6 +168,10 @@ static ps_cu_result batch_give(struct ps_cuda_device *d, struct cuda_mirror *m, 
 		r = d->cu->copy_to_device((ps_cu_pointer)(uintptr_t)m->base.data, slot, nbytes, d->stream);
 	if (r == 0)
 		r = d->cu->event_record(m->copied, d->stream);
+	for (uint32_t i = 0; i < nmakes && r == 0; i++)
+		if (makes[i].decoded)
+			r = ps_nvjpeg_place(makes[i].decoded, makes[i].sources, makes[i].nimages,
+			        m->base.data + makes[i].planes, d->stream);
 	for (uint32_t i = 0; i < nmakes && r == 0; i++)
 		r = ps_make_launch(&d->kernels, &makes[i], &at, d->stream);
 	return r == 0 ? d->cu->event_record(m->sent, d->stream) : r;

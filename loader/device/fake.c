@@ -25,7 +25,8 @@ struct job {
 	uint64_t number;     /* of the recording */
 	void (*fn)(void *arg);
 	void *arg;
-	void *to; /* COPY */
+	bool owns; /* arg: it is freed with the job, be it done or not */
+	void *to;  /* COPY */
 	const void *from;
 	size_t nbytes;
 };
@@ -142,6 +143,8 @@ static void stream_step(struct ps_fake_stream *s)
 	s->head = j->next;
 	if (!s->head)
 		s->tail = &s->head;
+	if (j->owns)
+		free(j->arg);
 	free(j);
 	pthread_cond_broadcast(&the.changed);
 }

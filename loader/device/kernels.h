@@ -16,6 +16,7 @@
 #include "device/finish.h"
 #include "device/gemm.h"
 #include "device/kernel_code.h"
+#include "device/resize_tile.h"
 #include "device/transforms.h"
 
 /* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`, `shared`. */
@@ -34,7 +35,9 @@
 	X(finish_f16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F16, PS_NCHW, block, shared))                 \
 	X(finish_f16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_F16, PS_NHWC, block, shared))  \
 	X(finish_bf16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_BF16, PS_NCHW, block, shared))               \
-	X(finish_bf16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_BF16, PS_NHWC, block, shared))
+	X(finish_bf16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_BF16, PS_NHWC, block, shared)) \
+	X(resize_tile, ps_tile_args, PS_TILE_SHARED, ps_tile_block(&a, block, shared))                             \
+	X(move, ps_move_args, 0, ps_move_block(&a, block, shared))
 
 enum ps_kernel {
 #define PS_KERNEL_NUMBER(name, args, shared_nbytes, call) PS_KERNEL_##name,

@@ -18,7 +18,11 @@
 
 #define PS_MAKE_NO_OPS SIZE_MAX
 
+struct ps_nvjpeg_rows;
+
 struct ps_make {
+	struct ps_nvjpeg_rows *decoded; /* images that are put among the planes first (nvjpeg.h); NULL: none */
+	const uint32_t *sources;        /* with it: the row that each image comes from */
 	size_t planes; /* in the slot: three planes of bytes an image */
 	size_t ops;    /* in the slot: struct ps_image_ops of each; PS_MAKE_NO_OPS: nothing is done to any */
 	size_t to;     /* in the mirror's made part */

@@ -323,6 +323,36 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 	return ps_image_decode_shared(&decoder, &dst, 1, data, nbytes, key, err);
 }
 
+static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
+        struct ps_image_outline *ret_outline, struct ps_load_error *err)
+{
+	struct ps_image_outline o = {.plain_jpeg = ps_source_is_plain_jpeg(d->source), .stored = size};
+	int rc = views_draw(d, size, key, err);
+	if (rc == 0 && o.plain_jpeg) {
+		d->views[0].geometry.shrunk = 1;
+		if (ps_resize_plan(d->works[0].resize, &d->views[0].geometry, d->spec.interpolation) < 0)
+			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
+			        size.width, size.height);
+		ps_resize_source(d->works[0].resize, &o.region);
+		ps_resize_tables(d->works[0].resize, &o.resize);
+	}
+	*ret_outline = o;
+	return rc;
+}
+
+int ps_image_sketch(struct ps_image_decoder *d, const void *data, size_t nbytes, const struct ps_rng_key *key,
+        struct ps_image_outline *ret_outline, struct ps_load_error *err)
+{
+	struct ps_image_size size;
+	int rc = ps_source_open(d->source, data, nbytes, &size, err);
+	if (rc == 0)
+		rc = sketch(d, size, key, ret_outline, err);
+	ps_source_close(d->source);
+	if (rc < 0)
+		d->size = (struct ps_image_size){0};
+	return rc;
+}
+
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder)
 {
 	return (struct ps_image_placement){.width = decoder->size.width,

@@ -166,6 +166,12 @@ void ps_resize_source(const struct ps_resize *r, struct ps_region *ret_region)
 	ret_region->height = r->v.source_size;
 }
 
+void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_tables)
+{
+	*ret_tables = (struct ps_resize_tables){
+	        .h = &r->h, .v = &r->v, .fraction = r->fraction, .flip_v = r->geometry.flip_v};
+}
+
 size_t ps_resize_slack(const struct ps_resize *r)
 {
 	/* The last output's group of weights may be padded, and a load is of 16 bytes. */

@@ -90,6 +90,17 @@ void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink);
 /* Feeds one row: region.width RGB triples, starting at the region's left edge. */
 void ps_resize_row(struct ps_resize *r, const uint8_t *rgb);
 
+/* What a plan comes to, for devices that do it themselves; borrowed until the next plan. The horizontal pass shifts by
+ * h->bits - fraction and clamps to 255 << fraction, the vertical one shifts by v->bits + fraction. Rows of a flip_v
+ * come last first. */
+struct ps_resize_axis;
+struct ps_resize_tables {
+	const struct ps_resize_axis *h, *v; /* resize_axis.h */
+	int fraction;
+	bool flip_v;
+};
+void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_tables);
+
 /* Memory held now. */
 size_t ps_resize_nbytes(const struct ps_resize *r);
 

@@ -1,4 +1,5 @@
-/* The weights of one axis of a resize, in fixed point: resize.h defines them. Private to resize*.c.
+/* The weights of one axis of a resize, in fixed point: resize.h defines them. Private to resize*.c, and
+ * to devices that resize themselves (ps_resize_tables()).
  * Ownership: the caller's struct, zeroed before the first plan; its arrays are kept from plan to plan.
  * Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
 #ifndef PS_LOADER_IMAGE_RESIZE_AXIS_H

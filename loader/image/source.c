@@ -158,6 +158,11 @@ uint32_t ps_source_shrink(struct ps_source *s, uint32_t by)
 	return by;
 }
 
+bool ps_source_is_plain_jpeg(const struct ps_source *s)
+{
+	return s->format == &ps_format_jpeg && s->orientation == 1;
+}
+
 int ps_source_start(
         struct ps_source *s, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
 {

@@ -23,6 +23,9 @@ int ps_source_open(struct ps_source *s, const void *data, size_t nbytes, struct 
  * that size from now on. */
 uint32_t ps_source_shrink(struct ps_source *s, uint32_t by);
 
+/* Between open and start: a JPEG whose orientation is as stored. */
+bool ps_source_is_plain_jpeg(const struct ps_source *s);
+
 int ps_source_start(struct ps_source *s, const struct ps_region *region, size_t slack_nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 int ps_source_rows(

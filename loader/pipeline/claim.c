@@ -36,6 +36,7 @@ static struct penstock_batch *batch_open(struct ps_pipeline *p)
 	b->epoch = p->claim_epoch;
 	b->index = p->claim_seq - p->epoch_seq;
 	b->seq = p->claim_seq++;
+	b->offload = ps_offload_at(&p->offload, b->epoch, b->index);
 	b->want = b->cap;
 	if (p->claiming->known)
 		b->want = ps_steps_rows(&p->claiming->steps, b->index, p->claiming->share.rank);

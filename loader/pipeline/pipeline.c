@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/range.h"
+#include "batch/decode.h"
 #include "device/host.h"
+#include "device/nvjpeg.h"
 #include "pipeline/core.h"
 
 #define KEEP_SLABS 256 /* unused ones: 16 MiB */
@@ -131,6 +133,7 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	if (!p)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	p->o = *o;
+	p->offload = o->offload;
 	p->window.limit = o->window_nbytes;
 	p->window.parent = o->shared;
 	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
@@ -187,6 +190,8 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < o->depth && r == 0; i++) {
 		r = ps_batch_init(&p->batches[i], o->plan, o->device, o->rows, err);
+		if (r == 0 && o->nvjpeg)
+			r = ps_decode_init(&p->batches[i], o->nvjpeg, err);
 		p->batches[i].pipeline = p;
 		p->batches[i].pid = getpid();
 		p->batches[i].max_ragged_nbytes = o->max_ragged_nbytes;
@@ -370,6 +375,18 @@ const struct ps_position *ps_pipeline_position(const struct ps_pipeline *p)
 	return &p->position;
 }
 
+void ps_pipeline_offload(struct ps_pipeline *p, struct ps_offload *ret_offload)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	*ret_offload = p->offload;
+}
+
+void ps_pipeline_set_offload(struct ps_pipeline *p, const struct ps_offload *offload)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	p->offload = *offload;
+}
+
 void ps_pipeline_release(struct penstock_batch *b)
 {
 	struct ps_pipeline *p = b->pipeline;
@@ -404,6 +421,7 @@ void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 
 void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stats)
 {
+	struct ps_offload_meter meter = ps_pipeline_meter(p);
 	struct ps_tune_mark m;
 
 	PS_LOCK_SCOPE(&p->lock);
@@ -416,4 +434,24 @@ void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stat
 	memcpy(ret_stats->wait_ns, m.wait_ns, sizeof(m.wait_ns));
 	for (int i = 0; i < PS_NBLAMES; i++)
 		ret_stats->blame_ns[i] = (uint64_t)p->blame_ns[i];
+	ret_stats->engine_images = meter.engine_rows;
+	ret_stats->hybrid_images = meter.hybrid_rows;
+	ret_stats->cpu_images = meter.cpu_rows;
+	ret_stats->offload = ps_offload_at(&p->offload, p->claim_epoch, p->claim_seq - p->epoch_seq);
+	ret_stats->costs = ps_offload_costs_of(&(struct ps_offload_meter){0}, &meter, 1);
+}
+
+struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *p)
+{
+	struct ps_offload_meter meter = ps_offload_read(&p->times);
+	struct ps_nvjpeg_stats stats;
+
+	if (!p->o.nvjpeg)
+		return meter;
+	ps_nvjpeg_stats(p->o.nvjpeg, &stats);
+	meter.engine_rows = stats.hardware;
+	meter.hybrid_rows = stats.hybrid;
+	meter.timed_rows = stats.timed;
+	meter.timed_ns = (uint64_t)(stats.seconds * 1e9);
+	return meter;
 }

@@ -19,6 +19,7 @@
 #define PS_PIPELINE_PIPELINE_H
 
 #include "batch/batch.h"
+#include "batch/offload.h"
 #include "pipeline/lane.h"
 #include "pipeline/stage.h"
 
@@ -35,6 +36,8 @@ struct ps_pipeline_options {
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
 	struct ps_device *device; /* borrowed */
+	struct ps_nvjpeg *nvjpeg; /* that decodes images of batches, borrowed; NULL: the processor decodes all */
+	struct ps_offload offload; /* with it: which of them */
 	uint32_t rows, depth, threads, readers;
 	struct ps_budget *shared;        /* of several loaders; NULL: none */
 	struct ps_profile *profile;      /* NULL: not kept */
@@ -76,6 +79,10 @@ const struct ps_position *ps_pipeline_position(const struct ps_pipeline *pipelin
 /* True if next() would give the first batch of that epoch. */
 bool ps_pipeline_stands_at(struct ps_pipeline *pipeline, uint64_t epoch);
 
+/* The share of images that the GPU decodes. A new one is in force for batches that are begun from now on. */
+void ps_pipeline_offload(struct ps_pipeline *pipeline, struct ps_offload *ret_offload);
+void ps_pipeline_set_offload(struct ps_pipeline *pipeline, const struct ps_offload *offload);
+
 void ps_pipeline_release(struct penstock_batch *batch);
 
 struct ps_pipeline_stats {
@@ -85,6 +92,9 @@ struct ps_pipeline_stats {
 	uint64_t total_ns[PENSTOCK_NSTAGES];
 	uint64_t wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
 	uint64_t blame_ns[PS_NBLAMES]; /* they sum to the consumer's wait */
+	uint64_t engine_images, hybrid_images, cpu_images;
+	uint32_t offload; /* the share that the next batch has */
+	struct ps_offload_costs costs;
 };
 
 void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);

@@ -7,6 +7,8 @@
 #include <sys/eventfd.h>
 
 #include "base/range.h"
+#include "batch/decode.h"
+#include "device/nvjpeg.h"
 #include "pipeline/core.h"
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
@@ -63,9 +65,13 @@ static void block_push(struct ps_lane *lane, struct ps_block *block)
 }
 
 /* Of rows that are all decoded; the lock is not held. */
-static int batch_make(struct penstock_batch *b, struct ps_load_error *err)
+static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	PS_RANGE_SCOPE("finish");
+	int r = ps_decode_submit(b, w, err);
+
+	if (r < 0)
+		return r;
 	ps_batch_finish(b);
 	if (b->failed)
 		return 0;
@@ -73,10 +79,28 @@ static int batch_make(struct penstock_batch *b, struct ps_load_error *err)
 	return ps_batch_send(b, err);
 }
 
+/* Another batch is finished: freezes the share of images that the GPU decodes once enough is known. */
+static void offload_tune(struct ps_pipeline *p, const struct ps_offload_meter *now)
+{
+	struct ps_offload_costs costs;
+
+	p->nfinished++;
+	if (!p->offload.tuning)
+		return;
+	if (p->nfinished <= PS_OFFLOAD_COLD) {
+		p->offload_from = *now;
+		return;
+	}
+	costs = ps_offload_costs_of(&p->offload_from, now, PS_OFFLOAD_ROWS);
+	ps_offload_settle(&p->offload, p->nfinished - PS_OFFLOAD_COLD, &costs, p->o.threads, p->claim_epoch,
+	        p->claim_seq - p->epoch_seq);
+}
+
 /* The lock is let go while the batch is finished. */
-static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
+static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct ps_batch_worker *w)
 {
 	struct ps_load_error err = {0};
+	struct ps_offload_meter meter = {0};
 	bool drop = b->drop;
 	int r = 0;
 
@@ -84,7 +108,9 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 	if (drop)
 		ps_batch_clear(b);
 	else
-		r = batch_make(b, &err);
+		r = batch_make(b, w, &err);
+	if (p->o.nvjpeg)
+		meter = ps_pipeline_meter(p);
 	pthread_mutex_lock(&p->lock);
 	if (r < 0)
 		ps_pipeline_fail(p, r, &err);
@@ -92,6 +118,7 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b)
 		ps_batch_give(p, b);
 		return;
 	}
+	offload_tune(p, &meter);
 	b->state = PS_BATCH_FINISHED;
 	if (b->seq == p->deliver_seq)
 		pthread_cond_signal(&p->ready);
@@ -178,7 +205,7 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 	ps_cost_learn(&p->cost, u->n, u->nbytes, begin);
 	u->batch->ndone += u->n;
 	if (u->batch->closed && u->batch->ndone == u->batch->nrows) {
-		batch_finish(p, u->batch);
+		batch_finish(p, u->batch, w);
 		tune(p);
 	}
 	p->reread += w->reread;
@@ -192,6 +219,13 @@ static void *worker_main(void *arg)
 	struct ps_load_error err = {0};
 	uint32_t index;
 	int r = ps_batch_worker_init(&w, p->o.plan, p->o.seed, &p->gate, &err);
+
+	w.times = &p->times;
+	if (r == 0 && p->o.nvjpeg) {
+		r = ps_nvjpeg_worker_new(p->o.nvjpeg, &w.nvjpeg, &err);
+		if (r < 0)
+			ps_batch_worker_fini(&w);
+	}
 
 	PS_LOCK_SCOPE(&p->lock);
 	if (r < 0) {

@@ -257,6 +257,15 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
+static PyObject *gpu_decode_dict(const struct penstock_stats *s)
+{
+	return Py_BuildValue("{s:d,s:K,s:K,s:K,s:d,s:d,s:s}", "share", s->gpu_share, "engine_images",
+	        (unsigned long long)s->gpu_engine_images, "hybrid_images",
+	        (unsigned long long)s->gpu_hybrid_images, "cpu_images", (unsigned long long)s->cpu_images,
+	        "gpu_images_per_second", s->gpu_images_per_second, "cpu_images_per_second",
+	        s->cpu_images_per_second, "why_not", s->gpu_decode_why);
+}
+
 static PyObject *stage_dict(const struct penstock_stage *stage)
 {
 	return Py_BuildValue("{s:s,s:I,s:d,s:d,s:d}", "name", stage->name, "threads",
@@ -286,13 +295,13 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	}
 	if (!stages)
 		return NULL;
-	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s}", "samples",
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:N}", "samples",
 	        (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
 	        s.wait_storage, "wait_read", s.wait_read, "wait_decode", s.wait_decode, "bottleneck",
 	        s.bottleneck, "advice", s.advice, "copied_bytes", (unsigned long long)s.copied_bytes,
-	        "copy_seconds", s.copy_seconds, "pixels", s.pixels);
+	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "gpu_decode", gpu_decode_dict(&s));
 }
 
 static PyObject *loader_profile(PyObject *self, PyObject *unused)

@@ -150,6 +150,7 @@ static const struct member option_members[] = {
         OPTION(job, TEXT, NULL),
         OPTION(plan_epochs, U32, NULL),
         OPTION(device_pixels, U32, words_device_pixels),
+        OPTION(gpu_decode, F64, NULL),
         {0},
 };
 

@@ -21,6 +21,7 @@ static const struct ps_option_help options_help[] = {
         {"--depth N|auto", "batches in memory (auto: 4, fewer if they are large)"},
         {"--memory-budget SIZE", "of batches, read buffers and shuffle window (512M)"},
         {"--device DEVICE", "where batches lie: cpu, cuda or cuda:N (cpu)"},
+        {"--gpu-decode SHARE|auto", "device cuda: JPEGs that the GPU decodes, 0 to 1 (0)"},
         {"--field NAME=KIND[:DTYPE]", "a field of the batch, instead of those above; may come again"},
         {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
         {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},
@@ -56,6 +57,7 @@ enum {
 	OPT_DEPTH,
 	OPT_MEMORY,
 	OPT_DEVICE,
+	OPT_GPU_DECODE,
 	OPT_DTYPE,
 	OPT_LAYOUT,
 	OPT_CROP,
@@ -91,6 +93,7 @@ static const struct option longs[] = {
         {"depth", required_argument, NULL, OPT_DEPTH},
         {"memory-budget", required_argument, NULL, OPT_MEMORY},
         {"device", required_argument, NULL, OPT_DEVICE},
+        {"gpu-decode", required_argument, NULL, OPT_GPU_DECODE},
         {"dtype", required_argument, NULL, OPT_DTYPE},
         {"layout", required_argument, NULL, OPT_LAYOUT},
         {"crop", required_argument, NULL, OPT_CROP},
@@ -132,6 +135,22 @@ static void help(void)
 	        "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"
 	        "  penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'\n"
 	        "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n");
+}
+
+/* "auto", or a number. */
+static bool gpu_decode_take(double *ret_share)
+{
+	char *end;
+
+	if (strcmp(optarg, "auto") == 0) {
+		*ret_share = PENSTOCK_GPU_DECODE_AUTO;
+		return true;
+	}
+	*ret_share = strtod(optarg, &end);
+	if (end != optarg && *end == 0 && *ret_share >= 0 && *ret_share <= 1)
+		return true;
+	ps_complain("--gpu-decode %s: must be auto, or 0 to 1", optarg);
+	return false;
 }
 
 static bool arg_u32(const char *name, uint64_t least, uint64_t most, uint32_t *ret_value)
@@ -277,6 +296,8 @@ static bool option_take(struct ps_bench_options *o, int c)
 	case OPT_DEVICE:
 		l->device = optarg;
 		return true;
+	case OPT_GPU_DECODE:
+		return gpu_decode_take(&l->gpu_decode);
 	case OPT_WINDOW:
 		return arg_u32("--shuffle-window", 1, 1 << 24, &l->shuffle_window);
 	case OPT_LANES:

@@ -53,13 +53,35 @@ static json_t *waits_json(const struct penstock_stats *s)
 	        share(s->wait_read, all), "decode", share(s->wait_decode, all));
 }
 
+/* NULL (no key) where the GPU was not asked to decode. */
+static json_t *gpu_decode_json(const struct penstock_stats *s)
+{
+	if (s->gpu_share == 0 && s->gpu_engine_images + s->gpu_hybrid_images == 0 && !s->gpu_decode_why[0])
+		return NULL;
+	return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:s}", "share", s->gpu_share, "engine_images",
+	        (json_int_t)s->gpu_engine_images, "hybrid_images", (json_int_t)s->gpu_hybrid_images, "cpu_images",
+	        (json_int_t)s->cpu_images, "gpu_images_per_second", s->gpu_images_per_second,
+	        "cpu_images_per_second", s->cpu_images_per_second, "why_not", s->gpu_decode_why);
+}
+
+static void gpu_decode_print(const struct penstock_stats *s)
+{
+	if (s->gpu_decode_why[0])
+		printf("the GPU decodes nothing: %s\n", s->gpu_decode_why);
+	else if (s->gpu_share > 0 || s->gpu_engine_images + s->gpu_hybrid_images > 0)
+		printf("JPEGs: %.1f%% to the GPU: %ju decoded by its engine, %ju with threads here, %ju by threads alone; "
+		       "alone the GPU would make %.0f/s, the threads %.0f/s\n",
+		        100 * s->gpu_share, (uintmax_t)s->gpu_engine_images, (uintmax_t)s->gpu_hybrid_images,
+		        (uintmax_t)s->cpu_images, s->gpu_images_per_second, s->cpu_images_per_second);
+}
+
 static json_t *result_json(const struct ps_bench_result *r)
 {
 	json_t *stages = json_array();
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f}",
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f, s:o*}",
 	        "epoch", (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
@@ -67,7 +89,8 @@ static json_t *result_json(const struct ps_bench_result *r)
 	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
 	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for",
 	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice,
-	        "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds);
+	        "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds,
+	        "gpu_decode", gpu_decode_json(&r->stats));
 }
 
 /* What the consumer lost, and to what. */
@@ -161,6 +184,7 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	        all->next_p99_us);
 	if (all->has_idle)
 		step_print(all);
+	gpu_decode_print(st);
 	printf("peak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6,
 	        st->bottleneck, st->advice);
 }

@@ -62,6 +62,9 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	d.wait_decode -= b->wait_decode;
 	d.copied_bytes -= b->copied_bytes;
 	d.copy_seconds -= b->copy_seconds;
+	d.gpu_engine_images -= b->gpu_engine_images;
+	d.gpu_hybrid_images -= b->gpu_hybrid_images;
+	d.cpu_images -= b->cpu_images;
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		d.stages[i].busy -= b->stages[i].busy;
 		d.stages[i].waiting_input -= b->stages[i].waiting_input;

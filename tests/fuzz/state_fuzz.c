@@ -38,7 +38,7 @@ static int read_checked(const uint8_t *bytes, size_t nbytes, struct ps_state *re
 
 static void round_trip(const struct ps_state *s)
 {
-	size_t nbytes = ps_state_nbytes(s->nlanes);
+	size_t nbytes = ps_state_nbytes(s->nlanes, s->decodes);
 	uint8_t *bytes = malloc(nbytes), *again = malloc(nbytes);
 	struct ps_state back;
 
@@ -57,7 +57,7 @@ static void round_trip(const struct ps_state *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t *bytes = malloc(PS_MAX(HEAD + size, ps_state_nbytes(0)));
+	uint8_t *bytes = malloc(PS_MAX(HEAD + size, ps_state_nbytes(0, false)));
 	struct ps_state s;
 
 	if (!bytes)
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(bytes + HEAD, data, size);
 	sum_put(bytes, HEAD + size);
 	if (read_checked(bytes, HEAD + size, &s) == 0) {
-		if (ps_state_nbytes(s.nlanes) != HEAD + size)
+		if (ps_state_nbytes(s.nlanes, s.decodes) != HEAD + size)
 			abort();
 		round_trip(&s);
 		ps_state_fini(&s);

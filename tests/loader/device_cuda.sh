@@ -31,6 +31,8 @@ if ! grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h"; then # built
 fi
 report "in C" 11 "$top_builddir/tests/loader/device_test"
 report "pixels" 10 "$top_builddir/tests/loader/device_pixels_test"
+cp -L "$top_builddir/tests/loader/.libs/libmocknvjpeg.so" "$T/mock/libnvjpeg.so.12"
+report "JPEGs" 13 "$top_builddir/tests/loader/nvjpeg_test"
 if [[ -e $top_builddir/loader/python/.libs/_penstock.so ]] && "$python" -c 'import numpy, torch' 2>/dev/null; then
 	report "in Python" 5 "$python" "$top_srcdir/tests/loader/device_tensors.py"
 else

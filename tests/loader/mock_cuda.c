@@ -83,11 +83,22 @@ static ps_cu_result made(const void *p)
 /* -- For the test -------------------------------------------------------------------------------------- */
 
 EXPORT void mock_cuda_lose(void);
+EXPORT int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg);
 EXPORT long mock_cuda_leaks(void);
 
 void mock_cuda_lose(void)
 {
 	ps_fake_lose();
+}
+
+/* For libraries that work on streams (mock_nvjpeg.c): fn(arg) when the stream comes to it, then free(arg). */
+int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg)
+{
+	if (usable() != 0)
+		return -1;
+	struct ps_fake_stream *s = stream_of(stream);
+	PS_LOCK_SCOPE(&the.lock);
+	return s ? job_give(s, &(struct job){.what = CALL, .fn = fn, .arg = arg, .owns = true}) : -1;
 }
 
 /* But for the context that the test itself has retained. */
@@ -101,7 +112,6 @@ long mock_cuda_leaks(void)
 #define PROTOTYPE(name, symbol, args) EXPORT ps_cu_result name##_mock args __asm__(#symbol);
 PS_CUDA_FUNCTIONS(PROTOTYPE)
 #undef PROTOTYPE
-EXPORT ps_cu_result cuStreamSynchronize(ps_cu_stream stream);
 EXPORT ps_cu_result cuMemcpyDtoHAsync_v2(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream);
 
 ps_cu_result init_mock(unsigned flags)
@@ -197,7 +207,7 @@ ps_cu_result stream_wait_mock(ps_cu_stream stream, ps_cu_event event, unsigned f
 	return !s || wait_for(s, (struct event *)(void *)event) < 0 ? PS_CU_OUT_OF_MEMORY : 0;
 }
 
-ps_cu_result cuStreamSynchronize(ps_cu_stream stream)
+ps_cu_result stream_sync_mock(ps_cu_stream stream)
 {
 	USABLE();
 	ps_fake_stream_sync(stream_of(stream));
@@ -383,7 +393,6 @@ static void launch_do(void *arg)
 	struct launch *l = arg;
 
 	l->kernel->run(l->args, l->nblocks);
-	free(l);
 }
 
 EXPORT void mock_cuda_refuse_kernels(int refuse);
@@ -460,7 +469,7 @@ ps_cu_result launch_mock(ps_cu_function function, unsigned grid_x, unsigned grid
 	*l = (struct launch){.kernel = kernel, .nblocks = grid_x};
 	memcpy(l->args, args[0], kernel->args_nbytes);
 	PS_LOCK_SCOPE(&the.lock);
-	if (job_give(s, &(struct job){.what = CALL, .fn = launch_do, .arg = l}) == 0)
+	if (job_give(s, &(struct job){.what = CALL, .fn = launch_do, .arg = l, .owns = true}) == 0)
 		return 0;
 	free(l);
 	return PS_CU_OUT_OF_MEMORY;

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping as MappingABC
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _penstock
+from . import _penstock, nvjpeg
 from .fields import Field, Image, Int
 from .rank import rank_and_world
 
@@ -294,6 +294,8 @@ class Loader:
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
         (see rank_and_world()).
     state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
+    gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels differ by a
+        few levels from the processor's.
     options: all other options of penstock.h by their names: threads, seed, order="window", shuffle_window, lanes,
         end="uneven", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
         them.
@@ -348,6 +350,10 @@ class Loader:
         more: Dict[str, Any] = {}
         if isinstance(options.get("budget"), Budget):
             more["budget"] = options["budget"]._capsule
+        if options.get("gpu_decode"):
+            nvjpeg.load()
+            if options["gpu_decode"] == "auto":
+                more["gpu_decode"] = -1.0
         if state is not None:
             more["state"], self._next_epoch = _state_of(state)
         self._raw = _penstock.Loader(

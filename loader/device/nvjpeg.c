@@ -1,0 +1,294 @@
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "device/nvjpeg_private.h"
+
+int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what)
+{
+	return ps_load_error_set(err, status == PS_NVJ_ALLOCATOR_FAILURE ? ENOMEM : EIO,
+	        "nvJPEG: %s: %s (status %d)", what, ps_nvjpeg_status(status), status);
+}
+
+ps_cu_result ps_nvj_scratch_reserve(
+        struct ps_nvjpeg *n, struct ps_nvj_scratch *s, size_t nbytes, ps_cu_stream stream)
+{
+	const struct ps_cuda_driver *cu = n->cuda->cu;
+	size_t size = nbytes + nbytes / 2;
+	ps_cu_result r = 0;
+
+	if (nbytes <= s->nbytes)
+		return 0;
+	if (s->p) {
+		r = cu->stream_sync(stream); /* nobody else works there */
+		(void)cu->memory_free(s->p);
+	}
+	*s = (struct ps_nvj_scratch){0};
+	if (r == 0)
+		r = cu->memory_alloc(&s->p, size);
+	if (r == 0)
+		s->nbytes = size;
+	return r;
+}
+
+/* -- The decoder ---------------------------------------------------------------------------------------- */
+
+/* With the engine if there is one, and with interpolated chroma if the library can. */
+static ps_nvj_status handle_create(struct ps_nvjpeg *n)
+{
+	static const unsigned flags[] = {PS_NVJ_INTERPOLATE, 0};
+	static const ps_nvj_backend backends[] = {PS_NVJ_BACKEND_HARDWARE, PS_NVJ_BACKEND_DEFAULT};
+	ps_nvj_status s = 0;
+
+	for (size_t b = 0; b < PS_ARRAY_LEN(backends); b++) {
+		for (size_t f = 0; f < PS_ARRAY_LEN(flags); f++) {
+			s = n->lib->create(backends[b], NULL, NULL, flags[f], &n->handle);
+			if (s == 0) {
+				n->hardware = backends[b] == PS_NVJ_BACKEND_HARDWARE;
+				n->flags = flags[f];
+				return 0;
+			}
+			n->handle = NULL;
+		}
+	}
+	return s;
+}
+
+static int decoders_make(struct ps_nvjpeg *n, struct ps_load_error *err)
+{
+	ps_nvj_status s = handle_create(n);
+
+	if (s == 0)
+		s = n->lib->decoder_create(n->handle, PS_NVJ_BACKEND_HYBRID, &n->hybrid);
+	if (s == 0)
+		s = n->lib->state_create(n->handle, &n->state);
+	if (s == 0)
+		return 0;
+	(void)ps_nvj_error(s, err, "the library does not start (is it made for this driver?)");
+	return -ENODEV;
+}
+
+static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
+{
+	const struct ps_cuda_driver *cu = n->cuda->cu;
+	ps_cu_result r = cu->stream_create(&n->stream, PS_CU_STREAM_NON_BLOCKING);
+
+	if (r == 0)
+		r = cu->event_create(&n->begin, PS_CU_EVENT_DEFAULT);
+	if (r == 0)
+		r = cu->event_create(&n->end, PS_CU_EVENT_DEFAULT);
+	if (r == 0 && n->hardware)
+		r = ps_nvj_scratch_reserve(n, &n->scratch, PS_NVJ_SCRATCH, n->stream);
+	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for decoding");
+}
+
+int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers, struct ps_nvjpeg **ret_nvjpeg,
+        struct ps_load_error *err)
+{
+	struct ps_nvjpeg *n = calloc(1, sizeof(*n));
+	int r;
+
+	if (!n)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	n->device = device;
+	n->cuda = ps_cuda_of(device);
+	n->most_rows = most_rows;
+	n->most_workers = most_workers;
+	pthread_mutex_init(&n->lock, NULL);
+	n->files = calloc(most_rows, sizeof(*n->files));
+	n->lengths = calloc(most_rows, sizeof(*n->lengths));
+	n->images = calloc(most_rows, sizeof(*n->images));
+	n->workers = calloc(most_workers, sizeof(struct ps_nvjpeg_worker *));
+	if (!n->files || !n->lengths || !n->images || !n->workers)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	else
+		r = ps_nvjpeg_library_get(&n->lib, err);
+	if (r == 0)
+		r = ps_cuda_enter(n->cuda, err);
+	if (r == 0) {
+		r = decoders_make(n, err);
+		if (r == 0)
+			r = streams_make(n, err);
+		ps_cuda_leave(n->cuda);
+	}
+	if (r < 0) {
+		ps_nvjpeg_free(n);
+		return r;
+	}
+	*ret_nvjpeg = n;
+	return 0;
+}
+
+static void gpu_free(struct ps_nvjpeg *n)
+{
+	const struct ps_cuda_driver *cu = n->cuda->cu;
+
+	if (n->stream)
+		(void)cu->stream_sync(n->stream);
+	if (n->state)
+		(void)n->lib->state_destroy(n->state);
+	if (n->hybrid)
+		(void)n->lib->decoder_destroy(n->hybrid);
+	if (n->handle)
+		(void)n->lib->destroy(n->handle);
+	if (n->begin)
+		(void)cu->event_destroy(n->begin);
+	if (n->end)
+		(void)cu->event_destroy(n->end);
+	if (n->scratch.p)
+		(void)cu->memory_free(n->scratch.p);
+	if (n->stream)
+		(void)cu->stream_destroy(n->stream);
+}
+
+void ps_nvjpeg_free(struct ps_nvjpeg *n)
+{
+	if (!n)
+		return;
+	if (n->cuda && ps_cuda_enter(n->cuda, NULL) == 0) {
+		gpu_free(n);
+		ps_cuda_leave(n->cuda);
+	}
+	pthread_mutex_destroy(&n->lock);
+	free(n->files);
+	free(n->lengths);
+	free(n->images);
+	free(n->workers);
+	free(n);
+}
+
+uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *n)
+{
+	return (uint64_t)n->lib->version << 16 | n->flags << 1 | n->hardware;
+}
+
+void ps_nvjpeg_stats(struct ps_nvjpeg *n, struct ps_nvjpeg_stats *ret_stats)
+{
+	PS_LOCK_SCOPE(&n->lock);
+	*ret_stats = n->stats;
+	ret_stats->hybrid = atomic_load_explicit(&n->nhybrid, memory_order_relaxed);
+}
+
+/* -- Workers -------------------------------------------------------------------------------------------- */
+
+static ps_nvj_status worker_decoder_make(struct ps_nvjpeg_worker *w)
+{
+	const struct ps_nvjpeg_library *lib = w->n->lib;
+	ps_nvj_handle handle = w->n->handle;
+	ps_nvj_status s = lib->stream_create(handle, &w->file);
+
+	if (s == 0)
+		s = lib->params_create(handle, &w->params);
+	if (s == 0)
+		s = lib->params_output(w->params, PS_NVJ_OUTPUT_RGBI);
+	if (s == 0)
+		s = lib->decoder_state_create(handle, w->n->hybrid, &w->state);
+	if (s == 0)
+		s = lib->buffer_create(handle, NULL, &w->buffer);
+	if (s == 0)
+		s = lib->buffer_attach(w->state, w->buffer);
+	for (uint32_t i = 0; i < PS_NVJ_PINNED && s == 0; i++)
+		s = lib->pinned_create(handle, NULL, &w->pinned[i]);
+	return s;
+}
+
+static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
+{
+	const struct ps_cuda_driver *cu = w->n->cuda->cu;
+	ps_nvj_status s = worker_decoder_make(w);
+	ps_cu_result r;
+
+	if (s != 0)
+		return ps_nvj_error(s, err, "cannot make a decoder for a thread");
+	r = cu->stream_create(&w->stream, PS_CU_STREAM_NON_BLOCKING);
+	if (r == 0)
+		r = cu->event_create(&w->last, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
+	for (uint32_t i = 0; i < PS_NVJ_PINNED && r == 0; i++)
+		r = cu->event_create(&w->gone[i], PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
+	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: cannot make a stream for a thread");
+}
+
+int ps_nvjpeg_worker_new(struct ps_nvjpeg *n, struct ps_nvjpeg_worker **ret_worker, struct ps_load_error *err)
+{
+	struct ps_nvjpeg_worker *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	w->n = n;
+	r = ps_cuda_enter(n->cuda, err);
+	if (r == 0) {
+		r = worker_make(w, err);
+		ps_cuda_leave(n->cuda);
+	}
+	if (r < 0) {
+		ps_nvjpeg_worker_free(w);
+		return r;
+	}
+	PS_LOCK_SCOPE(&n->lock);
+	n->workers[n->nworkers++] = w;
+	*ret_worker = w;
+	return 0;
+}
+
+static void worker_gpu_free(struct ps_nvjpeg_worker *w)
+{
+	const struct ps_nvjpeg_library *lib = w->n->lib;
+	const struct ps_cuda_driver *cu = w->n->cuda->cu;
+
+	if (w->stream)
+		(void)cu->stream_sync(w->stream);
+	for (uint32_t i = 0; i < PS_NVJ_PINNED; i++) {
+		if (w->pinned[i])
+			(void)lib->pinned_destroy(w->pinned[i]);
+		if (w->gone[i])
+			(void)cu->event_destroy(w->gone[i]);
+	}
+	if (w->buffer)
+		(void)lib->buffer_destroy(w->buffer);
+	if (w->state)
+		(void)lib->state_destroy(w->state);
+	if (w->params)
+		(void)lib->params_destroy(w->params);
+	if (w->file)
+		(void)lib->stream_destroy(w->file);
+	if (w->scratch.p)
+		(void)cu->memory_free(w->scratch.p);
+	if (w->last)
+		(void)cu->event_destroy(w->last);
+	if (w->stream)
+		(void)cu->stream_destroy(w->stream);
+}
+
+void ps_nvjpeg_worker_free(struct ps_nvjpeg_worker *w)
+{
+	struct ps_nvjpeg *n;
+
+	if (!w)
+		return;
+	n = w->n;
+	pthread_mutex_lock(&n->lock);
+	for (uint32_t i = 0; i < n->nworkers; i++) {
+		if (n->workers[i] == w) {
+			n->workers[i] = n->workers[--n->nworkers];
+			break;
+		}
+	}
+	pthread_mutex_unlock(&n->lock);
+	if (ps_cuda_enter(n->cuda, NULL) == 0) {
+		worker_gpu_free(w);
+		ps_cuda_leave(n->cuda);
+	}
+	free(w);
+}
+
+ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream)
+{
+	ps_cu_result r = 0;
+
+	for (uint32_t i = 0; i < n->nworkers && r == 0; i++)
+		r = n->cuda->cu->stream_wait(stream, n->workers[i]->last, 0);
+	return r;
+}

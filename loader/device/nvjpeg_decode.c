@@ -1,0 +1,317 @@
+/* Who decodes a row, and how. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "device/nvjpeg_private.h"
+
+static size_t pitch_of(uint32_t width)
+{
+	return ((size_t)width * 3 + PS_NVJ_PITCH - 1) & ~(size_t)(PS_NVJ_PITCH - 1);
+}
+
+static uint64_t resize_blocks(const struct ps_nvjpeg_rows *rows, uint32_t n)
+{
+	return (uint64_t)n * ps_tile_blocks(rows->width, rows->height);
+}
+
+static struct ps_tile_args resize_args(const struct ps_nvjpeg_rows *rows, size_t sheet, uint32_t n)
+{
+	return (struct ps_tile_args){.images = (const struct ps_tile_image *)(uintptr_t)(rows->device_sheet + sheet),
+	        .to = (uint8_t *)(uintptr_t)rows->planes,
+	        .nimages = n,
+	        .width = rows->width,
+	        .height = rows->height};
+}
+
+/* -- Hybrid: a row at a time ---------------------------------------------------------------------------- */
+
+static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct ps_nvj_entry *e)
+{
+	return (struct ps_tile_image *)(void *)(rows->sheet + e->sheet);
+}
+
+/* The half on the GPU: pixels of the region to the worker's scratch, and from there to the row's place. */
+static bool hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, const struct ps_nvj_entry *e,
+        size_t piece_nbytes)
+{
+	const struct ps_nvjpeg_library *lib = w->n->lib;
+	const struct ps_cuda_device *cuda = w->n->cuda;
+	struct ps_tile_args args = resize_args(rows, e->sheet, 1);
+	size_t pitch = pitch_of(e->region.width);
+	ps_nvj_image to = {.pitch = {pitch}};
+
+	if (ps_nvj_scratch_reserve(w->n, &w->scratch, pitch * e->region.height + PS_TILE_SLACK, w->stream) != 0)
+		return false;
+	to.channel[0] = (unsigned char *)(uintptr_t)w->scratch.p;
+	piece_of(rows, e)->from = to.channel[0];
+	piece_of(rows, e)->pitch = pitch;
+	if (lib->decode_transfer(w->n->handle, w->n->hybrid, w->state, w->file, w->stream) != 0)
+		return false;
+	(void)cuda->cu->event_record(w->gone[w->turn], w->stream);
+	w->turn = (w->turn + 1) % PS_NVJ_PINNED;
+	return lib->decode_device(w->n->handle, w->n->hybrid, w->state, &to, w->stream) == 0 &&
+	       cuda->cu->copy_to_device(rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes,
+	               w->stream) == 0 &&
+	       ps_kernel_launch(&cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, 1), &args, w->stream) ==
+	               0 &&
+	       cuda->cu->event_record(w->last, w->stream) == 0;
+}
+
+/* False: this image is not for it. */
+static bool hybrid_decode(
+        struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, struct ps_nvj_entry *e, size_t piece_nbytes)
+{
+	const struct ps_nvjpeg_library *lib = w->n->lib;
+	const struct ps_region *r = &e->region;
+	int is_not = 1;
+
+	if (lib->params_region(w->params, (int)r->x, (int)r->y, (int)r->width, (int)r->height) != 0 ||
+	        lib->decoder_supported(w->n->hybrid, w->file, w->params, &is_not) != 0 || is_not ||
+	        w->n->cuda->cu->event_sync(w->gone[w->turn]) != 0 ||
+	        lib->pinned_attach(w->state, w->pinned[w->turn]) != 0 ||
+	        lib->decode_host(w->n->handle, w->n->hybrid, w->state, w->params, w->file) != 0)
+		return false;
+	atomic_store(&rows->hybrid, true);
+	return hybrid_gpu(w, rows, e, piece_nbytes);
+}
+
+/* -- A row ---------------------------------------------------------------------------------------------- */
+
+/* The library understands the file as we do. */
+static bool file_parse(struct ps_nvjpeg_worker *w, const void *data, size_t nbytes, struct ps_image_size stored)
+{
+	unsigned width = 0, height = 0;
+
+	return w->n->lib->stream_parse(w->n->handle, data, nbytes, 0, 0, w->file) == 0 &&
+	       w->n->lib->stream_size(w->file, &width, &height) == 0 && width == stored.width &&
+	       height == stored.height;
+}
+
+static bool engine_can(struct ps_nvjpeg_worker *w)
+{
+	int is_not = 1;
+
+	return w->n->hardware && w->n->lib->batched_supported(w->n->handle, w->file, &is_not) == 0 && !is_not;
+}
+
+/* 1, 0, or -ENOMEM; the context is entered. */
+static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
+        size_t nbytes, const struct ps_image_outline *o, struct ps_load_error *err)
+{
+	struct ps_nvj_entry *e = &rows->entries[row];
+	size_t piece_nbytes;
+
+	if (pitch_of(o->stored.width) * o->stored.height > PS_NVJ_IMAGE_MAX ||
+	        !file_parse(w, data, nbytes, o->stored) || !ps_nvj_sheet_add(rows, row, o, &piece_nbytes))
+		return 0;
+	e->width = o->stored.width;
+	e->height = o->stored.height;
+	e->region = o->region;
+	if (engine_can(w)) {
+		e->data = ps_nvj_file_keep(rows, data, nbytes);
+		e->nbytes = nbytes;
+		if (!e->data)
+			return ps_load_error_set(err, ENOMEM, "no memory for %zu bytes of a file", nbytes);
+		e->who = PS_NVJ_ENGINE;
+		return 1;
+	}
+	if (!hybrid_decode(w, rows, e, piece_nbytes))
+		return 0;
+	atomic_fetch_add_explicit(&w->n->nhybrid, 1, memory_order_relaxed);
+	e->who = PS_NVJ_HYBRID;
+	return 1;
+}
+
+int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
+        size_t nbytes, const struct ps_image_outline *outline, struct ps_load_error *err)
+{
+	int r;
+
+	if (!outline->plain_jpeg)
+		return 0;
+	r = ps_cuda_enter(w->n->cuda, err);
+	if (r < 0)
+		return r;
+	r = row_take(w, rows, row, data, nbytes, outline, err);
+	ps_cuda_leave(w->n->cuda);
+	return r;
+}
+
+bool ps_nvjpeg_refused(const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes)
+{
+	const struct ps_nvj_entry *e = &rows->entries[row];
+
+	*ret_data = e->data;
+	*ret_nbytes = e->nbytes;
+	return e->who == PS_NVJ_REFUSED;
+}
+
+/* -- The engine: a batch at a time; the lock is held ---------------------------------------------------- */
+
+static size_t pixels_of(const struct ps_nvj_entry *e)
+{
+	return pitch_of(e->width) * e->height;
+}
+
+/* Rows [from, to) whose pixels fit in the scratch together, at least one. */
+static uint32_t part_end(const struct ps_nvjpeg_rows *rows, uint32_t from, size_t *ret_nbytes)
+{
+	uint32_t to = from;
+
+	*ret_nbytes = 0;
+	for (; to < rows->nrows; to++) {
+		const struct ps_nvj_entry *e = &rows->entries[to];
+
+		if (e->who != PS_NVJ_ENGINE)
+			continue;
+		if (*ret_nbytes > 0 && *ret_nbytes + pixels_of(e) > PS_NVJ_SCRATCH_MAX)
+			break;
+		*ret_nbytes += pixels_of(e);
+	}
+	return to;
+}
+
+static bool images_decode(struct ps_nvjpeg *n, uint32_t first, uint32_t count)
+{
+	return n->lib->batched_init(n->handle, n->state, (int)count, 1, PS_NVJ_OUTPUT_RGBI) == 0 &&
+	       n->lib->batched(n->handle, n->state, n->files + first, n->lengths + first, n->images + first,
+	               n->stream) == 0;
+}
+
+/* All at once, or else one by one: those that fail are refused. `images` are of the rows in `numbers`; returns how
+ * many are left of them. */
+static uint32_t part_decode(
+        struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, struct ps_tile_image *images, uint32_t count)
+{
+	uint32_t left = 0;
+
+	if (images_decode(n, 0, count))
+		return count;
+	for (uint32_t i = 0; i < count; i++) {
+		if (images_decode(n, i, 1)) {
+			images[left++] = images[i];
+			continue;
+		}
+		rows->entries[images[i].place].who = PS_NVJ_REFUSED;
+		n->stats.refused++;
+	}
+	return left;
+}
+
+/* What the library and the resize are told of the images of a part; returns how many. */
+static uint32_t part_list(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
+        struct ps_tile_image *images)
+{
+	uint8_t *pixels = (uint8_t *)(uintptr_t)n->scratch.p;
+	uint32_t count = 0;
+
+	for (uint32_t row = from; row < to; row++) {
+		const struct ps_nvj_entry *e = &rows->entries[row];
+		size_t pitch = pitch_of(e->width);
+
+		if (e->who != PS_NVJ_ENGINE)
+			continue;
+		n->files[count] = e->data;
+		n->lengths[count] = e->nbytes;
+		n->images[count] = (ps_nvj_image){.channel = {pixels}, .pitch = {pitch}};
+		images[count] = *piece_of(rows, e);
+		images[count].from = pixels + e->region.y * pitch + (size_t)e->region.x * 3;
+		images[count++].pitch = pitch;
+		pixels += pixels_of(e);
+	}
+	return count;
+}
+
+/* Decodes and resizes rows [from, to). `at`: of the sheet's images, how many are taken. */
+static ps_cu_result part_give(
+        struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to, uint32_t *at)
+{
+	struct ps_tile_image *images = (struct ps_tile_image *)(void *)rows->sheet + *at;
+	size_t sheet = *at * sizeof(*images);
+	uint32_t count = part_list(n, rows, from, to, images);
+	struct ps_tile_args args;
+	ps_cu_result r;
+
+	count = part_decode(n, rows, images, count);
+	if (count == 0)
+		return 0;
+	*at += count;
+	n->stats.hardware += count;
+	args = resize_args(rows, sheet, count);
+	r = n->cuda->cu->copy_to_device(
+	        rows->device_sheet + sheet, rows->sheet + sheet, count * sizeof(*images), n->stream);
+	return r != 0 ? r
+	              : ps_kernel_launch(&n->cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, count), &args,
+	                        n->stream);
+}
+
+/* Looks whether the decode that is timed is over. */
+static void timing_look(struct ps_nvjpeg *n)
+{
+	float ms = 0;
+
+	if (n->timing == 0 || n->cuda->cu->event_query(n->end) != 0)
+		return;
+	if (n->cuda->cu->event_elapsed(&ms, n->begin, n->end) == 0) {
+		n->stats.timed += n->timing;
+		n->stats.seconds += (double)ms / 1e3;
+	}
+	n->timing = 0;
+}
+
+static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
+{
+	const struct ps_cuda_driver *cu = n->cuda->cu;
+	size_t used = atomic_load(&rows->used), nbytes;
+	ps_cu_result r = 0;
+	uint32_t at = 0;
+	bool timed;
+
+	timing_look(n);
+	timed = n->timing == 0 && cu->event_record(n->begin, n->stream) == 0;
+	if (atomic_load(&rows->hybrid))
+		r = ps_nvj_wait_workers(n, n->stream); /* they read parts of the sheet */
+	if (r == 0)
+		r = cu->copy_to_device(rows->device_sheet + rows->pieces, rows->sheet + rows->pieces,
+		        used - rows->pieces, n->stream);
+	for (uint32_t from = 0, to; from < rows->nrows && r == 0; from = to) {
+		to = part_end(rows, from, &nbytes);
+		if (nbytes == 0)
+			break;
+		r = ps_nvj_scratch_reserve(n, &n->scratch, nbytes + PS_TILE_SLACK, n->stream);
+		if (r == 0)
+			r = part_give(n, rows, from, to, &at);
+	}
+	if (r == 0 && timed && cu->event_record(n->end, n->stream) == 0)
+		n->timing = at;
+	return r != 0 ? r : cu->event_record(rows->decoded, n->stream);
+}
+
+static bool has_engine_rows(const struct ps_nvjpeg_rows *rows)
+{
+	for (uint32_t i = 0; i < rows->nrows; i++)
+		if (rows->entries[i].who == PS_NVJ_ENGINE)
+			return true;
+	return false;
+}
+
+int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
+{
+	struct ps_nvjpeg *n = rows->n;
+	ps_cu_result result;
+	int r;
+
+	if (!has_engine_rows(rows))
+		return 0;
+	r = ps_cuda_enter(n->cuda, err);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&n->lock);
+	result = rows_give(n, rows);
+	rows->engine = result == 0;
+	pthread_mutex_unlock(&n->lock);
+	ps_cuda_leave(n->cuda);
+	return result == 0 ? 0 : ps_cuda_error(n->cuda->cu, result, err, "nvJPEG: the GPU refuses a batch");
+}

@@ -1,0 +1,127 @@
+/* What the files of nvjpeg.h share: nvjpeg.c (made and freed), nvjpeg_rows.c (the memory of a batch's rows),
+ * nvjpeg_decode.c (who decodes, and how). */
+#ifndef PS_DEVICE_NVJPEG_PRIVATE_H
+#define PS_DEVICE_NVJPEG_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/cuda_private.h"
+#include "device/nvjpeg.h"
+#include "device/nvjpeg_library.h"
+#include "device/resize_tile.h"
+
+#define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are the processor's */
+#define PS_NVJ_SCRATCH (64UL << 20)      /* of the engine's pixels, at first ... */
+#define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most: batches with more are decoded in parts */
+#define PS_NVJ_FILES (64UL << 10)        /* of a row's file, where memory for files is taken */
+#define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
+#define PS_NVJ_PINNED 2u
+
+/* Device memory for pixels. */
+struct ps_nvj_scratch {
+	ps_cu_pointer p;
+	size_t nbytes;
+};
+
+struct ps_nvjpeg {
+	struct ps_device *device;
+	struct ps_cuda_device *cuda; /* the same */
+	const struct ps_nvjpeg_library *lib;
+	ps_nvj_handle handle;
+	bool hardware; /* the handle's batched decode is the engine's */
+	ps_nvj_decoder hybrid;
+	unsigned flags;
+
+	_Atomic uint64_t nhybrid; /* relaxed: a count */
+
+	pthread_mutex_t lock; /* the rest */
+	ps_nvj_state state;   /* of batched decodes */
+	ps_cu_stream stream;
+	struct ps_nvj_scratch scratch;
+	uint32_t most_rows;
+	const unsigned char **files; /* arguments of a batched decode: most_rows each */
+	size_t *lengths;
+	ps_nvj_image *images;
+	ps_cu_event begin, end; /* of the decode whose time is measured: */
+	uint64_t timing;        /* its images; 0: none is */
+	struct ps_nvjpeg_stats stats;
+	struct ps_nvjpeg_worker **workers;
+	uint32_t nworkers, most_workers;
+};
+
+struct ps_nvjpeg_worker {
+	struct ps_nvjpeg *n;
+	ps_nvj_stream file;
+	ps_nvj_params params;
+	ps_nvj_state state;
+	ps_nvj_buffer buffer;
+	ps_nvj_pinned pinned[PS_NVJ_PINNED]; /* Huffman codes of one image come here while the other's go */
+	ps_cu_event gone[PS_NVJ_PINNED];
+	uint32_t turn;
+	ps_cu_stream stream;
+	ps_cu_event last; /* behind all that the stream was given */
+	struct ps_nvj_scratch scratch;
+};
+
+enum ps_nvj_who {
+	PS_NVJ_NOBODY, /* the processor */
+	PS_NVJ_ENGINE,
+	PS_NVJ_HYBRID,
+	PS_NVJ_REFUSED, /* the engine did not want it after all */
+};
+
+struct ps_nvj_entry {
+	enum ps_nvj_who who;
+	const uint8_t *data; /* ENGINE, REFUSED: the file, in `files` */
+	size_t nbytes;
+	uint32_t width, height; /* of the whole image */
+	struct ps_region region;
+	size_t sheet; /* where its struct ps_tile_image stands, weights behind it */
+};
+
+/* Memory for files, page-locked. */
+struct ps_nvj_files {
+	struct ps_nvj_files *next;
+	uint8_t *p;
+	size_t nbytes, used;
+};
+
+/* The sheet: page-locked memory with a mirror on the device. Images of the engine's decode, moves, then of each row
+ * that was taken its image (for a resize of its own) and weights. */
+struct ps_nvjpeg_rows {
+	struct ps_nvjpeg *n;
+	uint32_t nrows, width, height;
+	size_t image_nbytes;  /* of a result */
+	ps_cu_pointer planes; /* results, by row */
+	uint8_t *sheet;
+	ps_cu_pointer device_sheet;
+	size_t sheet_nbytes, moves, pieces; /* where moves and pieces begin */
+	_Atomic size_t used;                /* of the sheet */
+	struct ps_nvj_entry *entries;
+	_Atomic bool hybrid; /* some row is */
+	bool engine;         /* submitted: some row is; `decoded` was recorded */
+	ps_cu_event decoded;
+	pthread_mutex_t lock; /* files */
+	struct ps_nvj_files *files;
+};
+
+/* -ENOMEM or -EIO with the library's words. */
+int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what);
+
+/* At least nbytes; what it held is lost, when the stream's work is over. The context is entered. */
+ps_cu_result ps_nvj_scratch_reserve(
+        struct ps_nvjpeg *n, struct ps_nvj_scratch *scratch, size_t nbytes, ps_cu_stream stream);
+
+/* Copies a file to memory that stays until the rows are cleared; NULL: there is none. */
+const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);
+
+/* Writes the row's image and weights to the sheet. False: no place, or weights that kernels do not take: a function of
+ * the outline alone. */
+bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *outline,
+        size_t *ret_nbytes);
+
+/* Makes the stream wait for all that workers gave to theirs; the lock is held. */
+ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream);
+
+#endif

@@ -1,0 +1,243 @@
+/* Crop and resize of decoded images to planes of bytes: the arithmetic of image/resize.h, from the processor's own
+ * weights, which are sent along; so it is the same to the bit.
+ *
+ * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared memory. It
+ * resizes these rows across, into shared memory, then down from there. Weights behind an output's own are 0, and
+ * what they meet does not matter, but must be readable: sources have PS_TILE_SLACK bytes behind their end. */
+#ifndef PS_DEVICE_RESIZE_TILE_H
+#define PS_DEVICE_RESIZE_TILE_H
+
+#include <string.h>
+
+#include "device/kernel_code.h"
+
+#define PS_TILE_COLUMNS 32u
+#define PS_TILE_LANES (3 * PS_TILE_COLUMNS) /* three planes side by side */
+#define PS_TILE_HEIGHT 32u                  /* output rows of a block */
+#define PS_TILE_SOURCES 128u                /* source rows in shared memory */
+#define PS_TILE_SHARED (PS_TILE_SOURCES * PS_TILE_LANES * 2)
+#define PS_TILE_TAPS_MAX 32u /* weights of an output; a multiple of 4 */
+#define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX)
+
+/* One axis: of output i, the weights [i * taps] to [i * taps + taps) for the sources from first[i] on. */
+struct ps_tile_axis {
+	const uint32_t *first;
+	const int16_t *weights; /* aligned to 8 bytes */
+	uint32_t taps;          /* a multiple of 4 */
+	int32_t shift;
+};
+
+struct ps_tile_image {
+	const uint8_t *from; /* the region's pixels, three bytes each */
+	uint64_t pitch;      /* bytes from row to row */
+	uint32_t nrows;      /* of the region */
+	uint32_t rows;       /* outputs of a tile */
+	uint32_t place;      /* of the result: the number of an image */
+	uint32_t flip_v;
+	int32_t most; /* of what is between the passes */
+	int32_t unused;
+	struct ps_tile_axis h, v;
+};
+
+struct ps_tile_args {
+	const struct ps_tile_image *images;
+	uint8_t *to; /* image `place` at place * 3 * width * height */
+	uint32_t nimages, width, height;
+};
+
+PS_BOTH uint32_t ps_tile_blocks(uint32_t width, uint32_t height)
+{
+	return (width + PS_TILE_COLUMNS - 1) / PS_TILE_COLUMNS * ((height + PS_TILE_HEIGHT - 1) / PS_TILE_HEIGHT);
+}
+
+PS_BOTH int32_t ps_tile_clamp(int32_t v, int32_t most)
+{
+	return v < 0 ? 0 : v > most ? most : v;
+}
+
+/* Source rows that the outputs [y, y + n) meet, the first of them apart. */
+PS_BOTH uint32_t ps_tile_span(const uint32_t *first, uint32_t taps, uint32_t y, uint32_t n)
+{
+	return first[y + n - 1] + taps - first[y];
+}
+
+/* Rows of an image's tiles, so that the source rows of each fit; `height` outputs, whose sources never go back. */
+PS_BOTH uint32_t ps_tile_rows(const uint32_t *first, uint32_t taps, uint32_t height)
+{
+	uint32_t rows = PS_TILE_HEIGHT;
+
+	for (uint32_t y = 0; y < height; y += rows)
+		while (ps_tile_span(first, taps, y, height - y < rows ? height - y : rows) > PS_TILE_SOURCES)
+			rows /= 2; /* y stays a multiple of it */
+	return rows;
+}
+
+/* Four source rows of one lane across: weights are loaded once for all. */
+PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const rows[4], uint32_t column,
+        uint32_t channel, int32_t sums[4])
+{
+	const int16_t *w = im->h.weights + (size_t)column * im->h.taps;
+	const size_t at = (size_t)im->h.first[column] * 3 + channel;
+
+	PS_UNROLL
+	for (uint32_t r = 0; r < 4; r++)
+		sums[r] = (int32_t)1 << (im->h.shift - 1);
+	for (uint32_t k = 0; k < im->h.taps; k += 4) {
+		int16_t four[4];
+
+		memcpy(four, __builtin_assume_aligned(w + k, 8), 8);
+		PS_UNROLL
+		for (uint32_t j = 0; j < 4; j++) {
+			PS_UNROLL
+			for (uint32_t r = 0; r < 4; r++)
+				sums[r] += four[j] * rows[r][at + 3 * (k + j)];
+		}
+	}
+}
+
+/* Source rows base .. base + span, to shared memory. */
+PS_BOTH void ps_tile_fill(const struct ps_tile_image *im, uint32_t x, uint32_t width, uint32_t base, uint32_t span,
+        int16_t *shared)
+{
+	const uint32_t n = (span + 3) / 4 * PS_TILE_LANES;
+
+	PS_THREADS(t)
+	{
+		for (uint32_t i = t; i < n; i += PS_KERNEL_THREADS) {
+			const uint32_t row = i / PS_TILE_LANES * 4, lane = i % PS_TILE_LANES;
+			const uint32_t column = x + lane % PS_TILE_COLUMNS, channel = lane / PS_TILE_COLUMNS;
+			const uint8_t *rows[4];
+			int32_t sums[4];
+
+			PS_UNROLL
+			for (uint32_t r = 0; r < 4; r++)
+				rows[r] = im->from +
+				          (base + (row + r < span ? row + r : span - 1)) * (size_t)im->pitch;
+			ps_tile_across(im, rows, column < width ? column : width - 1, channel, sums);
+			PS_UNROLL
+			for (uint32_t r = 0; r < 4; r++)
+				if (row + r < PS_TILE_SOURCES)
+					shared[(row + r) * PS_TILE_LANES + lane] =
+					        (int16_t)ps_tile_clamp(sums[r] >> im->h.shift, im->most);
+		}
+	}
+}
+
+/* Four columns of one output row, down. */
+PS_BOTH void ps_tile_down(const struct ps_tile_image *im, uint32_t y, uint32_t base, uint32_t lane,
+        const int16_t *shared, uint8_t out[4])
+{
+	const int16_t *w = im->v.weights + (size_t)y * im->v.taps;
+	const int16_t *from = shared + (size_t)(im->v.first[y] - base) * PS_TILE_LANES + lane;
+	int32_t sums[4];
+
+	PS_UNROLL
+	for (uint32_t j = 0; j < 4; j++)
+		sums[j] = (int32_t)1 << (im->v.shift - 1);
+	for (uint32_t k = 0; k < im->v.taps; k++) {
+		int16_t four[4];
+
+		memcpy(four, __builtin_assume_aligned(from + (size_t)k * PS_TILE_LANES, 8), 8);
+		PS_UNROLL
+		for (uint32_t j = 0; j < 4; j++)
+			sums[j] += w[k] * four[j];
+	}
+	PS_UNROLL
+	for (uint32_t j = 0; j < 4; j++)
+		out[j] = (uint8_t)ps_tile_clamp(sums[j] >> im->v.shift, 255);
+}
+
+/* Outputs y .. y + n of the columns from x on, from shared memory. */
+PS_BOTH void ps_tile_drain(const struct ps_tile_args *a, const struct ps_tile_image *im, uint32_t x, uint32_t y,
+        uint32_t n, uint32_t base, const int16_t *shared)
+{
+	const size_t npixels = (size_t)a->width * a->height;
+	uint8_t *to = a->to + im->place * 3 * npixels;
+
+	PS_THREADS(t)
+	{
+		for (uint32_t i = t; i < n * PS_TILE_LANES / 4; i += PS_KERNEL_THREADS) {
+			const uint32_t lane = i % (PS_TILE_LANES / 4) * 4, out = y + i / (PS_TILE_LANES / 4);
+			const uint32_t column = x + lane % PS_TILE_COLUMNS, channel = lane / PS_TILE_COLUMNS;
+			const uint32_t row = im->flip_v ? a->height - 1 - out : out;
+			uint8_t *at = to + channel * npixels + (size_t)row * a->width + column, four[4];
+
+			if (column >= a->width)
+				continue;
+			ps_tile_down(im, out, base, lane, shared, four);
+			if (a->width % 4 == 0) {
+				memcpy(__builtin_assume_aligned(at, 4), four, 4);
+				continue;
+			}
+			for (uint32_t j = 0; j < 4 && column + j < a->width; j++)
+				at[j] = four[j];
+		}
+	}
+}
+
+PS_BOTH void ps_tile_block(const struct ps_tile_args *a, uint32_t block, void *shared_bytes)
+{
+	const uint32_t across = (a->width + PS_TILE_COLUMNS - 1) / PS_TILE_COLUMNS;
+	const uint32_t per = ps_tile_blocks(a->width, a->height), image = block / per;
+	const uint32_t x = (block - image * per) % across * PS_TILE_COLUMNS;
+	const uint32_t begin = (block - image * per) / across * PS_TILE_HEIGHT;
+	const uint32_t end = a->height - begin < PS_TILE_HEIGHT ? a->height : begin + PS_TILE_HEIGHT;
+	const struct ps_tile_image *im = &a->images[image];
+	int16_t *shared = (int16_t *)shared_bytes;
+
+	for (uint32_t y = begin; y < end; y += im->rows) {
+		const uint32_t n = end - y < im->rows ? end - y : im->rows, base = im->v.first[y];
+		uint32_t span = ps_tile_span(im->v.first, im->v.taps, y, n);
+
+		if (span > im->nrows - base)
+			span = im->nrows - base; /* weights behind it are 0 */
+		PS_TOGETHER();
+		ps_tile_fill(im, x, a->width, base, span, shared);
+		PS_TOGETHER();
+		ps_tile_drain(a, im, x, y, n, base, shared);
+	}
+}
+
+/* -- Rows to other places ------------------------------------------------------------------------------- */
+
+#define PS_MOVE_BLOCK (PS_KERNEL_THREADS * 64u) /* bytes of a block */
+
+struct ps_move {
+	const uint8_t *from;
+	uint8_t *to;
+};
+
+/* `n` pieces of nbytes each; from and to are aligned to 16 where nbytes is a multiple of it. */
+struct ps_move_args {
+	const struct ps_move *moves;
+	uint32_t n, nbytes;
+};
+
+PS_BOTH uint32_t ps_move_blocks(uint32_t nbytes)
+{
+	return (nbytes + PS_MOVE_BLOCK - 1) / PS_MOVE_BLOCK;
+}
+
+PS_BOTH void ps_move_block(const struct ps_move_args *a, uint32_t block, void *shared)
+{
+	const uint32_t per = ps_move_blocks(a->nbytes), piece = block / per, begin = (block - piece * per) * PS_MOVE_BLOCK;
+	const uint32_t end = a->nbytes - begin < PS_MOVE_BLOCK ? a->nbytes : begin + PS_MOVE_BLOCK;
+	const struct ps_move *m = &a->moves[piece];
+	const bool wide = a->nbytes % 16 == 0;
+	const uint32_t step = wide ? 16 : 1;
+
+	(void)shared;
+
+	PS_THREADS(t)
+	{
+		for (uint32_t i = begin + t * step; i < end; i += PS_KERNEL_THREADS * step) {
+			if (wide)
+				*(struct ps_bytes16 *)(void *)(m->to + i) =
+				        *(const struct ps_bytes16 *)(const void *)(m->from + i);
+			else
+				m->to[i] = m->from[i];
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,123 @@
+#include "config.h"
+
+#include "gpu_decode.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "batch/decode.h"
+
+static bool is_auto(const struct ps_gpu_decode *g)
+{
+	return g->asked < 0;
+}
+
+static struct ps_offload beginning(const struct ps_gpu_decode *g)
+{
+	if (!g->nvjpeg)
+		return (struct ps_offload){0};
+	if (is_auto(g))
+		return (struct ps_offload){.tuning = true};
+	return (struct ps_offload){.share = (uint32_t)(g->asked * PS_OFFLOAD_ALL + 0.5)};
+}
+
+/* The plan, if it has a field for it. */
+static int fields_check(const struct ps_plan *plan, const char *made_not, struct ps_load_error *err)
+{
+	if (!plan)
+		return ps_load_error_set(err, ENODEV,
+		        "gpu_decode: the GPU cannot decode images that it does not finish: %s",
+		        made_not ? made_not : "device_pixels is off");
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (ps_decode_offloads(plan, i))
+			return 0;
+	return ps_load_error_set(err, ENODEV,
+	        "gpu_decode: no field of images that the GPU can decode: it must have one view, follow no other field and "
+	        "share its member with none, without dct_scale");
+}
+
+static int nvjpeg_open(const struct penstock_options *o, const struct ps_plan *plan, const char *made_not,
+        struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *err)
+{
+	int r;
+
+	if (device->ops != &ps_device_cuda)
+		return ps_load_error_set(
+		        err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only", device->ops->name);
+	r = fields_check(plan, made_not, err);
+	return r < 0 ? r : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, err);
+}
+
+int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_plan *plan, const char *made_not,
+        struct ps_device *device, struct ps_gpu_decode *ret_gpu, struct ps_load_error *err)
+{
+	struct ps_gpu_decode g = {.asked = o->gpu_decode};
+	int r = 0;
+
+	if (g.asked != 0)
+		r = nvjpeg_open(o, plan, made_not, device, &g.nvjpeg, is_auto(&g) ? &g.why : err);
+	if (r < 0 && (!is_auto(&g) || r != -ENODEV)) {
+		if (is_auto(&g))
+			*err = g.why;
+		return r;
+	}
+	g.offload = beginning(&g);
+	*ret_gpu = g;
+	return 0;
+}
+
+void ps_gpu_decode_close(struct ps_gpu_decode *g)
+{
+	ps_nvjpeg_free(g->nvjpeg);
+	*g = (struct ps_gpu_decode){0};
+}
+
+void ps_gpu_decode_save(const struct ps_gpu_decode *g, const struct ps_offload *offload, struct ps_state *state)
+{
+	state->decodes = g->nvjpeg;
+	if (!g->nvjpeg)
+		return;
+	state->offload = *offload;
+	state->decoder = ps_nvjpeg_print(g->nvjpeg);
+}
+
+static bool same(const struct ps_offload *a, const struct ps_offload *b)
+{
+	return a->tuning == b->tuning && a->share == b->share && a->epoch == b->epoch && a->batch == b->batch;
+}
+
+static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, struct ps_load_error *err)
+{
+	char theirs[32] = "auto";
+
+	if (!state->offload.tuning && state->offload.epoch == 0 && state->offload.batch == 0)
+		snprintf(theirs, sizeof(theirs), "%g", state->offload.share / (double)PS_OFFLOAD_ALL);
+	if (g->asked != 0 && !g->nvjpeg)
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of a loader whose images a GPU decoded (gpu_decode %s), which gives other pixels; "
+		        "here none can: %s",
+		        theirs, g->why.text);
+	return ps_load_error_set(err, ESTALE,
+	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open it with %s, or with "
+	        "auto, which goes on with the state's share",
+	        theirs, g->asked, theirs);
+}
+
+int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *state, struct ps_offload *ret_offload,
+        struct ps_load_error *err)
+{
+	const struct ps_offload none = {0}, own = beginning(g);
+	const struct ps_offload *theirs = state->decodes ? &state->offload : &none;
+
+	if (!same(theirs, &none) && !g->nvjpeg)
+		return refuse(g, state, err);
+	if (!is_auto(g) && !same(theirs, &own))
+		return refuse(g, state, err);
+	if (state->decodes && g->nvjpeg && state->decoder != ps_nvjpeg_print(g->nvjpeg))
+		return ps_load_error_set(err, ESTALE,
+		        "the state is of another version of nvJPEG or another kind of GPU (%ju, this is %ju), which gives "
+		        "other pixels; begin the epoch anew",
+		        (uintmax_t)state->decoder, (uintmax_t)ps_nvjpeg_print(g->nvjpeg));
+	*ret_offload = *theirs;
+	return 0;
+}
