@@ -86,7 +86,7 @@ static void drop_bad_row(void *arg, const struct ps_id *id)
 	ps_index_batch_del_object(r->deletions, id, nextents);
 }
 
-static int see_file(void *arg, const struct ps_id *id, const struct stat *st)
+static int see_file(void *arg, const struct ps_id *id, uint64_t allocated_nbytes)
 {
 	struct recovery *r = arg;
 	struct ps_entry *entry = ps_table_find(r->store, id);
@@ -95,11 +95,11 @@ static int see_file(void *arg, const struct ps_id *id, const struct stat *st)
 		entry->seen = true;
 		if (entry->charges)
 			return ps_extents_recover(r->store, entry);
-		ps_table_charge(r->store, entry, (uint64_t)st->st_blocks * 512);
+		ps_table_charge(r->store, entry, allocated_nbytes);
 		return 0;
 	}
 	r->norphans++;
-	r->orphan_nbytes += (uint64_t)st->st_blocks * 512;
+	r->orphan_nbytes += allocated_nbytes;
 	return ps_datafile_unlink(r->store->data_fd, id);
 }
 
@@ -117,7 +117,7 @@ static void drop_unseen(struct recovery *r)
 	}
 }
 
-int ps_recover(struct ps_store *store, struct ps_error *err)
+int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *err)
 {
 	struct recovery r = {.store = store, .deletions = ps_index_batch_new()};
 
@@ -126,7 +126,7 @@ int ps_recover(struct ps_store *store, struct ps_error *err)
 	if (e == 0 && r.failed)
 		e = -EIO;
 	if (e == 0)
-		e = ps_datafile_each(store->data_fd, see_file, &r);
+		e = ps_scan_each(scan, see_file, &r);
 	if (e == 0)
 		drop_unseen(&r);
 	if (e == 0)

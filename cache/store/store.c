@@ -74,6 +74,17 @@ static int open_data(struct ps_store *store, struct ps_error *err)
 	return 0;
 }
 
+static int open_index_and_recover(struct ps_store *store, struct ps_error *err)
+{
+	struct ps_scan *scan = ps_scan_start(store->data_fd);
+	int e = scan ? open_index(store, err) : ps_error_set(err, ENOMEM, "out of memory");
+
+	if (e == 0)
+		e = ps_recover(store, scan, err);
+	ps_scan_free(scan);
+	return e;
+}
+
 static int init_policy(struct ps_store *store, const char *name, struct ps_error *err)
 {
 	store->policy_ops = ps_policy_find(name ? name : PS_POLICY_DEFAULT);
@@ -139,7 +150,8 @@ static void store_free(struct ps_store *store)
 	free(store);
 }
 
-/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened anew. */
+/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened anew.
+ */
 static void index_failed(void *arg)
 {
 	struct ps_store *store = arg;
@@ -187,11 +199,9 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	if (e == 0)
 		e = set_limits(store, options, err);
 	if (e == 0)
-		e = open_index(store, err);
-	if (e == 0)
 		e = open_data(store, err);
 	if (e == 0)
-		e = ps_recover(store, err);
+		e = open_index_and_recover(store, err);
 	if (e == 0) {
 		store->exact_mtimes = ps_index_was_clean(store->index);
 		store->checksum_retry_ms =
@@ -277,15 +287,16 @@ json_t *ps_store_stats(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 
 	/* A path need not be UTF-8. */
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "dir",
-	        ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
-	        (json_int_t)store->used_nbytes, "min_free_bytes", (json_int_t)store->min_free_nbytes,
-	        "objects", (json_int_t)HASH_COUNT(store->entries), "policy", store->policy_ops->name,
-	        "evicted_objects", (json_int_t)store->evicted_objects, "evicted_extents",
-	        (json_int_t)store->evicted_extents, "evicted_bytes", (json_int_t)store->evicted_nbytes,
-	        "pinned_objects", (json_int_t)ps_pins_count(store), "pinned_bytes",
-	        (json_int_t)store->pinned_nbytes, "write_errors", (json_int_t)store->write_errors,
-	        "crc_errors", (json_int_t)store->crc_errors, "checksum_errors",
-	        (json_int_t)store->checksum_errors, "held_bytes", (json_int_t)store->held_nbytes, "synced",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
+	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
+	        "used_bytes", (json_int_t)store->used_nbytes, "min_free_bytes",
+	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
+	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,
+	        "evicted_extents", (json_int_t)store->evicted_extents, "evicted_bytes",
+	        (json_int_t)store->evicted_nbytes, "pinned_objects", (json_int_t)ps_pins_count(store),
+	        "pinned_bytes", (json_int_t)store->pinned_nbytes, "write_errors",
+	        (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors,
+	        "checksum_errors", (json_int_t)store->checksum_errors, "held_bytes",
+	        (json_int_t)store->held_nbytes, "synced",
 	        ps_commit_done_locked(store) && ps_sync_done_locked(store));
 }
