@@ -25,6 +25,8 @@ static void request_free(struct ps_http_request *rq)
 	curl_slist_free_all(rq->slist);
 	ps_strbuf_fini(&rq->refusal);
 	ps_key_unref(rq->key);
+	free(rq->location);
+	free(rq->elsewhere);
 	free(rq->url);
 	free(rq);
 }
@@ -354,6 +356,16 @@ static int follow(struct ps_http_request *rq, CURL *curl)
 	return 0;
 }
 
+static void note_location(struct ps_http_request *rq, CURL *curl)
+{
+	char *location = NULL;
+
+	free(ps_steal_ptr(&rq->location));
+	curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
+	if (location && strlen(location) <= PS_URL_MAX_LEN)
+		rq->location = strdup(location);
+}
+
 static bool end(struct ps_transfer *t, void *curl, int rc)
 {
 	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
@@ -367,6 +379,8 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
 	judge(rq, curl, rc);
+	if (rq->client->dialect)
+		note_location(rq, curl);
 	if (rc >= 0 && rq->client->dialect && rq->header_done && rq->error.err &&
 	        rq->client->dialect->refused(rq->client->dialect_arg, rq))
 		return true;

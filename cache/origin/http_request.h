@@ -115,6 +115,8 @@ struct ps_http_request {
 	struct ps_strbuf refusal; /* the body of this attempt's refusal */
 	struct ps_key *key;       /* a reference: what it was signed with; NULL: nothing */
 	unsigned remedies;        /* the dialect's: what was tried already */
+	char *location;           /* of a refusal that is a redirect, absolute; NULL: none */
+	char *elsewhere;          /* the dialect's: where it asks now instead; NULL: as always */
 };
 
 /* From the source's URL and the caller's options; checks the header options. */

@@ -23,6 +23,7 @@ enum ps_s3_remedy {
 	PS_S3_OTHER_REGION, /* sign for the bucket's own, ask there */
 	PS_S3_OTHER_CLOCK,  /* sign with the server's */
 	PS_S3_OTHER_KEY,    /* it is unknown or has expired */
+	PS_S3_OTHER_PLACE,  /* ask where the answer's Location says */
 };
 
 /* Fills err (http_status, retryable and retry_after_ms stay where the code says nothing of them) for an

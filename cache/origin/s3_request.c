@@ -6,7 +6,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "origin/s3_elsewhere.h"
 #include "origin/s3_error.h"
+#include "origin/url.h"
 
 #define SKEW_MAX_S 300      /* stores refuse requests 15 minutes off */
 #define REFRESH_WAIT_MS 500 /* newer credentials are on their way */
@@ -138,11 +140,15 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 
 	if (rc == 0)
 		rc = take_key(rq, signer);
-	if (rc == 0)
-		rc = ps_s3_store_place(&signer->store, target.url.bucket, target.url.key, &place)
-		             ? out_of_memory(rq)
-		             : 0;
-	if (rc == 0 && target.list) {
+	if (rc == 0 && rq->elsewhere)
+		rc = ps_s3_elsewhere(&signer->store, target.url.bucket, rq->elsewhere, &place, &query);
+	else if (rc == 0)
+		rc = ps_s3_store_place(&signer->store, target.url.bucket, target.url.key, &place);
+	if (rc == -ENOMEM)
+		rc = out_of_memory(rq);
+	if (rc == 0 && rq->elsewhere) {
+		/* The query came with it. */
+	} else if (rc == 0 && target.list) {
 		ps_strbuf_add(&query, target.list);
 	} else if (rc == 0 && target.url.version) {
 		struct ps_sigv4_pair version = {"versionId", target.url.version};
@@ -219,6 +225,26 @@ static bool take_new_key(struct ps_http_request *rq, struct ps_s3_signer *signer
 	return false;
 }
 
+/* A 307 that tells no region: there, this once. */
+static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer, const char *bucket)
+{
+	char safe[PS_URL_TEXT_LEN];
+	struct ps_s3_place place = {0};
+	ps_autostrbuf struct ps_strbuf query = {0};
+	int rc = ps_s3_elsewhere(&signer->store, bucket, rq->location, &place, &query);
+
+	ps_s3_place_fini(&place);
+	if (rc == -EACCES) {
+		ps_error_set(&rq->error, EPROTO,
+		        "HTTP 307: redirected to %s, which is not of this store: not followed",
+		        ps_url_redact(rq->location, safe));
+		return false;
+	}
+	free(rq->elsewhere);
+	rq->elsewhere = ps_steal_ptr(&rq->location);
+	return true;
+}
+
 static bool refused(void *arg, struct ps_http_request *rq)
 {
 	struct ps_s3_signer *signer = arg;
@@ -242,7 +268,11 @@ static bool refused(void *arg, struct ps_http_request *rq)
 		remedy = PS_S3_OTHER_CLOCK;
 	if (remedy == PS_S3_NO_REMEDY && response->status == 400 && *region)
 		remedy = PS_S3_OTHER_REGION;
-	if (remedy == PS_S3_OTHER_REGION && *region) {
+	if (remedy == PS_S3_OTHER_REGION && response->status == 307 && !*region && rq->location)
+		remedy = PS_S3_OTHER_PLACE;
+	if (remedy == PS_S3_OTHER_PLACE) {
+		again = first_time(rq, remedy) && go_elsewhere(rq, signer, target.url.bucket);
+	} else if (remedy == PS_S3_OTHER_REGION && *region) {
 		again = first_time(rq, remedy);
 		if (again && ps_s3_store_learn(&signer->store, target.url.bucket, region))
 			ps_log_info("origin: %s://%s is in region %s", target.url.scheme, target.url.bucket,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
+#include "origin/s3_elsewhere.h"
 #include "origin/s3_error.h"
 #include "origin/s3_page.h"
 #include "origin/s3_store.h"
@@ -386,6 +387,66 @@ static void requests_go_where_the_store_is(void **state)
 	}
 }
 
+static void redirects_are_followed_within_the_store_only(void **state)
+{
+	static const struct {
+		const char *endpoint, *location;
+		const char *host, *path, *query, *region; /* host NULL: not followed */
+	} rows[] = {
+	        {NULL, "https://bucket.s3-us-west-2.amazonaws.com/photos/p%20q.jpg?rk=e2c69a31",
+	                "bucket.s3-us-west-2.amazonaws.com", "/photos/p%20q.jpg", "rk=e2c69a31", "us-west-2"},
+	        {NULL, "https://bucket.s3.eu-south-1.amazonaws.com/?prefix=a%2Fb&list-type=2",
+	                "bucket.s3.eu-south-1.amazonaws.com", "/", "list-type=2&prefix=a%2Fb", "eu-south-1"},
+	        {NULL, "https://s3.dualstack.eu-west-1.amazonaws.com/bucket/x",
+	                "s3.dualstack.eu-west-1.amazonaws.com", "/bucket/x", "", "eu-west-1"},
+	        {NULL, "https://b.s3.amazonaws.com/x", "b.s3.amazonaws.com", "/x", "", "us-east-1"},
+	        {NULL, "https://s3.cn-north-1.amazonaws.com.cn/b/x", "s3.cn-north-1.amazonaws.com.cn", "/b/x",
+	                "", "cn-north-1"},
+	        {NULL, "http://bucket.s3.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://bucket.s3.amazonaws.com:8443/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://evil.example/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://s3.amazonaws.com.evil.example/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://evils3.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://ec2-1-2-3-4.compute.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://s3.execute-api.us-east-1.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://b.s3-website.us-east-1.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "https://u:p@bucket.s3.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "ftp://bucket.s3.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	        {NULL, "", NULL, NULL, NULL, NULL},
+	        {"http://127.0.0.1:9000", "http://127.0.0.1:9000/bucket/x?rk=1", "127.0.0.1:9000",
+	                "/bucket/x", "rk=1", "us-east-1"},
+	        {"http://127.0.0.1:9000", "http://127.0.0.1:9001/bucket/x", NULL, NULL, NULL, NULL},
+	        {"http://127.0.0.1:9000", "http://localhost:9000/bucket/x", NULL, NULL, NULL, NULL},
+	        {"https://store.example", "https://zone2.store.example/bucket/x", "zone2.store.example",
+	                "/bucket/x", "", "us-east-1"},
+	        {"https://store.example", "https://evilstore.example/bucket/x", NULL, NULL, NULL, NULL},
+	        {"https://store.example", "https://bucket.s3.amazonaws.com/x", NULL, NULL, NULL, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_s3_place place = {0};
+		struct ps_s3_store *store = malloc(sizeof *store);
+		ps_autostrbuf struct ps_strbuf query = {0};
+
+		assert_int_equal(
+		        ps_s3_store_init(store, rows[i].endpoint, NULL, NULL, PS_S3_ADDRESSING_AUTO, NULL),
+		        0);
+		int rc = ps_s3_elsewhere(store, "bucket", rows[i].location, &place, &query);
+		if (rc != (rows[i].host ? 0 : -EACCES))
+			fail_msg("%s: %d", rows[i].location, rc);
+		if (rows[i].host) {
+			assert_string_equal(ps_strbuf_peek(&place.host), rows[i].host);
+			assert_string_equal(ps_strbuf_peek(&place.path), rows[i].path);
+			assert_string_equal(ps_strbuf_peek(&query), rows[i].query);
+			assert_string_equal(place.region, rows[i].region);
+		}
+		ps_s3_place_fini(&place);
+		ps_s3_store_fini(store);
+		free(store);
+	}
+}
+
 static void a_learned_region_is_of_its_bucket(void **state)
 {
 	struct ps_s3_store *store = malloc(sizeof *store);
@@ -449,6 +510,7 @@ int main(void)
 	        cmocka_unit_test(elements_beyond_the_limits_end_the_page),
 	        cmocka_unit_test(refusals_say_what_they_mean),
 	        cmocka_unit_test(requests_go_where_the_store_is),
+	        cmocka_unit_test(redirects_are_followed_within_the_store_only),
 	        cmocka_unit_test(a_learned_region_is_of_its_bucket),
 	        cmocka_unit_test(endpoints_that_make_no_sense_are_refused),
 	};

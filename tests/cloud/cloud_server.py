@@ -8,6 +8,7 @@ DIR/port    is there once it listens                DIR/log      a line a reques
 DIR/bucket/ the objects of /bucket/                 DIR/public   while it is there, requests may go unsigned
 DIR/ttl     seconds that new credentials live [3600]             DIR/revoke  while it is there, none is taken any more that
                                                                  was given out before it was made
+DIR/redirect    the bucket's requests get 307 to the scheme://host:port in it
 DIR/hang.WHAT   no answer while it is there         DIR/fail.WHAT    answers with the status that it holds
 WHAT is imds, container, sts, sso, google, token, bucket.
 DIR/token.container, DIR/token.web, DIR/token.sso: what clients must show.   DIR/modulus: of the service account's key, hex
@@ -314,6 +315,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def bucket(self, path):
         try:
             self.authorise()
+            if read("redirect") and "rk=1" not in self.path:
+                there = read("redirect") + self.path + ("&" if "?" in self.path else "?") + "rk=1"
+                return self.reply(307, b"", headers=[("Location", there)])
             key = urllib.parse.unquote(path[len("/bucket/") :])
             if not key:
                 self.list_objects()

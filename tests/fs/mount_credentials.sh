@@ -52,6 +52,19 @@ AWS_CONTAINER_CREDENTIALS_FULL_URI=$CLOUD/agent/x AWS_CONTAINER_AUTHORIZATION_TO
 export AWS_EC2_METADATA_SERVICE_ENDPOINT=$CLOUD AWS_EC2_METADATA_DISABLED=
 works "an instance's role"
 
+# A store that sends us on for now, with nothing but a Location.
+export AWS_ACCESS_KEY_ID=AKIABASE AWS_SECRET_ACCESS_KEY=hush/base
+echo "$CLOUD" >"$T/cloud/redirect"
+works "a temporary redirect within the store"
+at_least "which is followed, signed anew" 2 "$(cloud_seen '^GET .*rk=1 20[06]')"
+: >"$T/cloud/log"
+echo "${CLOUD/127.0.0.1/localhost}" >"$T/cloud/redirect"
+check_not "one to another host is not followed" penstock mount s3://bucket/train/ "$MNT" --endpoint "$CLOUD" \
+	--cache-dir "$T/cache-away" --log "$T/away.log"
+equal "no request goes there" 0 "$(cloud_seen 'rk=1')"
+rm "$T/cloud/redirect"
+unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+
 # Keys that live for seconds only: they are renewed by one who asks for all, and no read notices.
 echo 6 >"$T/cloud/ttl"
 check "mounts with keys of 6 s" mount_s3
