@@ -419,10 +419,16 @@ static int write_kept(struct ps_kv *kv)
 
 	if (ps_overlay_is_empty(kv->kept))
 		return 0;
+	if (!kv->db || kv->broken)
+		return kv->broken ? kv->broken : -EIO;
+	/* Before all of it is put together, for each row anew. */
+	int e = check_room(kv, ps_overlay_nbytes(kv->kept));
+	if (e < 0)
+		return e;
 	rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
 	ps_overlay_each(kv->kept, put_kept, writes);
 	rocksdb_writebatch_data(writes, &nbytes);
-	int e = write_locked(kv, nbytes, writes);
+	e = write_locked(kv, nbytes, writes);
 	rocksdb_writebatch_destroy(writes);
 	if (e == 0)
 		ps_overlay_clear(kv->kept);

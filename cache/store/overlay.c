@@ -102,6 +102,12 @@ int ps_overlay_get(struct ps_overlay *overlay, const void *key, size_t nkey, str
 	return value->failed ? -ENOMEM : 0;
 }
 
+size_t ps_overlay_nbytes(struct ps_overlay *overlay)
+{
+	PS_LOCK_SCOPE(&overlay->lock);
+	return overlay->nbytes;
+}
+
 bool ps_overlay_is_empty(const struct ps_overlay *overlay)
 {
 	return overlay->nrows == 0;

@@ -26,6 +26,7 @@ int ps_overlay_put(struct ps_overlay *overlay, const void *key, size_t nkey, con
 /* 0: *value's content is replaced. -ENOENT: the key is deleted. -ENODATA: it is not kept here. */
 int ps_overlay_get(
         struct ps_overlay *overlay, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
+size_t ps_overlay_nbytes(struct ps_overlay *overlay);
 bool ps_overlay_is_empty(const struct ps_overlay *overlay);
 /* Each of them, in no order. Nobody puts meanwhile. */
 void ps_overlay_each(struct ps_overlay *overlay,
