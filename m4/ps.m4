@@ -135,7 +135,7 @@ AC_DEFUN([PS_CUDA], [
 AC_DEFUN([PS_CUDA_KERNELS], [
   AC_ARG_WITH([cuda-arch],
     [AS_HELP_STRING([--with-cuda-arch=LIST],
-      [compute capabilities that kernels are compiled for, as 80,90 (others from 75 on: the driver compiles); no: no kernels @<:@those that nvcc knows of 75,80,86,89,90,100,120@:>@])],
+      [compute capabilities that kernels are compiled for, as 80,90 (others from 75 on: the driver compiles); no: no kernels @<:@those that nvcc knows of 75,80,90,100,120@:>@])],
     [], [with_cuda_arch=auto])
   AC_ARG_VAR([NVCC], [the CUDA compiler])
   kernels_say="no (--disable-loader)"
@@ -152,7 +152,7 @@ AC_DEFUN([PS_CUDA_KERNELS], [
       AS_IF([test "x$with_cuda_arch" = xauto], [
         ps_archs=
         ps_known=`"$NVCC" --list-gpu-arch 2>/dev/null`
-        for ps_arch in 75 80 86 89 90 100 120; do
+        for ps_arch in 75 80 90 100 120; do
           AS_CASE([" "`echo $ps_known`" "], [*" compute_$ps_arch "*], [ps_archs="$ps_archs $ps_arch"])
         done
       ])

@@ -105,7 +105,7 @@ PS_BOTH bool ps_finish_in_box(const struct ps_finish_args *a, uint32_t x, uint32
 
 /* Bytes of a unit of one channel, own and partner's. */
 struct ps_finish_bytes {
-	uint8_t own[16], other[16];
+	uint32_t own[4], other[4];
 };
 
 /* n pixels of channel c, from pixel `at` on; aligned to n. */
@@ -114,11 +114,9 @@ PS_BOTH void ps_finish_load(const struct ps_finish_args *a, const struct ps_fini
 {
 	const size_t place = (size_t)c * a->images.npixels + at;
 
-	memcpy(to->own, __builtin_assume_aligned(from->own + place, n), n);
-	if (a->mix == PS_MIX_NONE)
-		memcpy(to->other, to->own, n);
-	else
-		memcpy(to->other, __builtin_assume_aligned(from->other + place, n), n);
+	ps_words_load(to->own, from->own + place, n);
+	if (a->mix != PS_MIX_NONE)
+		ps_words_load(to->other, from->other + place, n);
 }
 
 PS_BOTH void ps_finish_put(enum ps_dtype dtype, uint8_t *to, uint32_t bits)
@@ -143,11 +141,11 @@ PS_BOTH void ps_finish_compute(const struct ps_finish_args *a, enum ps_dtype dty
 
 	PS_UNROLL
 	for (uint32_t j = 0; j < n; j++) {
-		uint8_t v = from->own[j];
+		uint8_t v = ps_words_byte(from->own, j);
 		uint32_t bits;
 
 		if (a->mix == PS_MIX_CUT) {
-			v = ps_finish_in_box(a, x, y) ? from->other[j] : v;
+			v = ps_finish_in_box(a, x, y) ? ps_words_byte(from->other, j) : v;
 			if (++x == width) {
 				x = 0;
 				y++;
@@ -156,9 +154,15 @@ PS_BOTH void ps_finish_compute(const struct ps_finish_args *a, enum ps_dtype dty
 		bits = ps_finish_element(dtype, v, scale, bias);
 		if (a->mix == PS_MIX_UP)
 			bits = ps_finish_blended(
-			        dtype, bits, ps_finish_element(dtype, from->other[j], scale, bias), a->weight);
+			        dtype, bits, ps_finish_element(dtype, ps_words_byte(from->other, j), scale, bias), a->weight);
 		ps_finish_put(dtype, to + (size_t)j * step, bits);
 	}
+}
+
+/* The channel of value e of three planes. */
+PS_BOTH uint32_t ps_finish_channel(uint32_t e, uint32_t npixels)
+{
+	return (e >= npixels ? 1u : 0u) + (e >= 2 * npixels ? 1u : 0u);
 }
 
 /* Elements one by one: images of odd sizes. */
@@ -170,7 +174,7 @@ PS_BOTH void ps_finish_singly(const struct ps_finish_args *a, enum ps_dtype dtyp
 	PS_THREADS(t)
 	{
 		for (uint32_t e = begin + t; e < end; e += PS_KERNEL_THREADS) {
-			uint32_t c = layout == PS_NCHW ? e / npixels : e % 3;
+			uint32_t c = layout == PS_NCHW ? ps_finish_channel(e, npixels) : e % 3;
 			uint32_t at = layout == PS_NCHW ? e - c * npixels : e / 3;
 			struct ps_finish_bytes bytes;
 
@@ -191,14 +195,16 @@ PS_BOTH void ps_finish_planar(const struct ps_finish_args *a, enum ps_dtype dtyp
 
 		PS_UNROLL
 		for (uint32_t r = 0; r < ps_finish_rounds(dtype); r++) {
-			uint32_t e = begin + (r * PS_KERNEL_THREADS + t) * unit, c = e / npixels;
+			uint32_t e = begin + (r * PS_KERNEL_THREADS + t) * unit;
+			uint32_t c = ps_finish_channel(e, npixels);
 
 			if (e < end)
 				ps_finish_load(a, from, c, e - c * npixels, unit, &bytes[r]);
 		}
 		PS_UNROLL
 		for (uint32_t r = 0; r < ps_finish_rounds(dtype); r++) {
-			uint32_t e = begin + (r * PS_KERNEL_THREADS + t) * unit, c = e / npixels;
+			uint32_t e = begin + (r * PS_KERNEL_THREADS + t) * unit;
+			uint32_t c = ps_finish_channel(e, npixels);
 			uint8_t out[16];
 
 			if (e >= end)

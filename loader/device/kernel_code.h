@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/both.h"
 
@@ -31,15 +32,36 @@
 #define PS_UNROLL
 #endif
 
-/* Bytes that are loaded and stored at once; aligned to their size. */
-struct ps_bytes4 {
-	uint32_t w[1];
-};
-struct ps_bytes8 {
-	uint32_t w[2];
-};
-struct ps_bytes16 {
-	uint32_t w[4];
-};
+/* n bytes at once (1, 4, 8 or 16, and aligned to that) as words, lowest byte first. nvcc makes single bytes of a
+ * memcpy() of 4 or 16 of them. */
+PS_BOTH void ps_words_load(uint32_t ret_words[4], const uint8_t *p, uint32_t n)
+{
+#ifdef __CUDA_ARCH__
+	if (n == 16) {
+		uint4 v = *(const uint4 *)(const void *)p;
+		ret_words[0] = v.x;
+		ret_words[1] = v.y;
+		ret_words[2] = v.z;
+		ret_words[3] = v.w;
+	} else if (n == 8) {
+		uint2 v = *(const uint2 *)(const void *)p;
+		ret_words[0] = v.x;
+		ret_words[1] = v.y;
+	} else if (n == 4) {
+		ret_words[0] = *(const uint32_t *)(const void *)p;
+	} else {
+		ret_words[0] = *p;
+	}
+#else
+	memset(ret_words, 0, 16);
+	for (uint32_t i = 0; i < n; i++)
+		ret_words[i / 4] |= (uint32_t)p[i] << 8 * (i % 4);
+#endif
+}
+
+PS_BOTH uint8_t ps_words_byte(const uint32_t *words, uint32_t i)
+{
+	return (uint8_t)(words[i / 4] >> 8 * (i % 4));
+}
 
 #endif

@@ -29,11 +29,12 @@ PS_BOTH uint32_t ps_transform_blocks(uint32_t n)
 /* Four of n values from `at` on; what lies beyond is 0. */
 PS_BOTH void ps_load4(const uint8_t *values, uint32_t at, uint32_t n, uint8_t ret_v[4])
 {
+	uint32_t words[4] = {0};
+
 	if (n % 4 == 0)
-		memcpy(ret_v, __builtin_assume_aligned(values + at, 4), 4);
-	else
-		for (uint32_t j = 0; j < 4; j++)
-			ret_v[j] = at + j < n ? values[at + j] : 0;
+		ps_words_load(words, values + at, 4);
+	for (uint32_t j = 0; j < 4; j++)
+		ret_v[j] = n % 4 == 0 ? ps_words_byte(words, j) : at + j < n ? values[at + j] : 0;
 }
 
 PS_BOTH void ps_store4(uint8_t *values, uint32_t at, uint32_t n, const uint8_t v[4])
@@ -119,6 +120,7 @@ PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block,
 		return;
 	PS_THREADS(t)
 	{
+		const uint32_t brightness = ops->brightness;
 		uint32_t sum = 0;
 
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
@@ -133,7 +135,7 @@ PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block,
 			for (uint32_t j = 0; j < 4; j++) {
 				for (uint32_t c = 0; c < 3; c++)
 					if (bright)
-						v[c][j] = ps_pixel_brightened(ops->brightness, v[c][j]);
+						v[c][j] = ps_pixel_brightened(brightness, v[c][j]);
 				sum += ps_pixel_gray(v[0][j], v[1][j], v[2][j]);
 			}
 		}
@@ -169,25 +171,31 @@ PS_BOTH void ps_colors_hue(int32_t turn, uint8_t v[3])
 		v[c] = (uint8_t)(c == (edge + 1) / 2 % 3 ? most : c == (edge / 2 + 2) % 3 ? least : middle);
 }
 
-PS_BOTH void ps_colors_pixel(const struct ps_image_ops *ops, int32_t mean, uint8_t v[3])
+/* Of an image: apart from its pixels, so that threads keep it. */
+struct ps_colors {
+	uint32_t what, brightness, contrast, saturation;
+	int32_t turn, mean;
+};
+
+PS_BOTH void ps_colors_pixel(const struct ps_colors *k, uint8_t v[3])
 {
 	PS_UNROLL
 	for (uint32_t c = 0; c < 3; c++) {
-		if (ops->what & PS_IMAGE_BRIGHTNESS)
-			v[c] = ps_pixel_brightened(ops->brightness, v[c]);
-		if (ops->what & PS_IMAGE_CONTRAST)
-			v[c] = ps_pixel_from_gray(ops->contrast, mean, v[c]);
+		if (k->what & PS_IMAGE_BRIGHTNESS)
+			v[c] = ps_pixel_brightened(k->brightness, v[c]);
+		if (k->what & PS_IMAGE_CONTRAST)
+			v[c] = ps_pixel_from_gray(k->contrast, k->mean, v[c]);
 	}
-	if (ops->what & PS_IMAGE_SATURATION) {
+	if (k->what & PS_IMAGE_SATURATION) {
 		int32_t gray = ps_pixel_gray(v[0], v[1], v[2]);
 
 		PS_UNROLL
 		for (uint32_t c = 0; c < 3; c++)
-			v[c] = ps_pixel_from_gray(ops->saturation, gray, v[c]);
+			v[c] = ps_pixel_from_gray(k->saturation, gray, v[c]);
 	}
-	if (ops->what & PS_IMAGE_HUE)
-		ps_colors_hue(ops->turn, v);
-	if (ops->what & PS_IMAGE_GRAY)
+	if (k->what & PS_IMAGE_HUE)
+		ps_colors_hue(k->turn, v);
+	if (k->what & PS_IMAGE_GRAY)
 		v[0] = v[1] = v[2] = ps_pixel_gray(v[0], v[1], v[2]);
 }
 
@@ -210,6 +218,9 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 	PS_TOGETHER();
 	PS_THREADS(t)
 	{
+		const struct ps_colors k = {ops->what, ops->brightness, ops->contrast, ops->saturation,
+		        ops->turn, *mean};
+
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
 			uint32_t at = begin + (r * PS_KERNEL_THREADS + t) * 4;
 			uint8_t v[3][4];
@@ -222,7 +233,7 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 			for (uint32_t j = 0; j < 4; j++) {
 				uint8_t pixel[3] = {v[0][j], v[1][j], v[2][j]};
 
-				ps_colors_pixel(ops, *mean, pixel);
+				ps_colors_pixel(&k, pixel);
 				v[0][j] = pixel[0];
 				v[1][j] = pixel[1];
 				v[2][j] = pixel[2];
@@ -363,6 +374,9 @@ PS_BOTH void ps_noise_block(const struct ps_transform_args *args, uint32_t block
 		return;
 	PS_THREADS(t)
 	{
+		const uint64_t key = ops->noise_key;
+		const int32_t factor = ops->noise;
+
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
 			uint32_t at = begin + (r * PS_KERNEL_THREADS + t) * 4;
 			uint32_t words[4];
@@ -371,10 +385,10 @@ PS_BOTH void ps_noise_block(const struct ps_transform_args *args, uint32_t block
 			if (at >= n)
 				continue;
 			ps_load4(values, at, n, v);
-			ps_pixel_noise(ops->noise_key, at / 4, words);
+			ps_pixel_noise(key, at / 4, words);
 			PS_UNROLL
 			for (uint32_t j = 0; j < 4; j++)
-				v[j] = ps_pixel_noised(v[j], words[j], ops->noise);
+				v[j] = ps_pixel_noised(v[j], words[j], factor);
 			ps_store4(values, at, n, v);
 		}
 	}

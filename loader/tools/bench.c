@@ -23,6 +23,7 @@ static const struct ps_option_help options_help[] = {
         {"--device DEVICE", "where batches lie: cpu, cuda or cuda:N (cpu)"},
         {"--gpu-decode SHARE|auto", "device cuda: JPEGs that the GPU decodes, 0 to 1 (0)"},
         {"--field NAME=KIND[:DTYPE]", "a field of the batch, instead of those above; may come again"},
+        {"--device-pixels auto|off", "finish images on the device, or on the CPU (auto: the device, if it can)"},
         {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
         {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},
         {"--crop random|center", "RandomResizedCrop and flip, or Resize and CenterCrop (random)"},
@@ -58,6 +59,7 @@ enum {
 	OPT_MEMORY,
 	OPT_DEVICE,
 	OPT_GPU_DECODE,
+	OPT_DEVICE_PIXELS,
 	OPT_DTYPE,
 	OPT_LAYOUT,
 	OPT_CROP,
@@ -94,6 +96,7 @@ static const struct option longs[] = {
         {"memory-budget", required_argument, NULL, OPT_MEMORY},
         {"device", required_argument, NULL, OPT_DEVICE},
         {"gpu-decode", required_argument, NULL, OPT_GPU_DECODE},
+        {"device-pixels", required_argument, NULL, OPT_DEVICE_PIXELS},
         {"dtype", required_argument, NULL, OPT_DTYPE},
         {"layout", required_argument, NULL, OPT_LAYOUT},
         {"crop", required_argument, NULL, OPT_CROP},
@@ -178,10 +181,12 @@ static bool choice_take(struct ps_bench_options *o, int c)
 	static const char *const crops[] = {"random", "center"};
 	static const char *const orders[] = {"none", "shards", "window", "permutation"};
 	static const char *const ends[] = {"uneven", "drop_last", "pad", "split"};
-	static const char *const on_errors[] = {"fail", "skip"};
+	static const char *const on_errors[] = {"fail", "skip"}, *const pixels[] = {"auto", "off"};
 	struct penstock_field *image = &o->fields[0];
 
 	switch (c) {
+	case OPT_DEVICE_PIXELS:
+		return ps_arg_choice("--device-pixels", optarg, pixels, 2, &o->loader.device_pixels);
 	case OPT_DTYPE:
 		return ps_arg_choice("--dtype", optarg, dtypes, 4, &image->dtype);
 	case OPT_LAYOUT:

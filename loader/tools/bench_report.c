@@ -119,6 +119,7 @@ static bool report_json(const struct ps_bench_options *o, const struct ps_bench_
 	        root, "next_us", json_pack("{s:f, s:f}", "p50", all->next_p50_us, "p99", all->next_p99_us));
 	json_object_set_new(root, "copy_bytes_per_second",
 	        json_real(per(all->stats.copied_bytes, all->stats.copy_seconds)));
+	json_object_set_new(root, "pixels", json_string(all->stats.pixels));
 	if (all->has_idle)
 		json_object_set_new(root, "step", step_json(all));
 	ok = root && json_object_set_new(root, "epochs", list) == 0 &&
@@ -177,6 +178,8 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	printf("\nthe consumer waited %.2f s: %.1f%% for storage, %.1f%% for reading, %.1f%% for decoding\n",
 	        waits, 100 * share(st->wait_storage, waits), 100 * share(st->wait_read, waits),
 	        100 * share(st->wait_decode, waits));
+	if (st->copied_bytes > 0)
+		printf("images finished by: %s\n", st->pixels);
 	if (st->copied_bytes > 0)
 		printf("copied to the device: %.1f MB at %.2f GB/s\n", (double)st->copied_bytes / 1e6,
 		        per(st->copied_bytes, st->copy_seconds) / 1e9);

@@ -34,7 +34,7 @@ report "pixels" 10 "$top_builddir/tests/loader/device_pixels_test"
 cp -L "$top_builddir/tests/loader/.libs/libmocknvjpeg.so" "$T/mock/libnvjpeg.so.12"
 report "JPEGs" 13 "$top_builddir/tests/loader/nvjpeg_test"
 if [[ -e $top_builddir/loader/python/.libs/_penstock.so ]] && "$python" -c 'import numpy, torch' 2>/dev/null; then
-	report "in Python" 5 "$python" "$top_srcdir/tests/loader/device_tensors.py"
+	report "in Python" 7 "$python" "$top_srcdir/tests/loader/device_tensors.py"
 else
 	skip "in Python" "the module was not built, or there is no numpy or torch"
 fi

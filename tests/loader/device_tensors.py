@@ -160,4 +160,44 @@ def jax_takes_them():
     tap.equal(got, [2 * i for i in range(40)])
 
 
+def picture(n):
+    return b"P6 24 20 255\n" + bytes((n * 31 + k * 7 + k // 24) % 256 for k in range(24 * 20 * 3))
+
+
+def pictures(**options):
+    tap.make_tar("p.tar", [("%02d.ppm" % i, picture(i)) for i in range(16)])
+    field = penstock.Image("ppm", size=16, blur=0.5, jitter=0.5, brightness=0.4, blur_size=3)
+    return penstock.Loader("p.tar", batch=8, fields={"x": field}, seed=3, **options)
+
+
+@tap.test
+def images_are_finished_on_the_device():
+    load = pictures(device="cuda")
+    want = [batch["x"] for batch in pictures(format="numpy", copy=True)]
+    for n, batch in enumerate(load):
+        x = batch["x"]
+        raises(BufferError, lambda: x.__array_interface__)
+        raises(BufferError, x.tobytes)
+        raises(BufferError, x.__dlpack__, dl_device=(1, 0))
+        batch.synchronize()
+        if os.environ.get("PENSTOCK_TEST_GPU"):
+            import torch
+
+            seen = torch.from_dlpack(x).cpu().numpy()
+        else:
+            address = x.__cuda_array_interface__["data"][0]
+            seen = numpy.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), x.shape)
+        assert numpy.array_equal(seen, want[n])
+    tap.equal(load.stats()["pixels"], "cuda")
+
+
+@tap.test
+def or_on_the_cpu():
+    for options in {"format": "numpy"}, {"device_pixels": "off"}:
+        load = pictures(device="cuda", **options)
+        batch = next(iter(load))
+        tap.equal(numpy.asarray(batch["x"]).shape, (8, 3, 16, 16))
+        tap.equal(load.stats()["pixels"], "cpu")
+
+
 tap.main()
