@@ -234,10 +234,9 @@ static void wait_a_while(struct ps_dataset *ds)
 static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options,
         uint64_t *ret_first_unsized, struct ps_error *err)
 {
+	PS_LOCK_SCOPE(&ds->lock);
 	uint64_t wait_ms = ds->row.nfiles < PS_ATTACH_MANY ? PS_ATTACH_WAIT_MS : PS_ATTACH_WAIT_MANY_MS;
 	uint64_t until_ns = ps_clock_mono_ns() + wait_ms * PS_NS_PER_MS;
-
-	PS_LOCK_SCOPE(&ds->lock);
 	while (!ds->listing_done) {
 		if (options->cancelled && atomic_load(options->cancelled))
 			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->row.source);
