@@ -113,6 +113,7 @@ long mock_cuda_leaks(void)
 PS_CUDA_FUNCTIONS(PROTOTYPE)
 #undef PROTOTYPE
 EXPORT ps_cu_result cuMemcpyDtoHAsync_v2(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream);
+EXPORT ps_cu_result cuMemcpyDtoDAsync_v2(ps_cu_pointer to, ps_cu_pointer from, size_t n, ps_cu_stream stream);
 
 ps_cu_result init_mock(unsigned flags)
 {
@@ -320,6 +321,12 @@ ps_cu_result cuMemcpyDtoHAsync_v2(void *to, ps_cu_pointer from, size_t n, ps_cu_
 {
 	USABLE();
 	return copy(to, (const void *)(uintptr_t)from, n, stream);
+}
+
+ps_cu_result cuMemcpyDtoDAsync_v2(ps_cu_pointer to, ps_cu_pointer from, size_t n, ps_cu_stream stream)
+{
+	USABLE();
+	return copy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, n, stream);
 }
 
 ps_cu_result host_register_mock(void *p, size_t nbytes, unsigned flags)

@@ -1,0 +1,353 @@
+/* What a GPU's copies and kernels reach beside their raw limits: a part of tests/bench/gpu.
+ *
+ *   gpu_rates copy NBYTES TURNS SECONDS [THREADS SHARD]   GB/s of a bare pinned cuMemcpyHtoDAsync loop and of
+ * the device's ring of batches, in turns; beside decoding threads gpu_rates finish IMAGES SIDE DTYPE TURNS
+ * SECONDS      GB/s of a copy within the GPU's memory, and of the kernel that normalises and lays out, bytes
+ * read and written
+ *
+ * Slots are filled before. Prints one line of JSON; exit code 77: there is no GPU, or it has no kernels. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "device/device.h"
+#include "device/make_cuda.h"
+#include "penstock.h"
+
+#define DEPTH 3 /* batches under way, as a loader has them at least */
+#define SETS 4  /* that kernels take in turn: more than a cache holds */
+#define MAX_TURNS 64
+#define EXIT_SKIP 77
+
+typedef ps_cu_result copy_fn(ps_cu_pointer to, ps_cu_pointer from, size_t nbytes, ps_cu_stream stream);
+
+static struct {
+	struct ps_device *device;
+	const struct ps_cuda_driver *cu;
+	ps_cu_context context;
+	ps_cu_stream stream;
+	ps_cu_event begin, end, behind[DEPTH];
+} the;
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void must(ps_cu_result r, const char *what)
+{
+	struct ps_load_error err = {0};
+
+	if (r == 0)
+		return;
+	(void)ps_cuda_error(the.cu, r, &err, what);
+	fprintf(stderr, "gpu_rates: %s\n", err.text);
+	exit(EXIT_FAILURE);
+}
+
+static void must_ps(int r, const struct ps_load_error *err)
+{
+	if (r >= 0)
+		return;
+	fprintf(stderr, "gpu_rates: %s\n", err->text);
+	exit(r == -ENODEV ? EXIT_SKIP : EXIT_FAILURE);
+}
+
+static void gpu_open(void)
+{
+	struct ps_load_error err = {0};
+	ps_cu_device device;
+
+	must_ps(ps_device_open("cuda", &the.device, &err), &err);
+	must_ps(ps_cuda_driver_get(&the.cu, &err), &err);
+	must(the.cu->device_get(&device, 0), "device");
+	must(the.cu->context_retain(&the.context, device), "context");
+	must(the.cu->context_push(the.context), "context");
+	must(the.cu->stream_create(&the.stream, PS_CU_STREAM_NON_BLOCKING), "stream");
+	must(the.cu->event_create(&the.begin, PS_CU_EVENT_DEFAULT), "event");
+	must(the.cu->event_create(&the.end, PS_CU_EVENT_DEFAULT), "event");
+	for (int i = 0; i < DEPTH; i++)
+		must(the.cu->event_create(&the.behind[i], PS_CU_EVENT_BLOCKING_SYNC), "event");
+}
+
+static void list_print(const char *name, const double *values, int n)
+{
+	printf("\"%s\": [", name);
+	for (int i = 0; i < n; i++)
+		printf("%s%.9g", i ? ", " : "", values[i]);
+	printf("]");
+}
+
+/* -- Copies to the GPU ---------------------------------------------------------------------------------- */
+
+struct slots {
+	size_t nbytes;
+	void *host[DEPTH];
+	ps_cu_pointer bare[DEPTH];
+	struct ps_mirror *mirrors[DEPTH];
+};
+
+static void slots_make(struct slots *s, size_t nbytes)
+{
+	struct ps_load_error err = {0};
+
+	s->nbytes = nbytes;
+	for (int i = 0; i < DEPTH; i++) {
+		s->host[i] = the.device->ops->alloc(the.device, nbytes, &err);
+		must_ps(s->host[i] ? 0 : -ENOMEM, &err);
+		memset(s->host[i], i + 1, nbytes);
+		must(the.cu->memory_alloc(&s->bare[i], nbytes), "memory");
+		must_ps(the.device->ops->mirror_new(
+		                the.device, &(struct ps_mirror_size){.slot = nbytes}, &s->mirrors[i], &err),
+		        &err);
+	}
+}
+
+static void slots_free(struct slots *s)
+{
+	for (int i = 0; i < DEPTH; i++) {
+		the.device->ops->mirror_free(s->mirrors[i]);
+		must(the.cu->memory_free(s->bare[i]), "memory");
+		the.device->ops->free(the.device, s->host[i], s->nbytes);
+	}
+}
+
+/* GB/s. */
+static double bare_run(const struct slots *s, double seconds)
+{
+	double begin = now();
+	uint64_t n = 0;
+
+	for (; now() - begin < seconds || n < DEPTH; n++) {
+		int i = (int)(n % DEPTH);
+
+		if (n >= DEPTH)
+			must(the.cu->event_sync(the.behind[i]), "copy");
+		must(the.cu->copy_to_device(s->bare[i], s->host[i], s->nbytes, the.stream), "copy");
+		must(the.cu->event_record(the.behind[i], the.stream), "event");
+	}
+	for (int i = 0; i < DEPTH; i++)
+		must(the.cu->event_sync(the.behind[i]), "copy");
+	return (double)(n * s->nbytes) / (now() - begin) / 1e9;
+}
+
+/* As batches go: sent, waited for by a consumer's stream, left, and sent again once the slot may be written.
+ */
+static double ring_run(const struct slots *s, double seconds)
+{
+	const struct ps_device_ops *ops = the.device->ops;
+	struct ps_load_error err = {0};
+	double begin = now();
+	uint64_t n = 0;
+
+	for (; now() - begin < seconds || n < DEPTH; n++) {
+		struct ps_mirror *m = s->mirrors[n % DEPTH];
+
+		must_ps(ops->wait(m, &err), &err);
+		must_ps(ops->send(m, s->host[n % DEPTH], s->nbytes, NULL, 0, &err), &err);
+		must_ps(ops->use(m, the.stream, &err), &err);
+		must_ps(ops->leave(m, &err), &err);
+	}
+	for (int i = 0; i < DEPTH; i++)
+		must_ps(ops->wait(s->mirrors[i], &err), &err);
+	return (double)(n * s->nbytes) / (now() - begin) / 1e9;
+}
+
+/* A loader on the CPU whose threads decode as long as the others copy. */
+struct beside {
+	struct penstock_options options;
+	const char *shard;
+	atomic_bool stop;
+	_Atomic uint64_t samples;
+};
+
+static void *beside_main(void *arg)
+{
+	struct beside *b = arg;
+	struct penstock_loader *loader;
+	struct penstock_batch *batch;
+	struct penstock_batch_info info;
+	struct penstock_error error;
+	int r = penstock_loader_open(&b->options, &b->shard, 1, &loader, &error);
+
+	while (r >= 0 && !atomic_load(&b->stop)) {
+		r = penstock_loader_next(loader, &batch, &error);
+		if (r != 1)
+			continue; /* the next epoch */
+		penstock_batch_info(batch, &info);
+		b->samples += info.rows;
+		penstock_batch_release(batch);
+	}
+	if (r < 0) {
+		fprintf(stderr, "gpu_rates: %s\n", error.text);
+		exit(EXIT_FAILURE);
+	}
+	penstock_loader_close(loader);
+	return NULL;
+}
+
+static int copy_main(char **argv, int argc)
+{
+	struct slots s;
+	struct penstock_field field;
+	struct beside b = {0};
+	double bare[MAX_TURNS], ring[MAX_TURNS], seconds = atof(argv[2]), began = now();
+	int turns = atoi(argv[1]);
+	pthread_t thread;
+
+	gpu_open();
+	slots_make(&s, strtoull(argv[0], NULL, 10));
+	if (argc > 4) {
+		penstock_options_init(&b.options, sizeof(b.options));
+		penstock_field_init(&field, sizeof(field), "jpg;jpeg", PENSTOCK_IMAGE);
+		b.options.fields = &field;
+		b.options.nfields = 1;
+		b.options.threads = (uint32_t)atoi(argv[3]);
+		b.options.plan_epochs = UINT32_MAX;
+		b.shard = argv[4];
+		pthread_create(&thread, NULL, beside_main, &b);
+		while (b.samples == 0) /* it works */
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	(void)bare_run(&s, seconds / 4);
+	(void)ring_run(&s, seconds / 4);
+	for (int i = 0; i < turns && i < MAX_TURNS; i++) {
+		bare[i] = bare_run(&s, seconds);
+		ring[i] = ring_run(&s, seconds);
+	}
+	if (argc > 4) {
+		atomic_store(&b.stop, true);
+		pthread_join(thread, NULL);
+	}
+	printf("{");
+	list_print("bare", bare, turns);
+	printf(", ");
+	list_print("ring", ring, turns);
+	printf(", \"decoded_per_second\": %.1f}\n", (double)b.samples / (now() - began));
+	slots_free(&s);
+	return EXIT_SUCCESS;
+}
+
+/* -- Kernels -------------------------------------------------------------------------------------------- */
+
+struct kernel_work {
+	struct ps_kernels kernels;
+	struct ps_make make;
+	struct ps_make_places sets[SETS];
+	copy_fn *copy;
+	size_t nread, nwritten;
+};
+
+static void copy_give(struct kernel_work *w, uint64_t i)
+{
+	const struct ps_make_places *from = &w->sets[i % SETS], *to = &w->sets[(i + 1) % SETS];
+
+	must(w->copy((uintptr_t)to->made, (uintptr_t)from->made, w->nwritten, the.stream), "copy");
+}
+
+static void finish_give(struct kernel_work *w, uint64_t i)
+{
+	must(ps_make_launch(&w->kernels, &w->make, &w->sets[i % SETS], the.stream), "kernel");
+}
+
+/* GB/s, by events; nbytes: of one of them, read and written. */
+static double kernel_run(
+        struct kernel_work *w, void (*give)(struct kernel_work *, uint64_t), size_t nbytes, double seconds)
+{
+	float ms = 0;
+	uint64_t n = 8;
+
+	for (;; n *= 2) {
+		must(the.cu->event_record(the.begin, the.stream), "event");
+		for (uint64_t i = 0; i < n; i++)
+			give(w, i);
+		must(the.cu->event_record(the.end, the.stream), "event");
+		must(the.cu->event_sync(the.end), "kernel");
+		must(the.cu->event_elapsed(&ms, the.begin, the.end), "event");
+		if ((double)ms >= 1e3 * seconds)
+			return (double)(n * nbytes) / (double)ms / 1e6;
+	}
+}
+
+static enum ps_dtype dtype_of(const char *name)
+{
+	return strcmp(name, "u8") == 0 ? PS_U8 : strcmp(name, "f32") == 0 ? PS_F32 : PS_F16;
+}
+
+static void finish_make(struct kernel_work *w, uint32_t images, uint32_t side, enum ps_dtype dtype)
+{
+	struct ps_load_error err = {0};
+	size_t n = (size_t)images * 3 * side * side;
+
+	must_ps(ps_kernels_load(the.cu, &w->kernels, &err), &err);
+	w->copy = (copy_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemcpyDtoDAsync_v2");
+	must(w->copy ? 0 : PS_CU_INVALID_VALUE, "cuMemcpyDtoDAsync");
+	w->nread = n;
+	w->nwritten = n * (dtype == PS_U8 ? 1 : dtype == PS_F32 ? 4 : 2);
+	w->make = (struct ps_make){.ops = PS_MAKE_NO_OPS,
+	        .nimages = images,
+	        .width = side,
+	        .height = side,
+	        .nviews = 1,
+	        .dtype = dtype,
+	        .layout = PS_NCHW,
+	        .scale = {0.017F, 0.0175F, 0.0174F},
+	        .bias = {-2.1F, -2.0F, -1.8F}};
+	for (int i = 0; i < SETS; i++) {
+		ps_cu_pointer p[2];
+
+		must(the.cu->memory_alloc(&p[0], w->nread), "memory");
+		must(the.cu->memory_alloc(&p[1], w->nwritten), "memory");
+		w->sets[i] = (struct ps_make_places){
+		        .slot = (uint8_t *)(uintptr_t)p[0], .made = (uint8_t *)(uintptr_t)p[1]};
+	}
+}
+
+static int finish_main(char **argv)
+{
+	struct kernel_work w = {0};
+	double limit[MAX_TURNS], kernel[MAX_TURNS], seconds = atof(argv[4]);
+	int turns = atoi(argv[3]);
+
+	gpu_open();
+	finish_make(&w, (uint32_t)atoi(argv[0]), (uint32_t)atoi(argv[1]), dtype_of(argv[2]));
+	(void)kernel_run(&w, finish_give, w.nread + w.nwritten, seconds / 4);
+	for (int i = 0; i < turns && i < MAX_TURNS; i++) {
+		limit[i] = kernel_run(&w, copy_give, 2 * w.nwritten, seconds);
+		kernel[i] = kernel_run(&w, finish_give, w.nread + w.nwritten, seconds);
+	}
+	printf("{");
+	list_print("copy", limit, turns);
+	printf(", ");
+	list_print("kernel", kernel, turns);
+	printf("}\n");
+	for (int i = 0; i < SETS; i++) {
+		must(the.cu->memory_free((uintptr_t)w.sets[i].slot), "memory");
+		must(the.cu->memory_free((uintptr_t)w.sets[i].made), "memory");
+	}
+	ps_kernels_unload(&w.kernels);
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc >= 5 && strcmp(argv[1], "copy") == 0)
+		return copy_main(argv + 2, argc - 2);
+	if (argc == 7 && strcmp(argv[1], "finish") == 0)
+		return finish_main(argv + 2);
+	fprintf(stderr, "usage: gpu_rates copy NBYTES TURNS SECONDS [THREADS SHARD]\n"
+	                "       gpu_rates finish IMAGES SIDE f32|f16|u8 TURNS SECONDS\n");
+	return 2;
+}

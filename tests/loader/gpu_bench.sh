@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The measurements of a GPU run on a driver that is none, with tiny sizes, and say that these are no figures; without a
+# driver they and check-gpu skip, and say so. From the tree, and from a copy for another machine.
+. "$(dirname "$0")/../lib.sh"
+requires python:numpy python:torch
+
+mkdir "$T/mock"
+cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"
+[[ -e $top_builddir/loader/python/.libs/_penstock.so ]] || skip_all "the Python module was not built"
+
+# rows FILE: the rows that were measured.
+rows() { "$python" -c 'import json, sys
+print(sum(r["ok"] is not None for r in json.load(open(sys.argv[1]))["rows"]))' "$1"; }
+
+check "it runs on a stand-in" "$python" "$top_srcdir/tests/bench/gpu" --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" --json "$T/all.json"
+at_least "all rows but those of hardware" 13 "$(rows "$T/all.json")"
+check "they are called no figures" grep -q '"figures": false' "$T/all.json"
+"$python" "$top_srcdir/tests/bench/gpu" --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" --rows next >"$T/out" 2>&1 || true
+check "also for people" grep -q 'stand-in, no figures' "$T/out"
+rc=0
+"$python" "$top_srcdir/tests/bench/gpu" --rows nosuch >/dev/null 2>&1 || rc=$?
+equal "a row that is not there is refused" 2 "$rc"
+
+check "a tree for another machine is made" "$top_srcdir/scripts/gpu-tree" "$top_builddir" "$T/tree"
+at_most "it can be carried, MiB" 64 "$(du -sm "$T/tree" | cut -f 1)"
+if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+	skip "without a driver" "there is one"
+else
+	for what in check-gpu gpu; do
+		rc=0
+		"$T/tree/run" "$what" >"$T/out" 2>&1 || rc=$?
+		equal "$what of the tree: skipped without a driver" 77 "$rc"
+		check "and says so" grep -q '^SKIP  SKIP  SKIP' "$T/out"
+	done
+fi
+rc=0
+LD_LIBRARY_PATH=$T/mock "$T/tree/run" gpu --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" --rows copy,step >"$T/out" 2>&1 || rc=$?
+equal "gpu of the tree: runs on a stand-in" 0 "$rc"
+check "and counts" grep -q '6 rows' "$T/out"
