@@ -9,9 +9,8 @@
 #define ONE14 16384
 #define PAIR 2
 
-uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1])
+static uint32_t weights_of(double sigma, uint32_t size, int32_t *q)
 {
-	int32_t *q = ret_weights;
 	uint32_t reach = size / 2;
 	double w[PS_BLUR_REACH_MAX + 1], sum = 0;
 	int32_t rest = ONE14;
@@ -30,16 +29,25 @@ uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static
 	return reach;
 }
 
+uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1])
+{
+	return weights_of(sigma, size, ret_weights);
+}
+
 #define CHUNK 256u /* columns at a time: sums stay in the nearest cache */
 
 /* n columns from x on, with mirrored surroundings of `reach` to each side. */
 static void chunk_padded(
         const uint8_t *row, uint32_t width, uint32_t x, uint32_t n, uint32_t reach, uint8_t *to)
 {
-	for (uint32_t i = 0; i < n + 2 * reach; i++) {
-		int64_t at = (int64_t)x + i - reach;
-		to[i] = row[at >= 0 && at < width ? (uint32_t)at : ps_pixel_mirrored(at, width)];
-	}
+	int64_t begin = (int64_t)x - reach, end = (int64_t)x + n + reach;
+	uint32_t left = begin < 0 ? (uint32_t)-begin : 0, right = end > width ? (uint32_t)(end - width) : 0;
+	uint32_t middle = n + 2 * reach - left - right;
+	for (uint32_t i = 0; i < left; i++)
+		to[i] = row[ps_pixel_mirrored(begin + i, width)];
+	memcpy(to + left, row + begin + left, middle);
+	for (uint32_t i = 0; i < right; i++)
+		to[left + middle + i] = row[ps_pixel_mirrored((int64_t)width + i, width)];
 }
 
 /* GCC makes vectors of such loops at -O3 only: half the time. */
@@ -97,7 +105,7 @@ void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, 
 	uint32_t width = planes->width, height = planes->height;
 	int32_t q[PS_BLUR_REACH_MAX + 1];
 	int16_t *between = (int16_t *)(void *)spare;
-	const uint32_t reach = ps_blur_weights(sigma, size, q);
+	const uint32_t reach = weights_of(sigma, size, q);
 	for (size_t c = 0; c < 3; c++) {
 		uint8_t *plane = planes->p + c * width * height;
 		for (uint32_t y = 0; y < height; y++)

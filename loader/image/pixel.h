@@ -62,7 +62,7 @@ PS_BOTH uint8_t ps_pixel_sampled(
 
 /* -- transform.h: colours ------------------------------------------------------------------------------- */
 
-PS_BOTH uint8_t ps_pixel_gray(uint32_t r, uint32_t g, uint32_t b)
+PS_BOTH uint8_t ps_pixel_gray(uint8_t r, uint8_t g, uint8_t b)
 {
 	return (uint8_t)((19595u * r + 38470u * g + 7471u * b + 32768u) >> 16);
 }
