@@ -32,7 +32,8 @@ static int fields_check(const struct ps_plan *plan, const char *made_not, struct
 		if (ps_decode_offloads(plan, i))
 			return 0;
 	return ps_load_error_set(err, ENODEV,
-	        "gpu_decode: no field of images that the GPU can decode: it must have one view, follow no other field and "
+	        "gpu_decode: no field of images that the GPU can decode: it must have one view, follow no "
+	        "other field and "
 	        "share its member with none, without dct_scale");
 }
 
@@ -42,8 +43,8 @@ static int nvjpeg_open(const struct penstock_options *o, const struct ps_plan *p
 	int r;
 
 	if (device->ops != &ps_device_cuda)
-		return ps_load_error_set(
-		        err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only", device->ops->name);
+		return ps_load_error_set(err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only",
+		        device->ops->name);
 	r = fields_check(plan, made_not, err);
 	return r < 0 ? r : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, err);
 }
@@ -72,7 +73,8 @@ void ps_gpu_decode_close(struct ps_gpu_decode *g)
 	*g = (struct ps_gpu_decode){0};
 }
 
-void ps_gpu_decode_save(const struct ps_gpu_decode *g, const struct ps_offload *offload, struct ps_state *state)
+void ps_gpu_decode_save(
+        const struct ps_gpu_decode *g, const struct ps_offload *offload, struct ps_state *state)
 {
 	state->decodes = g->nvjpeg;
 	if (!g->nvjpeg)
@@ -94,17 +96,19 @@ static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, s
 		snprintf(theirs, sizeof(theirs), "%g", state->offload.share / (double)PS_OFFLOAD_ALL);
 	if (g->asked != 0 && !g->nvjpeg)
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of a loader whose images a GPU decoded (gpu_decode %s), which gives other pixels; "
+		        "the state is of a loader whose images a GPU decoded (gpu_decode %s), which gives "
+		        "other pixels; "
 		        "here none can: %s",
 		        theirs, g->why.text);
 	return ps_load_error_set(err, ESTALE,
-	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open it with %s, or with "
+	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open it with "
+	        "%s, or with "
 	        "auto, which goes on with the state's share",
 	        theirs, g->asked, theirs);
 }
 
-int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *state, struct ps_offload *ret_offload,
-        struct ps_load_error *err)
+int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *state,
+        struct ps_offload *ret_offload, struct ps_load_error *err)
 {
 	const struct ps_offload none = {0}, own = beginning(g);
 	const struct ps_offload *theirs = state->decodes ? &state->offload : &none;
@@ -115,7 +119,8 @@ int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *s
 		return refuse(g, state, err);
 	if (state->decodes && g->nvjpeg && state->decoder != ps_nvjpeg_print(g->nvjpeg))
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of another version of nvJPEG or another kind of GPU (%ju, this is %ju), which gives "
+		        "the state is of another version of nvJPEG or another kind of GPU (%ju, this is "
+		        "%ju), which gives "
 		        "other pixels; begin the epoch anew",
 		        (uintmax_t)state->decoder, (uintmax_t)ps_nvjpeg_print(g->nvjpeg));
 	*ret_offload = *theirs;

@@ -24,17 +24,19 @@ struct ps_gpu_decode {
 	struct ps_load_error why;  /* of auto: why the processor decodes */
 };
 
-/* plan: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: it was told not to) says why. */
-int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_plan *plan, const char *made_not,
-        struct ps_device *device,
-        struct ps_gpu_decode *ret_gpu, struct ps_load_error *err) PS_MUST_USE;
+/* plan: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: it was told not to)
+ * says why. */
+int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_plan *plan,
+        const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,
+        struct ps_load_error *err) PS_MUST_USE;
 void ps_gpu_decode_close(struct ps_gpu_decode *gpu); /* zeroed is allowed */
 
 /* Adds to a state what it must say; `offload` is the one in force. */
-void ps_gpu_decode_save(const struct ps_gpu_decode *gpu, const struct ps_offload *offload, struct ps_state *state);
+void ps_gpu_decode_save(
+        const struct ps_gpu_decode *gpu, const struct ps_offload *offload, struct ps_state *state);
 
 /* What is in force where the state stands; -ESTALE. */
-int ps_gpu_decode_resume(const struct ps_gpu_decode *gpu, const struct ps_state *state, struct ps_offload *ret_offload,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_gpu_decode_resume(const struct ps_gpu_decode *gpu, const struct ps_state *state,
+        struct ps_offload *ret_offload, struct ps_load_error *err) PS_MUST_USE;
 
 #endif

@@ -13,8 +13,8 @@ bool ps_decode_offloads(const struct ps_plan *plan, uint32_t i)
 {
 	const struct ps_plan_field *f = &plan->fields[i];
 
-	if (f->kind != PENSTOCK_IMAGE || !f->made || f->leader >= 0 || f->decoded_by != i || f->image.dct_scale ||
-	        ps_image_views(&f->image) != 1)
+	if (f->kind != PENSTOCK_IMAGE || !f->made || f->leader >= 0 || f->decoded_by != i ||
+	        f->image.dct_scale || ps_image_views(&f->image) != 1)
 		return false;
 	for (uint32_t j = 0; j < plan->nfields; j++)
 		if (j != i && plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i)
@@ -54,7 +54,8 @@ int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const st
 	struct ps_image_outline outline;
 	int r;
 
-	if (!b->decoded[i] || !w->nvjpeg || !ps_offload_takes(b->offload, w->seed, s->file->shard, s->ordinal))
+	if (!b->decoded[i] || !w->nvjpeg ||
+	        !ps_offload_takes(b->offload, w->seed, s->file->shard, s->ordinal))
 		return 0;
 	r = ps_image_sketch(w->decoders[i], in->data, (size_t)in->size, &key, &outline, err);
 	if (r == 0)

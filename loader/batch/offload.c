@@ -50,10 +50,12 @@ struct ps_offload_costs ps_offload_costs_of(
 {
 	bool hybrid = to->hybrid_rows - from->hybrid_rows > to->engine_rows - from->engine_rows;
 
-	return (struct ps_offload_costs){.cpu = cost(to->cpu_rows - from->cpu_rows, to->cpu_ns - from->cpu_ns, least),
+	return (struct ps_offload_costs){
+	        .cpu = cost(to->cpu_rows - from->cpu_rows, to->cpu_ns - from->cpu_ns, least),
 	        .cpu_give = cost(to->gpu_rows - from->gpu_rows, to->gpu_ns - from->gpu_ns, least),
 	        .gpu = hybrid ? HYBRID_COST
-	                      : cost(to->timed_rows - from->timed_rows, to->timed_ns - from->timed_ns, least)};
+	                      : cost(to->timed_rows - from->timed_rows, to->timed_ns - from->timed_ns,
+	                                least)};
 }
 
 uint32_t ps_offload_balance(const struct ps_offload_costs *c, uint32_t threads)
@@ -67,8 +69,8 @@ uint32_t ps_offload_balance(const struct ps_offload_costs *c, uint32_t threads)
 	return share >= 1 ? PS_OFFLOAD_ALL : (uint32_t)(share * PS_OFFLOAD_ALL + 0.5);
 }
 
-void ps_offload_settle(struct ps_offload *s, uint64_t nbatches, const struct ps_offload_costs *costs, uint32_t threads,
-        uint64_t epoch, uint64_t batch)
+void ps_offload_settle(struct ps_offload *s, uint64_t nbatches, const struct ps_offload_costs *costs,
+        uint32_t threads, uint64_t epoch, uint64_t batch)
 {
 	bool known = costs->cpu > 0 && costs->gpu > 0;
 

@@ -84,8 +84,8 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for decoding");
 }
 
-int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers, struct ps_nvjpeg **ret_nvjpeg,
-        struct ps_load_error *err)
+int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
+        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *err)
 {
 	struct ps_nvjpeg *n = calloc(1, sizeof(*n));
 	int r;

@@ -18,7 +18,8 @@ static uint64_t resize_blocks(const struct ps_nvjpeg_rows *rows, uint32_t n)
 
 static struct ps_tile_args resize_args(const struct ps_nvjpeg_rows *rows, size_t sheet, uint32_t n)
 {
-	return (struct ps_tile_args){.images = (const struct ps_tile_image *)(uintptr_t)(rows->device_sheet + sheet),
+	return (struct ps_tile_args){
+	        .images = (const struct ps_tile_image *)(uintptr_t)(rows->device_sheet + sheet),
 	        .to = (uint8_t *)(uintptr_t)rows->planes,
 	        .nimages = n,
 	        .width = rows->width,
@@ -42,7 +43,8 @@ static bool hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, 
 	size_t pitch = pitch_of(e->region.width);
 	ps_nvj_image to = {.pitch = {pitch}};
 
-	if (ps_nvj_scratch_reserve(w->n, &w->scratch, pitch * e->region.height + PS_TILE_SLACK, w->stream) != 0)
+	if (ps_nvj_scratch_reserve(w->n, &w->scratch, pitch * e->region.height + PS_TILE_SLACK, w->stream) !=
+	        0)
 		return false;
 	to.channel[0] = (unsigned char *)(uintptr_t)w->scratch.p;
 	piece_of(rows, e)->from = to.channel[0];
@@ -52,10 +54,10 @@ static bool hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, 
 	(void)cuda->cu->event_record(w->gone[w->turn], w->stream);
 	w->turn = (w->turn + 1) % PS_NVJ_PINNED;
 	return lib->decode_device(w->n->handle, w->n->hybrid, w->state, &to, w->stream) == 0 &&
-	       cuda->cu->copy_to_device(rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes,
+	       cuda->cu->copy_to_device(
+	               rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes, w->stream) == 0 &&
+	       ps_kernel_launch(&cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, 1), &args,
 	               w->stream) == 0 &&
-	       ps_kernel_launch(&cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, 1), &args, w->stream) ==
-	               0 &&
 	       cuda->cu->event_record(w->last, w->stream) == 0;
 }
 
@@ -80,7 +82,8 @@ static bool hybrid_decode(
 /* -- A row ---------------------------------------------------------------------------------------------- */
 
 /* The library understands the file as we do. */
-static bool file_parse(struct ps_nvjpeg_worker *w, const void *data, size_t nbytes, struct ps_image_size stored)
+static bool file_parse(
+        struct ps_nvjpeg_worker *w, const void *data, size_t nbytes, struct ps_image_size stored)
 {
 	unsigned width = 0, height = 0;
 
@@ -139,7 +142,8 @@ int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint
 	return r;
 }
 
-bool ps_nvjpeg_refused(const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes)
+bool ps_nvjpeg_refused(
+        const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes)
 {
 	const struct ps_nvj_entry *e = &rows->entries[row];
 
@@ -180,8 +184,8 @@ static bool images_decode(struct ps_nvjpeg *n, uint32_t first, uint32_t count)
 	               n->stream) == 0;
 }
 
-/* All at once, or else one by one: those that fail are refused. `images` are of the rows in `numbers`; returns how
- * many are left of them. */
+/* All at once, or else one by one: those that fail are refused. `images` are of the rows in `numbers`;
+ * returns how many are left of them. */
 static uint32_t part_decode(
         struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, struct ps_tile_image *images, uint32_t count)
 {
@@ -243,8 +247,8 @@ static ps_cu_result part_give(
 	r = n->cuda->cu->copy_to_device(
 	        rows->device_sheet + sheet, rows->sheet + sheet, count * sizeof(*images), n->stream);
 	return r != 0 ? r
-	              : ps_kernel_launch(&n->cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, count), &args,
-	                        n->stream);
+	              : ps_kernel_launch(&n->cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, count),
+	                        &args, n->stream);
 }
 
 /* Looks whether the decode that is timed is over. */

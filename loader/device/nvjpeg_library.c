@@ -11,8 +11,8 @@
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
-/* Folders, as glob(3) takes them; behind a variable of the environment where one is named. The packages of CUDA 13
- * share one folder, those of CUDA 12 and 11 have one each. */
+/* Folders, as glob(3) takes them; behind a variable of the environment where one is named. The packages of
+ * CUDA 13 share one folder, those of CUDA 12 and 11 have one each. */
 static const struct {
 	const char *variable, *folder;
 } places[] = {
@@ -87,8 +87,8 @@ static void *open_in_places(void)
 
 			if (!root || (places[k].variable && root[0] != '/'))
 				continue;
-			if (snprintf(pattern, sizeof(pattern), "%s%s/%s", root, places[k].folder, sonames[i]) <
-			        (int)sizeof(pattern))
+			if (snprintf(pattern, sizeof(pattern), "%s%s/%s", root, places[k].folder,
+			            sonames[i]) < (int)sizeof(pattern))
 				handle = open_matching(pattern);
 		}
 	}
@@ -110,7 +110,8 @@ static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_loa
 		*all[i].place = dlsym(handle, all[i].symbol);
 		if (!*all[i].place)
 			return ps_load_error_set(err, ENODEV,
-			        "nvJPEG: the library has no %s: it is too old; use that of CUDA 11.2 or later",
+			        "nvJPEG: the library has no %s: it is too old; use that of CUDA 11.2 or "
+			        "later",
 			        all[i].symbol);
 	}
 	return 0;
@@ -145,8 +146,10 @@ static int library_open(struct ps_nvjpeg_library *l, struct ps_load_error *err)
 	}
 	if (!handle)
 		return ps_load_error_set(err, ENODEV,
-		        "nvJPEG: no libnvjpeg.so.13, .12 or .11 here: install it (pip install nvidia-nvjpeg-cu12, or "
-		        "the CUDA Toolkit's), name it in PENSTOCK_NVJPEG, or decode on the processor (gpu_decode 0)");
+		        "nvJPEG: no libnvjpeg.so.13, .12 or .11 here: install it (pip install "
+		        "nvidia-nvjpeg-cu12, or "
+		        "the CUDA Toolkit's), name it in PENSTOCK_NVJPEG, or decode on the processor "
+		        "(gpu_decode 0)");
 	r = symbols_find(handle, l, err);
 	if (r < 0)
 		dlclose(handle);

@@ -1,20 +1,20 @@
-/* nvJPEG (libnvjpeg.so.13, .12 or .11), opened when it is first asked for: NVIDIA's decoder of JPEG files on GPUs.
- * Nothing is linked. Only what the loader calls; the declarations are those of the library's reference, and
- * tests/loader/nvjpeg_abi.c compares them with the toolkit's nvjpeg.h.
+/* nvJPEG (libnvjpeg.so.13, .12 or .11), opened when it is first asked for: NVIDIA's decoder of JPEG files on
+ * GPUs. Nothing is linked. Only what the loader calls; the declarations are those of the library's reference,
+ * and tests/loader/nvjpeg_abi.c compares them with the toolkit's nvjpeg.h.
  *
  * Where it is looked for: what PENSTOCK_NVJPEG in the environment names, and nothing else then; one that the
- * process has loaded already (torch's, say); where the linker looks; folders of CUDA toolkits (CUDA_HOME, CUDA_PATH,
- * /usr/local/cuda); those of the Python packages nvidia-nvjpeg and nvidia-nvjpeg-cu12 in the environments that
- * VIRTUAL_ENV, CONDA_PREFIX and the usual folders of Python name.
+ * process has loaded already (torch's, say); where the linker looks; folders of CUDA toolkits (CUDA_HOME,
+ * CUDA_PATH, /usr/local/cuda); those of the Python packages nvidia-nvjpeg and nvidia-nvjpeg-cu12 in the
+ * environments that VIRTUAL_ENV, CONDA_PREFIX and the usual folders of Python name.
  *
- * Threads: any.   Ownership: the library stays open until the process ends.   Blocks: the first call, on the disk.
- * Errors: -ENODEV with a text that says what to do. */
+ * Threads: any.   Ownership: the library stays open until the process ends.   Blocks: the first call, on the
+ * disk. Errors: -ENODEV with a text that says what to do. */
 #ifndef PS_DEVICE_NVJPEG_LIBRARY_H
 #define PS_DEVICE_NVJPEG_LIBRARY_H
 
 #include "device/cuda_driver.h"
 
-#ifndef PS_NVJPEG_TYPES /* where they are those of nvjpeg.h */
+#ifndef PS_NVJPEG_TYPES    /* where they are those of nvjpeg.h */
 typedef int ps_nvj_status; /* nvjpegStatus_t; 0: success */
 typedef int ps_nvj_backend;
 typedef int ps_nvj_output;
@@ -49,56 +49,56 @@ enum {
 };
 
 /* One row a function: name in the struct, symbol of the library, type. */
-#define PS_NVJPEG_FUNCTIONS(X)                                                                                   \
-	X(property, nvjpegGetProperty, (ps_nvj_property which, int *ret_value))                                \
-	X(create, nvjpegCreateEx,                                                                              \
-	        (ps_nvj_backend backend, ps_nvj_dev_allocator * device, ps_nvj_pinned_allocator * pinned,      \
-	                unsigned flags, ps_nvj_handle *ret_handle))                                              \
-	X(destroy, nvjpegDestroy, (ps_nvj_handle handle))                                                      \
-	X(state_create, nvjpegJpegStateCreate, (ps_nvj_handle handle, ps_nvj_state * ret_state))               \
-	X(state_destroy, nvjpegJpegStateDestroy, (ps_nvj_state state))                                         \
-	X(batched_init, nvjpegDecodeBatchedInitialize,                                                         \
-	        (ps_nvj_handle handle, ps_nvj_state state, int n, int threads, ps_nvj_output output))          \
-	X(batched, nvjpegDecodeBatched,                                                                        \
-	        (ps_nvj_handle handle, ps_nvj_state state, const unsigned char *const *data,                   \
-	                const size_t *nbytes, ps_nvj_image *to, ps_cu_stream stream))                            \
-	X(batched_supported, nvjpegDecodeBatchedSupported,                                                     \
-	        (ps_nvj_handle handle, ps_nvj_stream file, int *ret_is_not))                                   \
-	X(stream_create, nvjpegJpegStreamCreate, (ps_nvj_handle handle, ps_nvj_stream * ret_file))             \
-	X(stream_destroy, nvjpegJpegStreamDestroy, (ps_nvj_stream file))                                       \
-	X(stream_parse, nvjpegJpegStreamParse,                                                                 \
-	        (ps_nvj_handle handle, const unsigned char *data, size_t nbytes, int save_metadata,            \
-	                int save_stream, ps_nvj_stream file))                                                    \
-	X(stream_size, nvjpegJpegStreamGetFrameDimensions,                                                     \
-	        (ps_nvj_stream file, unsigned *ret_width, unsigned *ret_height))                               \
-	X(decoder_create, nvjpegDecoderCreate,                                                                 \
-	        (ps_nvj_handle handle, ps_nvj_backend backend, ps_nvj_decoder * ret_decoder))                  \
-	X(decoder_destroy, nvjpegDecoderDestroy, (ps_nvj_decoder decoder))                                     \
-	X(decoder_supported, nvjpegDecoderJpegSupported,                                                       \
-	        (ps_nvj_decoder decoder, ps_nvj_stream file, ps_nvj_params params, int *ret_is_not))           \
-	X(decoder_state_create, nvjpegDecoderStateCreate,                                                      \
-	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state * ret_state))                      \
-	X(pinned_create, nvjpegBufferPinnedCreate,                                                             \
-	        (ps_nvj_handle handle, ps_nvj_pinned_allocator * allocator, ps_nvj_pinned * ret_buffer))       \
-	X(pinned_destroy, nvjpegBufferPinnedDestroy, (ps_nvj_pinned buffer))                                   \
-	X(buffer_create, nvjpegBufferDeviceCreate,                                                             \
-	        (ps_nvj_handle handle, ps_nvj_dev_allocator * allocator, ps_nvj_buffer * ret_buffer))          \
-	X(buffer_destroy, nvjpegBufferDeviceDestroy, (ps_nvj_buffer buffer))                                   \
-	X(pinned_attach, nvjpegStateAttachPinnedBuffer, (ps_nvj_state state, ps_nvj_pinned buffer))            \
-	X(buffer_attach, nvjpegStateAttachDeviceBuffer, (ps_nvj_state state, ps_nvj_buffer buffer))            \
-	X(params_create, nvjpegDecodeParamsCreate, (ps_nvj_handle handle, ps_nvj_params * ret_params))         \
-	X(params_destroy, nvjpegDecodeParamsDestroy, (ps_nvj_params params))                                   \
-	X(params_output, nvjpegDecodeParamsSetOutputFormat, (ps_nvj_params params, ps_nvj_output output))      \
-	X(params_region, nvjpegDecodeParamsSetROI,                                                             \
-	        (ps_nvj_params params, int x, int y, int width, int height))                                   \
-	X(decode_host, nvjpegDecodeJpegHost,                                                                   \
-	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_params params,       \
-	                ps_nvj_stream file))                                                                     \
-	X(decode_transfer, nvjpegDecodeJpegTransferToDevice,                                                   \
-	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_stream file,         \
-	                ps_cu_stream stream))                                                                    \
-	X(decode_device, nvjpegDecodeJpegDevice,                                                               \
-	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_image * to,          \
+#define PS_NVJPEG_FUNCTIONS(X)                                                                            \
+	X(property, nvjpegGetProperty, (ps_nvj_property which, int *ret_value))                           \
+	X(create, nvjpegCreateEx,                                                                         \
+	        (ps_nvj_backend backend, ps_nvj_dev_allocator * device, ps_nvj_pinned_allocator * pinned, \
+	                unsigned flags, ps_nvj_handle *ret_handle))                                       \
+	X(destroy, nvjpegDestroy, (ps_nvj_handle handle))                                                 \
+	X(state_create, nvjpegJpegStateCreate, (ps_nvj_handle handle, ps_nvj_state * ret_state))          \
+	X(state_destroy, nvjpegJpegStateDestroy, (ps_nvj_state state))                                    \
+	X(batched_init, nvjpegDecodeBatchedInitialize,                                                    \
+	        (ps_nvj_handle handle, ps_nvj_state state, int n, int threads, ps_nvj_output output))     \
+	X(batched, nvjpegDecodeBatched,                                                                   \
+	        (ps_nvj_handle handle, ps_nvj_state state, const unsigned char *const *data,              \
+	                const size_t *nbytes, ps_nvj_image *to, ps_cu_stream stream))                     \
+	X(batched_supported, nvjpegDecodeBatchedSupported,                                                \
+	        (ps_nvj_handle handle, ps_nvj_stream file, int *ret_is_not))                              \
+	X(stream_create, nvjpegJpegStreamCreate, (ps_nvj_handle handle, ps_nvj_stream * ret_file))        \
+	X(stream_destroy, nvjpegJpegStreamDestroy, (ps_nvj_stream file))                                  \
+	X(stream_parse, nvjpegJpegStreamParse,                                                            \
+	        (ps_nvj_handle handle, const unsigned char *data, size_t nbytes, int save_metadata,       \
+	                int save_stream, ps_nvj_stream file))                                             \
+	X(stream_size, nvjpegJpegStreamGetFrameDimensions,                                                \
+	        (ps_nvj_stream file, unsigned *ret_width, unsigned *ret_height))                          \
+	X(decoder_create, nvjpegDecoderCreate,                                                            \
+	        (ps_nvj_handle handle, ps_nvj_backend backend, ps_nvj_decoder * ret_decoder))             \
+	X(decoder_destroy, nvjpegDecoderDestroy, (ps_nvj_decoder decoder))                                \
+	X(decoder_supported, nvjpegDecoderJpegSupported,                                                  \
+	        (ps_nvj_decoder decoder, ps_nvj_stream file, ps_nvj_params params, int *ret_is_not))      \
+	X(decoder_state_create, nvjpegDecoderStateCreate,                                                 \
+	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state * ret_state))                 \
+	X(pinned_create, nvjpegBufferPinnedCreate,                                                        \
+	        (ps_nvj_handle handle, ps_nvj_pinned_allocator * allocator, ps_nvj_pinned * ret_buffer))  \
+	X(pinned_destroy, nvjpegBufferPinnedDestroy, (ps_nvj_pinned buffer))                              \
+	X(buffer_create, nvjpegBufferDeviceCreate,                                                        \
+	        (ps_nvj_handle handle, ps_nvj_dev_allocator * allocator, ps_nvj_buffer * ret_buffer))     \
+	X(buffer_destroy, nvjpegBufferDeviceDestroy, (ps_nvj_buffer buffer))                              \
+	X(pinned_attach, nvjpegStateAttachPinnedBuffer, (ps_nvj_state state, ps_nvj_pinned buffer))       \
+	X(buffer_attach, nvjpegStateAttachDeviceBuffer, (ps_nvj_state state, ps_nvj_buffer buffer))       \
+	X(params_create, nvjpegDecodeParamsCreate, (ps_nvj_handle handle, ps_nvj_params * ret_params))    \
+	X(params_destroy, nvjpegDecodeParamsDestroy, (ps_nvj_params params))                              \
+	X(params_output, nvjpegDecodeParamsSetOutputFormat, (ps_nvj_params params, ps_nvj_output output)) \
+	X(params_region, nvjpegDecodeParamsSetROI,                                                        \
+	        (ps_nvj_params params, int x, int y, int width, int height))                              \
+	X(decode_host, nvjpegDecodeJpegHost,                                                              \
+	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_params params,  \
+	                ps_nvj_stream file))                                                              \
+	X(decode_transfer, nvjpegDecodeJpegTransferToDevice,                                              \
+	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_stream file,    \
+	                ps_cu_stream stream))                                                             \
+	X(decode_device, nvjpegDecodeJpegDevice,                                                          \
+	        (ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_image * to,     \
 	                ps_cu_stream stream))
 
 struct ps_nvjpeg_library {
@@ -110,7 +110,8 @@ struct ps_nvjpeg_library {
 	char path[256];
 };
 
-int ps_nvjpeg_library_get(const struct ps_nvjpeg_library **ret_library, struct ps_load_error *err) PS_MUST_USE;
+int ps_nvjpeg_library_get(
+        const struct ps_nvjpeg_library **ret_library, struct ps_load_error *err) PS_MUST_USE;
 
 /* What a status means; for texts. */
 const char *ps_nvjpeg_status(ps_nvj_status status);

@@ -87,8 +87,8 @@ struct ps_nvj_files {
 	size_t nbytes, used;
 };
 
-/* The sheet: page-locked memory with a mirror on the device. Images of the engine's decode, moves, then of each row
- * that was taken its image (for a resize of its own) and weights. */
+/* The sheet: page-locked memory with a mirror on the device. Images of the engine's decode, moves, then of
+ * each row that was taken its image (for a resize of its own) and weights. */
 struct ps_nvjpeg_rows {
 	struct ps_nvjpeg *n;
 	uint32_t nrows, width, height;
@@ -116,8 +116,8 @@ ps_cu_result ps_nvj_scratch_reserve(
 /* Copies a file to memory that stays until the rows are cleared; NULL: there is none. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);
 
-/* Writes the row's image and weights to the sheet. False: no place, or weights that kernels do not take: a function of
- * the outline alone. */
+/* Writes the row's image and weights to the sheet. False: no place, or weights that kernels do not take: a
+ * function of the outline alone. */
 bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *outline,
         size_t *ret_nbytes);
 

@@ -18,7 +18,8 @@ static size_t aligned(size_t n)
 static size_t piece_most(uint32_t width, uint32_t height)
 {
 	return aligned(sizeof(struct ps_tile_image) +
-	               ((size_t)width + height) * (sizeof(uint32_t) + PS_TILE_TAPS_MAX * sizeof(int16_t)) + ALIGN);
+	               ((size_t)width + height) * (sizeof(uint32_t) + PS_TILE_TAPS_MAX * sizeof(int16_t)) +
+	               ALIGN);
 }
 
 static int gpu_make(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
@@ -182,14 +183,16 @@ static struct ps_tile_axis axis_put(
 	        .shift = shift};
 }
 
-bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *o, size_t *ret_nbytes)
+bool ps_nvj_sheet_add(
+        struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *o, size_t *ret_nbytes)
 {
 	const struct ps_resize_axis *h = o->resize.h, *v = o->resize.v;
 	struct ps_nvj_entry *e = &rows->entries[row];
 	struct ps_tile_image *im;
 	size_t at;
 
-	if (h->n != rows->width || v->n != rows->height || h->taps > PS_TILE_TAPS_MAX || v->taps > PS_TILE_TAPS_MAX)
+	if (h->n != rows->width || v->n != rows->height || h->taps > PS_TILE_TAPS_MAX ||
+	        v->taps > PS_TILE_TAPS_MAX)
 		return false;
 	*ret_nbytes = aligned(sizeof(*im) + ((size_t)h->n + v->n) * sizeof(uint32_t) +
 	                      ((size_t)h->n * h->taps + (size_t)v->n * v->taps) * sizeof(int16_t) + 32);
@@ -226,12 +229,13 @@ static uint32_t moves_make(struct ps_nvjpeg_rows *rows, const uint32_t *sources,
 	return count;
 }
 
-ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *sources, uint32_t n, uint8_t *planes,
-        ps_cu_stream stream)
+ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *sources, uint32_t n,
+        uint8_t *planes, ps_cu_stream stream)
 {
 	const struct ps_cuda_device *cuda = rows->n->cuda;
 	uint32_t count = moves_make(rows, sources, n, planes);
-	struct ps_move_args args = {.moves = (const struct ps_move *)(uintptr_t)(rows->device_sheet + rows->moves),
+	struct ps_move_args args = {
+	        .moves = (const struct ps_move *)(uintptr_t)(rows->device_sheet + rows->moves),
 	        .n = count,
 	        .nbytes = (uint32_t)rows->image_nbytes};
 	ps_cu_result r = 0;
@@ -246,8 +250,8 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 		r = cuda->cu->copy_to_device(rows->device_sheet + rows->moves, rows->sheet + rows->moves,
 		        count * sizeof(struct ps_move), stream);
 	if (r == 0 && count > 0)
-		r = ps_kernel_launch(&cuda->kernels, PS_KERNEL_move, (uint64_t)count * ps_move_blocks(args.nbytes),
-		        &args, stream);
+		r = ps_kernel_launch(&cuda->kernels, PS_KERNEL_move,
+		        (uint64_t)count * ps_move_blocks(args.nbytes), &args, stream);
 	if (r != 0)
 		return r;
 	rows->engine = false; /* the batch's copy waits for them from now on */

@@ -1,9 +1,10 @@
-/* Crop and resize of decoded images to planes of bytes: the arithmetic of image/resize.h, from the processor's own
- * weights, which are sent along; so it is the same to the bit.
+/* Crop and resize of decoded images to planes of bytes: the arithmetic of image/resize.h, from the
+ * processor's own weights, which are sent along; so it is the same to the bit.
  *
- * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared memory. It
- * resizes these rows across, into shared memory, then down from there. Weights behind an output's own are 0, and
- * what they meet does not matter, but must be readable: sources have PS_TILE_SLACK bytes behind their end. */
+ * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared
+ * memory. It resizes these rows across, into shared memory, then down from there. Weights behind an output's
+ * own are 0, and what they meet does not matter, but must be readable: sources have PS_TILE_SLACK bytes
+ * behind their end. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
 
@@ -47,7 +48,8 @@ struct ps_tile_args {
 
 PS_BOTH uint32_t ps_tile_blocks(uint32_t width, uint32_t height)
 {
-	return (width + PS_TILE_COLUMNS - 1) / PS_TILE_COLUMNS * ((height + PS_TILE_HEIGHT - 1) / PS_TILE_HEIGHT);
+	return (width + PS_TILE_COLUMNS - 1) / PS_TILE_COLUMNS *
+	       ((height + PS_TILE_HEIGHT - 1) / PS_TILE_HEIGHT);
 }
 
 PS_BOTH int32_t ps_tile_clamp(int32_t v, int32_t most)
@@ -61,7 +63,8 @@ PS_BOTH uint32_t ps_tile_span(const uint32_t *first, uint32_t taps, uint32_t y, 
 	return first[y + n - 1] + taps - first[y];
 }
 
-/* Rows of an image's tiles, so that the source rows of each fit; `height` outputs, whose sources never go back. */
+/* Rows of an image's tiles, so that the source rows of each fit; `height` outputs, whose sources never go
+ * back. */
 PS_BOTH uint32_t ps_tile_rows(const uint32_t *first, uint32_t taps, uint32_t height)
 {
 	uint32_t rows = PS_TILE_HEIGHT;
@@ -96,8 +99,8 @@ PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const
 }
 
 /* Source rows base .. base + span, to shared memory. */
-PS_BOTH void ps_tile_fill(const struct ps_tile_image *im, uint32_t x, uint32_t width, uint32_t base, uint32_t span,
-        int16_t *shared)
+PS_BOTH void ps_tile_fill(const struct ps_tile_image *im, uint32_t x, uint32_t width, uint32_t base,
+        uint32_t span, int16_t *shared)
 {
 	const uint32_t n = (span + 3) / 4 * PS_TILE_LANES;
 
@@ -148,8 +151,8 @@ PS_BOTH void ps_tile_down(const struct ps_tile_image *im, uint32_t y, uint32_t b
 }
 
 /* Outputs y .. y + n of the columns from x on, from shared memory. */
-PS_BOTH void ps_tile_drain(const struct ps_tile_args *a, const struct ps_tile_image *im, uint32_t x, uint32_t y,
-        uint32_t n, uint32_t base, const int16_t *shared)
+PS_BOTH void ps_tile_drain(const struct ps_tile_args *a, const struct ps_tile_image *im, uint32_t x,
+        uint32_t y, uint32_t n, uint32_t base, const int16_t *shared)
 {
 	const size_t npixels = (size_t)a->width * a->height;
 	uint8_t *to = a->to + im->place * 3 * npixels;
@@ -220,7 +223,8 @@ PS_BOTH uint32_t ps_move_blocks(uint32_t nbytes)
 
 PS_BOTH void ps_move_block(const struct ps_move_args *a, uint32_t block, void *shared)
 {
-	const uint32_t per = ps_move_blocks(a->nbytes), piece = block / per, begin = (block - piece * per) * PS_MOVE_BLOCK;
+	const uint32_t per = ps_move_blocks(a->nbytes), piece = block / per,
+	               begin = (block - piece * per) * PS_MOVE_BLOCK;
 	const uint32_t end = a->nbytes - begin < PS_MOVE_BLOCK ? a->nbytes : begin + PS_MOVE_BLOCK;
 	const struct ps_move *m = &a->moves[piece];
 	const bool wide = a->nbytes % 16 == 0;

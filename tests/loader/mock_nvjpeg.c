@@ -1,7 +1,7 @@
-/* libnvjpeg.so.12 for tests: the functions that the loader calls, over libjpeg-turbo and the streams of mock_cuda.c. What
- * nvJPEG does on a stream is done when its turn comes: from the file's bytes, or from the pinned buffer, as they are
- * then, so memory that is used again too early shows. By default it has an engine, takes what the real ones take, and
- * gives the pixels that the loader's processor gives. */
+/* libnvjpeg.so.12 for tests: the functions that the loader calls, over libjpeg-turbo and the streams of
+ * mock_cuda.c. What nvJPEG does on a stream is done when its turn comes: from the file's bytes, or from the
+ * pinned buffer, as they are then, so memory that is used again too early shows. By default it has an engine,
+ * takes what the real ones take, and gives the pixels that the loader's processor gives. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -137,7 +137,8 @@ static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_deco
 			        (size_t)ret->width * 3);
 		}
 		for (size_t i = 0; i < (size_t)ret->width * ret->height * 3 && the.lighter; i++)
-			ret->rgb[i] = (uint8_t)(ret->rgb[i] + the.lighter > 255 ? 255 : ret->rgb[i] + the.lighter);
+			ret->rgb[i] =
+			        (uint8_t)(ret->rgb[i] + the.lighter > 255 ? 255 : ret->rgb[i] + the.lighter);
 		if (failing.base.num_warnings > 0) {
 			free(ret->rgb);
 			ret->rgb = NULL;
@@ -177,7 +178,8 @@ static void job_do(void *arg)
 		memcpy(j->keep->rgb, p->rgb, (size_t)p->width * p->height * 3);
 	}
 	for (uint32_t y = 0; y < p->height && p->rgb && j->to.channel[0]; y++)
-		memcpy(j->to.channel[0] + y * j->to.pitch[0], p->rgb + (size_t)y * p->width * 3, (size_t)p->width * 3);
+		memcpy(j->to.channel[0] + y * j->to.pitch[0], p->rgb + (size_t)y * p->width * 3,
+		        (size_t)p->width * 3);
 	free(own.rgb);
 }
 
@@ -244,8 +246,8 @@ ps_nvj_status property_mock(ps_nvj_property which, int *ret_value)
 	return 0;
 }
 
-ps_nvj_status create_mock(ps_nvj_backend backend, ps_nvj_dev_allocator *device, ps_nvj_pinned_allocator *pinned,
-        unsigned flags, ps_nvj_handle *ret_handle)
+ps_nvj_status create_mock(ps_nvj_backend backend, ps_nvj_dev_allocator *device,
+        ps_nvj_pinned_allocator *pinned, unsigned flags, ps_nvj_handle *ret_handle)
 {
 	struct handle *h;
 
@@ -276,7 +278,8 @@ ps_nvj_status state_destroy_mock(ps_nvj_state state)
 	return object_free(state);
 }
 
-ps_nvj_status batched_init_mock(ps_nvj_handle handle, ps_nvj_state state, int n, int threads, ps_nvj_output output)
+ps_nvj_status batched_init_mock(
+        ps_nvj_handle handle, ps_nvj_state state, int n, int threads, ps_nvj_output output)
 {
 	(void)handle;
 	if (n < 1 || threads < 1 || output != PS_NVJ_OUTPUT_RGBI)
@@ -335,8 +338,8 @@ ps_nvj_status stream_destroy_mock(ps_nvj_stream file)
 	return object_free(file);
 }
 
-ps_nvj_status stream_parse_mock(ps_nvj_handle handle, const unsigned char *data, size_t nbytes, int save_metadata,
-        int save_stream, ps_nvj_stream file)
+ps_nvj_status stream_parse_mock(ps_nvj_handle handle, const unsigned char *data, size_t nbytes,
+        int save_metadata, int save_stream, ps_nvj_stream file)
 {
 	struct jpeg_decompress_struct head;
 	ps_nvj_status status = decode(data, nbytes, &head, NULL, NULL);
@@ -396,7 +399,8 @@ ps_nvj_status decoder_state_create_mock(ps_nvj_handle handle, ps_nvj_decoder dec
 	return state_create_mock(handle, ret_state);
 }
 
-ps_nvj_status pinned_create_mock(ps_nvj_handle handle, ps_nvj_pinned_allocator *allocator, ps_nvj_pinned *ret_buffer)
+ps_nvj_status pinned_create_mock(
+        ps_nvj_handle handle, ps_nvj_pinned_allocator *allocator, ps_nvj_pinned *ret_buffer)
 {
 	(void)handle;
 	(void)allocator;
@@ -409,7 +413,8 @@ ps_nvj_status pinned_destroy_mock(ps_nvj_pinned buffer)
 	return pixels_free(buffer);
 }
 
-ps_nvj_status buffer_create_mock(ps_nvj_handle handle, ps_nvj_dev_allocator *allocator, ps_nvj_buffer *ret_buffer)
+ps_nvj_status buffer_create_mock(
+        ps_nvj_handle handle, ps_nvj_dev_allocator *allocator, ps_nvj_buffer *ret_buffer)
 {
 	(void)handle;
 	(void)allocator;
@@ -466,8 +471,8 @@ ps_nvj_status params_region_mock(ps_nvj_params params, int x, int y, int width, 
 	return 0;
 }
 
-ps_nvj_status decode_host_mock(ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_params params,
-        ps_nvj_stream file)
+ps_nvj_status decode_host_mock(ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state,
+        ps_nvj_params params, ps_nvj_stream file)
 {
 	const struct params *p = (const struct params *)(void *)params;
 	const struct file *f = (const struct file *)(void *)file;
@@ -492,8 +497,8 @@ ps_nvj_status decode_transfer_mock(ps_nvj_handle handle, ps_nvj_decoder decoder,
 	return give(stream, &(struct job){.from = s->pinned, .keep = s->buffer});
 }
 
-ps_nvj_status decode_device_mock(ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state, ps_nvj_image *to,
-        ps_cu_stream stream)
+ps_nvj_status decode_device_mock(ps_nvj_handle handle, ps_nvj_decoder decoder, ps_nvj_state state,
+        ps_nvj_image *to, ps_cu_stream stream)
 {
 	const struct state *s = (const struct state *)(void *)state;
 

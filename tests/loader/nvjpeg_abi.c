@@ -1,5 +1,5 @@
-/* nvJPEG's functions as device/nvjpeg_library.h declares them, beside the library's own nvjpeg.h: that it compiles is
- * the test. Built where configure found that header, in the toolkit or in NVJPEG_CFLAGS. */
+/* nvJPEG's functions as device/nvjpeg_library.h declares them, beside the library's own nvjpeg.h: that it
+ * compiles is the test. Built where configure found that header, in the toolkit or in NVJPEG_CFLAGS. */
 #include "config.h"
 
 #include <cuda.h>
@@ -38,7 +38,8 @@ typedef nvjpegPinnedAllocator_t ps_nvj_pinned_allocator;
 PS_NVJPEG_FUNCTIONS(DECLARE_AGAIN)
 
 _Static_assert(sizeof(nvjpegStatus_t) == sizeof(int) && sizeof(nvjpegBackend_t) == sizeof(int), "numbers");
-_Static_assert(sizeof(nvjpegOutputFormat_t) == sizeof(int) && sizeof(libraryPropertyType) == sizeof(int), "numbers");
+_Static_assert(
+        sizeof(nvjpegOutputFormat_t) == sizeof(int) && sizeof(libraryPropertyType) == sizeof(int), "numbers");
 _Static_assert(sizeof(nvjpegImage_t) == 4 * sizeof(void *) + 4 * sizeof(size_t), "an image");
 _Static_assert(PS_NVJ_BAD_JPEG == (int)NVJPEG_STATUS_BAD_JPEG, "");
 _Static_assert(PS_NVJ_NOT_SUPPORTED == (int)NVJPEG_STATUS_JPEG_NOT_SUPPORTED, "");

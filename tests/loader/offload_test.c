@@ -10,7 +10,8 @@
 
 static void a_larger_share_takes_what_a_smaller_took(void **state)
 {
-	const uint32_t shares[] = {0, 1, 1000, 20000, PS_OFFLOAD_HALF, 60000, PS_OFFLOAD_ALL - 1, PS_OFFLOAD_ALL};
+	const uint32_t shares[] = {
+	        0, 1, 1000, 20000, PS_OFFLOAD_HALF, 60000, PS_OFFLOAD_ALL - 1, PS_OFFLOAD_ALL};
 	uint32_t taken[8] = {0};
 
 	(void)state;
@@ -29,7 +30,8 @@ static void a_larger_share_takes_what_a_smaller_took(void **state)
 	assert_int_equal(taken[0], 0);
 	assert_int_equal(taken[7], 20000);
 	for (size_t k = 0; k < 8; k++)
-		assert_in_range(taken[k] + 300, shares[k] * 20000ULL / 65536, shares[k] * 20000ULL / 65536 + 600);
+		assert_in_range(
+		        taken[k] + 300, shares[k] * 20000ULL / 65536, shares[k] * 20000ULL / 65536 + 600);
 }
 
 static void seeds_choose_others(void **state)
@@ -38,7 +40,8 @@ static void seeds_choose_others(void **state)
 
 	(void)state;
 	for (uint64_t i = 0; i < 10000; i++)
-		same += ps_offload_takes(PS_OFFLOAD_HALF, 1, 0, i) == ps_offload_takes(PS_OFFLOAD_HALF, 2, 0, i);
+		same += ps_offload_takes(PS_OFFLOAD_HALF, 1, 0, i) ==
+		        ps_offload_takes(PS_OFFLOAD_HALF, 2, 0, i);
 	assert_in_range(same, 4700, 5300);
 }
 

@@ -19,7 +19,8 @@ struct picture {
 	uint8_t *rgb;
 };
 
-static void on_processor(const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
+static void on_processor(
+        const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
 {
 	struct ps_resize_sink sink = {.dst = to, .dtype = PS_U8, .layout = PS_NCHW};
 	struct ps_region region;
@@ -33,11 +34,13 @@ static void on_processor(const struct picture *p, struct ps_resize *r, const str
 
 static struct ps_tile_axis axis_of(const struct ps_resize_axis *a, int shift)
 {
-	return (struct ps_tile_axis){.first = a->first, .weights = a->weights, .taps = a->taps, .shift = shift};
+	return (struct ps_tile_axis){
+	        .first = a->first, .weights = a->weights, .taps = a->taps, .shift = shift};
 }
 
 /* As the second of two images, the region in memory of its own. */
-static void in_tiles(const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
+static void in_tiles(
+        const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
 {
 	static uint8_t shared[PS_TILE_SHARED] __attribute__((aligned(16)));
 	struct ps_tile_image images[2];
@@ -132,7 +135,8 @@ static void tiles_are_the_resize(void **state)
 /* As training has it: heights of tiles that fit in shared memory, from one row on. */
 static void sizes_of_training(void **state)
 {
-	static const struct picture sizes[] = {{500, 375, NULL}, {224, 224, NULL}, {1200, 900, NULL}, {100, 3000, NULL}};
+	static const struct picture sizes[] = {
+	        {500, 375, NULL}, {224, 224, NULL}, {1200, 900, NULL}, {100, 3000, NULL}};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
@@ -154,7 +158,8 @@ static void sizes_of_training(void **state)
 
 static void pieces_are_moved(void **state)
 {
-	static const uint32_t sizes[] = {1, 15, 16, 48, PS_MOVE_BLOCK - 1, PS_MOVE_BLOCK, PS_MOVE_BLOCK + 16, 150528};
+	static const uint32_t sizes[] = {
+	        1, 15, 16, 48, PS_MOVE_BLOCK - 1, PS_MOVE_BLOCK, PS_MOVE_BLOCK + 16, 150528};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
