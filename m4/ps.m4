@@ -112,6 +112,8 @@ AC_DEFUN([PS_PKG_OPTIONAL], [
 
 # --with-cuda: the toolkit's headers. The driver is opened at run time (dlopen), never linked.
 AC_DEFUN([PS_CUDA], [
+  AC_ARG_VAR([NVJPEG_CFLAGS], [-I of nvjpeg.h, for a test, where the toolkit has none (Python's package nvidia-nvjpeg has one)])
+  have_nvjpeg_h=no
   cuda_says="yes; not compared with a toolkit (--with-cuda=no)"
   have_cuda=no
   AS_IF([test "x$with_cuda" != xno && test "x$enable_loader" != xno], [
@@ -120,6 +122,8 @@ AC_DEFUN([PS_CUDA], [
     ps_save_CPPFLAGS=$CPPFLAGS
     CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"
     AC_CHECK_HEADER([cuda.h], [have_cuda=yes])
+    CPPFLAGS="$CPPFLAGS $NVJPEG_CFLAGS"
+    AC_CHECK_HEADER([nvjpeg.h], [have_nvjpeg_h=$have_cuda])
     CPPFLAGS=$ps_save_CPPFLAGS
     AS_IF([test "x$have_cuda" = xyes], [
       cuda_says="yes; driver's functions compared with the toolkit in ${ps_cuda_root}"
@@ -129,6 +133,7 @@ AC_DEFUN([PS_CUDA], [
   ], [test "x$enable_loader" = xno], [cuda_says="no (--disable-loader)"])
   AC_SUBST([CUDA_CFLAGS])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$have_cuda" = xyes])
+  AM_CONDITIONAL([HAVE_NVJPEG_H], [test "x$have_nvjpeg_h" = xyes])
 ])
 
 # --with-cuda-arch: kernels for GPUs, compiled by nvcc. Sets NVCC, NVCC_ARCH_FLAGS, HAVE_NVCC, kernels_say.

@@ -120,6 +120,32 @@ def batches_come_back():
     assert load.stats()["copied_bytes"] > 0
 
 
+@tap.test
+def jpegs_are_decoded_on_the_device():
+    folder = os.path.join(os.environ["top_srcdir"], "tests/data/photos")
+    photos = [tap.read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".jpg")]
+    tap.make_tar("p.tar", [("%02d.jpg" % i, photo) for i, photo in enumerate(photos)])
+    options = {"batch": 4, "fields": {"image": penstock.Image("jpg", size=32)}, "order": "none", "device": "cuda"}
+    try:
+        load = penstock.Loader("p.tar", gpu_decode=0.5, **options)
+    except OSError as error:
+        if not os.environ.get("PENSTOCK_TEST_GPU") or "nvJPEG" not in str(error):
+            raise
+        raise tap.Skip(str(error))
+    for batch in load:
+        tap.equal(batch["image"].shape, (4, 3, 32, 32))
+        batch.synchronize()
+    stats = load.stats()["gpu_decode"]
+    tap.equal(stats["share"], 0.5)
+    assert stats["engine_images"] + stats["hybrid_images"] > 0 and stats["cpu_images"] > 0, stats
+    automatic = penstock.Loader("p.tar", gpu_decode="auto", **options)
+    tap.equal(len(list(next(iter(automatic))["image"].shape)), 4)
+    automatic.load_state_dict(load.state_dict())
+    tap.equal(automatic.stats()["gpu_decode"]["share"], 0.5)
+    raises(ValueError, penstock.Loader, "p.tar", gpu_decode=2, **options)
+    raises((TypeError, ValueError), penstock.Loader, "p.tar", gpu_decode="much", **options)
+
+
 def doubled_on_a_stream(load, stream, take):
     """All labels times two, worked out by a framework on a stream of its own while the loader goes on."""
     got = []

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Where nvJPEG is looked for, and what is said where there is none; over the stand-ins for it and for the driver.
+. "$(dirname "$0")/../lib.sh"
+
+lib=$top_builddir/tests/loader/.libs
+venv=$T/venv/lib/python3.11/site-packages/nvidia/nvjpeg/lib
+mkdir -p "$T/driver" "$T/linker" "$venv" "$T/photos"
+cp -L "$lib/libmockcuda.so" "$T/driver/libcuda.so.1"
+cp -L "$lib/libmocknvjpeg.so" "$T/linker/libnvjpeg.so.13"
+cp -L "$lib/libmocknvjpeg.so" "$venv/libnvjpeg.so.12"
+for photo in "$top_srcdir"/tests/data/photos/*.jpg; do
+	cp "$photo" "$T/photos/$(basename "$photo" | tr . _ | sed 's/_jpg$/.jpg/')"
+done
+(cd "$T/photos" && tar cf ../photos.tar -- *.jpg)
+export LD_LIBRARY_PATH=$T/driver
+if ! grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h"; then
+	echo kernels >"$T/kernels"
+	export PENSTOCK_CUDA_KERNELS=$T/kernels
+fi
+unset VIRTUAL_ENV CONDA_PREFIX CUDA_HOME CUDA_PATH PENSTOCK_NVJPEG
+
+# bench [VAR=VALUE...] -- ARGUMENT...: its exit code; what it says is in out and err.
+bench() {
+	local rc=0 env=()
+	while [[ $1 != -- ]]; do
+		env+=("$1")
+		shift
+	done
+	shift
+	env "${env[@]}" penstock-loader bench --device cuda --batch 4 --image 32 --epochs 1 --lanes 1 "$@" "$T/photos.tar" \
+		>"$T/out" 2>"$T/err" || rc=$?
+	echo "$rc"
+}
+
+equal "found where the linker looks: ends well" 0 "$(bench "LD_LIBRARY_PATH=$T/driver:$T/linker" -- --gpu-decode 1 --json)"
+check "and its engine decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
+bench HOME=/nonexistent -- --gpu-decode auto >/dev/null
+if ! grep -q 'decodes nothing: nvJPEG: no libnvjpeg' "$T/out"; then
+	skip "found in a Python environment" "this machine has an nvJPEG of its own"
+else
+	equal "found in a Python environment: ends well" 0 \
+		"$(bench "VIRTUAL_ENV=$T/venv" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
+	check "and its engine decodes there" grep -Eq '"engine_images": [1-9]' "$T/out"
+	check "but not everything" grep -Eq '"cpu_images": [1-9]' "$T/out"
+fi
+equal "named: ends well" 0 "$(bench "PENSTOCK_NVJPEG=$venv/libnvjpeg.so.12" -- --gpu-decode 1)"
+check "and the report tells of it" grep -q 'decoded by its engine' "$T/out"
+check_not "a share without nvJPEG: bench fails" test 0 = "$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode 1)"
+check "and says which was not found" grep -q 'PENSTOCK_NVJPEG.*/nonexistent/libnvjpeg.so' "$T/err"
+equal "auto without nvJPEG: the processor decodes" 0 "$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode auto)"
+check "and the report says why" grep -q 'the GPU decodes nothing: .*nonexistent' "$T/out"
+check_not "a share beyond 1 is refused" test 0 = "$(bench -- --gpu-decode 2)"
+check "with what it must be" grep -q 'must be auto, or 0 to 1' "$T/err"
