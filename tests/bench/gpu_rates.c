@@ -16,87 +16,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "device/device.h"
 #include "device/make_cuda.h"
+#include "gpu_common.h"
 #include "penstock.h"
 
-#define DEPTH 3 /* batches under way, as a loader has them at least */
-#define SETS 4  /* that kernels take in turn: more than a cache holds */
-#define MAX_TURNS 64
-#define EXIT_SKIP 77
+#define SETS 4 /* that kernels take in turn: more than a cache holds */
 
 typedef ps_cu_result copy_fn(ps_cu_pointer to, ps_cu_pointer from, size_t nbytes, ps_cu_stream stream);
-
-static struct {
-	struct ps_device *device;
-	const struct ps_cuda_driver *cu;
-	ps_cu_context context;
-	ps_cu_stream stream;
-	ps_cu_event begin, end, behind[DEPTH];
-} the;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void must(ps_cu_result r, const char *what)
-{
-	struct ps_load_error err = {0};
-
-	if (r == 0)
-		return;
-	(void)ps_cuda_error(the.cu, r, &err, what);
-	fprintf(stderr, "gpu_rates: %s\n", err.text);
-	exit(EXIT_FAILURE);
-}
-
-static void must_ps(int r, const struct ps_load_error *err)
-{
-	if (r >= 0)
-		return;
-	fprintf(stderr, "gpu_rates: %s\n", err->text);
-	exit(r == -ENODEV ? EXIT_SKIP : EXIT_FAILURE);
-}
-
-static void gpu_open(void)
-{
-	struct ps_load_error err = {0};
-	ps_cu_device device;
-
-	must_ps(ps_device_open("cuda", &the.device, &err), &err);
-	must_ps(ps_cuda_driver_get(&the.cu, &err), &err);
-	must(the.cu->device_get(&device, 0), "device");
-	must(the.cu->context_retain(&the.context, device), "context");
-	must(the.cu->context_push(the.context), "context");
-	must(the.cu->stream_create(&the.stream, PS_CU_STREAM_NON_BLOCKING), "stream");
-	must(the.cu->event_create(&the.begin, PS_CU_EVENT_DEFAULT), "event");
-	must(the.cu->event_create(&the.end, PS_CU_EVENT_DEFAULT), "event");
-	for (int i = 0; i < DEPTH; i++)
-		must(the.cu->event_create(&the.behind[i], PS_CU_EVENT_BLOCKING_SYNC), "event");
-}
-
-static void list_print(const char *name, const double *values, int n)
-{
-	printf("\"%s\": [", name);
-	for (int i = 0; i < n; i++)
-		printf("%s%.9g", i ? ", " : "", values[i]);
-	printf("]");
-}
 
 /* -- Copies to the GPU ---------------------------------------------------------------------------------- */
 
 struct slots {
 	size_t nbytes;
-	void *host[DEPTH];
-	ps_cu_pointer bare[DEPTH];
-	struct ps_mirror *mirrors[DEPTH];
+	void *host[GPU_DEPTH];
+	ps_cu_pointer bare[GPU_DEPTH];
+	struct ps_mirror *mirrors[GPU_DEPTH];
 };
 
 static void slots_make(struct slots *s, size_t nbytes)
@@ -104,65 +41,65 @@ static void slots_make(struct slots *s, size_t nbytes)
 	struct ps_load_error err = {0};
 
 	s->nbytes = nbytes;
-	for (int i = 0; i < DEPTH; i++) {
-		s->host[i] = the.device->ops->alloc(the.device, nbytes, &err);
-		must_ps(s->host[i] ? 0 : -ENOMEM, &err);
+	for (int i = 0; i < GPU_DEPTH; i++) {
+		s->host[i] = gpu.device->ops->alloc(gpu.device, nbytes, &err);
+		gpu_must_ps(s->host[i] ? 0 : -ENOMEM, &err);
 		memset(s->host[i], i + 1, nbytes);
-		must(the.cu->memory_alloc(&s->bare[i], nbytes), "memory");
-		must_ps(the.device->ops->mirror_new(
-		                the.device, &(struct ps_mirror_size){.slot = nbytes}, &s->mirrors[i], &err),
+		gpu_must(gpu.cu->memory_alloc(&s->bare[i], nbytes), "memory");
+		gpu_must_ps(gpu.device->ops->mirror_new(gpu.device, &(struct ps_mirror_size){.slot = nbytes},
+		                    &s->mirrors[i], &err),
 		        &err);
 	}
 }
 
 static void slots_free(struct slots *s)
 {
-	for (int i = 0; i < DEPTH; i++) {
-		the.device->ops->mirror_free(s->mirrors[i]);
-		must(the.cu->memory_free(s->bare[i]), "memory");
-		the.device->ops->free(the.device, s->host[i], s->nbytes);
+	for (int i = 0; i < GPU_DEPTH; i++) {
+		gpu.device->ops->mirror_free(s->mirrors[i]);
+		gpu_must(gpu.cu->memory_free(s->bare[i]), "memory");
+		gpu.device->ops->free(gpu.device, s->host[i], s->nbytes);
 	}
 }
 
 /* GB/s. */
 static double bare_run(const struct slots *s, double seconds)
 {
-	double begin = now();
+	double begin = gpu_now();
 	uint64_t n = 0;
 
-	for (; now() - begin < seconds || n < DEPTH; n++) {
-		int i = (int)(n % DEPTH);
+	for (; gpu_now() - begin < seconds || n < GPU_DEPTH; n++) {
+		int i = (int)(n % GPU_DEPTH);
 
-		if (n >= DEPTH)
-			must(the.cu->event_sync(the.behind[i]), "copy");
-		must(the.cu->copy_to_device(s->bare[i], s->host[i], s->nbytes, the.stream), "copy");
-		must(the.cu->event_record(the.behind[i], the.stream), "event");
+		if (n >= GPU_DEPTH)
+			gpu_must(gpu.cu->event_sync(gpu.behind[i]), "copy");
+		gpu_must(gpu.cu->copy_to_device(s->bare[i], s->host[i], s->nbytes, gpu.stream), "copy");
+		gpu_must(gpu.cu->event_record(gpu.behind[i], gpu.stream), "event");
 	}
-	for (int i = 0; i < DEPTH; i++)
-		must(the.cu->event_sync(the.behind[i]), "copy");
-	return (double)(n * s->nbytes) / (now() - begin) / 1e9;
+	for (int i = 0; i < GPU_DEPTH; i++)
+		gpu_must(gpu.cu->event_sync(gpu.behind[i]), "copy");
+	return (double)(n * s->nbytes) / (gpu_now() - begin) / 1e9;
 }
 
 /* As batches go: sent, waited for by a consumer's stream, left, and sent again once the slot may be written.
  */
 static double ring_run(const struct slots *s, double seconds)
 {
-	const struct ps_device_ops *ops = the.device->ops;
+	const struct ps_device_ops *ops = gpu.device->ops;
 	struct ps_load_error err = {0};
-	double begin = now();
+	double begin = gpu_now();
 	uint64_t n = 0;
 
-	for (; now() - begin < seconds || n < DEPTH; n++) {
-		struct ps_mirror *m = s->mirrors[n % DEPTH];
+	for (; gpu_now() - begin < seconds || n < GPU_DEPTH; n++) {
+		struct ps_mirror *m = s->mirrors[n % GPU_DEPTH];
 
-		must_ps(ops->wait(m, &err), &err);
-		must_ps(ops->send(m, s->host[n % DEPTH], s->nbytes, NULL, 0, &err), &err);
-		must_ps(ops->use(m, the.stream, &err), &err);
-		must_ps(ops->leave(m, &err), &err);
+		gpu_must_ps(ops->wait(m, &err), &err);
+		gpu_must_ps(ops->send(m, s->host[n % GPU_DEPTH], s->nbytes, NULL, 0, &err), &err);
+		gpu_must_ps(ops->use(m, gpu.stream, &err), &err);
+		gpu_must_ps(ops->leave(m, &err), &err);
 	}
-	for (int i = 0; i < DEPTH; i++)
-		must_ps(ops->wait(s->mirrors[i], &err), &err);
-	return (double)(n * s->nbytes) / (now() - begin) / 1e9;
+	for (int i = 0; i < GPU_DEPTH; i++)
+		gpu_must_ps(ops->wait(s->mirrors[i], &err), &err);
+	return (double)(n * s->nbytes) / (gpu_now() - begin) / 1e9;
 }
 
 /* A loader on the CPU whose threads decode as long as the others copy. */
@@ -203,7 +140,7 @@ static int copy_main(char **argv, int argc)
 	struct slots s;
 	struct penstock_field field;
 	struct beside b = {0};
-	double bare[MAX_TURNS], ring[MAX_TURNS], seconds = atof(argv[2]), began = now();
+	double bare[GPU_MAX_TURNS], ring[GPU_MAX_TURNS], seconds = atof(argv[2]), began = gpu_now();
 	int turns = atoi(argv[1]);
 	pthread_t thread;
 
@@ -223,7 +160,7 @@ static int copy_main(char **argv, int argc)
 	}
 	(void)bare_run(&s, seconds / 4);
 	(void)ring_run(&s, seconds / 4);
-	for (int i = 0; i < turns && i < MAX_TURNS; i++) {
+	for (int i = 0; i < turns && i < GPU_MAX_TURNS; i++) {
 		bare[i] = bare_run(&s, seconds);
 		ring[i] = ring_run(&s, seconds);
 	}
@@ -232,10 +169,10 @@ static int copy_main(char **argv, int argc)
 		pthread_join(thread, NULL);
 	}
 	printf("{");
-	list_print("bare", bare, turns);
+	gpu_list_print("bare", bare, turns);
 	printf(", ");
-	list_print("ring", ring, turns);
-	printf(", \"decoded_per_second\": %.1f}\n", (double)b.samples / (now() - began));
+	gpu_list_print("ring", ring, turns);
+	printf(", \"decoded_per_second\": %.1f}\n", (double)b.samples / (gpu_now() - began));
 	slots_free(&s);
 	return EXIT_SUCCESS;
 }
@@ -250,35 +187,19 @@ struct kernel_work {
 	size_t nread, nwritten;
 };
 
-static void copy_give(struct kernel_work *w, uint64_t i)
+static void copy_give(void *arg, uint64_t i)
 {
+	const struct kernel_work *w = arg;
 	const struct ps_make_places *from = &w->sets[i % SETS], *to = &w->sets[(i + 1) % SETS];
 
-	must(w->copy((uintptr_t)to->made, (uintptr_t)from->made, w->nwritten, the.stream), "copy");
+	gpu_must(w->copy((uintptr_t)to->made, (uintptr_t)from->made, w->nwritten, gpu.stream), "copy");
 }
 
-static void finish_give(struct kernel_work *w, uint64_t i)
+static void finish_give(void *arg, uint64_t i)
 {
-	must(ps_make_launch(&w->kernels, &w->make, &w->sets[i % SETS], the.stream), "kernel");
-}
+	const struct kernel_work *w = arg;
 
-/* GB/s, by events; nbytes: of one of them, read and written. */
-static double kernel_run(
-        struct kernel_work *w, void (*give)(struct kernel_work *, uint64_t), size_t nbytes, double seconds)
-{
-	float ms = 0;
-	uint64_t n = 8;
-
-	for (;; n *= 2) {
-		must(the.cu->event_record(the.begin, the.stream), "event");
-		for (uint64_t i = 0; i < n; i++)
-			give(w, i);
-		must(the.cu->event_record(the.end, the.stream), "event");
-		must(the.cu->event_sync(the.end), "kernel");
-		must(the.cu->event_elapsed(&ms, the.begin, the.end), "event");
-		if ((double)ms >= 1e3 * seconds)
-			return (double)(n * nbytes) / (double)ms / 1e6;
-	}
+	gpu_must(ps_make_launch(&w->kernels, &w->make, &w->sets[i % SETS], gpu.stream), "kernel");
 }
 
 static enum ps_dtype dtype_of(const char *name)
@@ -291,9 +212,9 @@ static void finish_make(struct kernel_work *w, uint32_t images, uint32_t side, e
 	struct ps_load_error err = {0};
 	size_t n = (size_t)images * 3 * side * side;
 
-	must_ps(ps_kernels_load(the.cu, &w->kernels, &err), &err);
+	gpu_must_ps(ps_kernels_load(gpu.cu, &w->kernels, &err), &err);
 	w->copy = (copy_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemcpyDtoDAsync_v2");
-	must(w->copy ? 0 : PS_CU_INVALID_VALUE, "cuMemcpyDtoDAsync");
+	gpu_must(w->copy ? 0 : PS_CU_INVALID_VALUE, "cuMemcpyDtoDAsync");
 	w->nread = n;
 	w->nwritten = n * (dtype == PS_U8 ? 1 : dtype == PS_F32 ? 4 : 2);
 	w->make = (struct ps_make){.ops = PS_MAKE_NO_OPS,
@@ -308,8 +229,8 @@ static void finish_make(struct kernel_work *w, uint32_t images, uint32_t side, e
 	for (int i = 0; i < SETS; i++) {
 		ps_cu_pointer p[2];
 
-		must(the.cu->memory_alloc(&p[0], w->nread), "memory");
-		must(the.cu->memory_alloc(&p[1], w->nwritten), "memory");
+		gpu_must(gpu.cu->memory_alloc(&p[0], w->nread), "memory");
+		gpu_must(gpu.cu->memory_alloc(&p[1], w->nwritten), "memory");
 		w->sets[i] = (struct ps_make_places){
 		        .slot = (uint8_t *)(uintptr_t)p[0], .made = (uint8_t *)(uintptr_t)p[1]};
 	}
@@ -318,24 +239,24 @@ static void finish_make(struct kernel_work *w, uint32_t images, uint32_t side, e
 static int finish_main(char **argv)
 {
 	struct kernel_work w = {0};
-	double limit[MAX_TURNS], kernel[MAX_TURNS], seconds = atof(argv[4]);
+	double limit[GPU_MAX_TURNS], kernel[GPU_MAX_TURNS], seconds = atof(argv[4]);
 	int turns = atoi(argv[3]);
 
 	gpu_open();
 	finish_make(&w, (uint32_t)atoi(argv[0]), (uint32_t)atoi(argv[1]), dtype_of(argv[2]));
-	(void)kernel_run(&w, finish_give, w.nread + w.nwritten, seconds / 4);
-	for (int i = 0; i < turns && i < MAX_TURNS; i++) {
-		limit[i] = kernel_run(&w, copy_give, 2 * w.nwritten, seconds);
-		kernel[i] = kernel_run(&w, finish_give, w.nread + w.nwritten, seconds);
+	(void)gpu_time(finish_give, &w, seconds / 4);
+	for (int i = 0; i < turns && i < GPU_MAX_TURNS; i++) {
+		limit[i] = (double)(2 * w.nwritten) / gpu_time(copy_give, &w, seconds) / 1e9;
+		kernel[i] = (double)(w.nread + w.nwritten) / gpu_time(finish_give, &w, seconds) / 1e9;
 	}
 	printf("{");
-	list_print("copy", limit, turns);
+	gpu_list_print("copy", limit, turns);
 	printf(", ");
-	list_print("kernel", kernel, turns);
+	gpu_list_print("kernel", kernel, turns);
 	printf("}\n");
 	for (int i = 0; i < SETS; i++) {
-		must(the.cu->memory_free((uintptr_t)w.sets[i].slot), "memory");
-		must(the.cu->memory_free((uintptr_t)w.sets[i].made), "memory");
+		gpu_must(gpu.cu->memory_free((uintptr_t)w.sets[i].slot), "memory");
+		gpu_must(gpu.cu->memory_free((uintptr_t)w.sets[i].made), "memory");
 	}
 	ps_kernels_unload(&w.kernels);
 	return EXIT_SUCCESS;

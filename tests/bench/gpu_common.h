@@ -1,0 +1,33 @@
+/* What the measurements of a GPU share: one device, its context entered, a stream and events. Whatever fails
+ * ends the program with a text: exit code 77 where there is no such device. Threads: the main one. */
+#ifndef GPU_COMMON_H
+#define GPU_COMMON_H
+
+#include "device/cuda_driver.h"
+#include "device/device.h"
+
+#define GPU_DEPTH 3 /* batches under way, as a loader has them at least */
+#define GPU_MAX_TURNS 64
+#define GPU_SKIP 77
+
+extern struct gpu {
+	struct ps_device *device;
+	const struct ps_cuda_driver *cu;
+	ps_cu_context context;
+	ps_cu_stream stream;
+	ps_cu_event begin, end, behind[GPU_DEPTH];
+} gpu;
+
+void gpu_open(void);
+void gpu_must(ps_cu_result r, const char *what);
+void gpu_must_ps(int r, const struct ps_load_error *err); /* r: 0 or -errno */
+
+double gpu_now(void); /* seconds */
+
+/* How long one give() takes on the GPU's clock, seconds: as many as take `seconds` together. */
+double gpu_time(void (*give)(void *arg, uint64_t i), void *arg, double seconds);
+
+/* "NAME": [values] */
+void gpu_list_print(const char *name, const double *values, int n);
+
+#endif
