@@ -83,7 +83,9 @@ struct ps_attr {
 	uint64_t node; /* names this (object, version) for ever */
 	uint64_t ino;  /* for st_ino; the same for all versions of a name */
 	bool is_dir;
-	bool complete_attr; /* size and mtime are known; false only from ps_dir_next() */
+	/* Size and mtime are known. False: from ps_dir_read(), or of a compressed shard that cannot be decoded: it has a name
+	 * and the reason in ps_node_info.error, but cannot be opened; its size is 0. */
+	bool complete_attr;
 	uint64_t size;
 	int64_t mtime_s;
 };

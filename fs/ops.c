@@ -29,12 +29,20 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	ps_handshake_init_op(&fs->passthrough.handshake, conn);
 }
 
+/* What is damaged may be tried again. */
+static double attr_timeout_s(const struct ps_attr *attr)
+{
+	return attr->complete_attr ? PS_FS_TIMEOUT_S : PS_FS_NEGATIVE_TIMEOUT_S;
+}
+
 void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
         struct fuse_entry_param *ret)
 {
+	double timeout_s = attr_timeout_s(attr);
+
 	*ret = (struct fuse_entry_param){.ino = source ? ps_fs_ino(fs, source, attr->node) : attr->node,
-	        .attr_timeout = PS_FS_TIMEOUT_S,
-	        .entry_timeout = PS_FS_TIMEOUT_S};
+	        .attr_timeout = timeout_s,
+	        .entry_timeout = timeout_s};
 	ps_fs_stat(fs, source, attr, &ret->attr);
 }
 
@@ -88,7 +96,7 @@ static void reply_attr(fuse_req_t req, const struct ps_fs *fs, const struct ps_f
 		return;
 	}
 	ps_fs_stat(fs, source, attr, &st);
-	fuse_reply_attr(req, &st, PS_FS_TIMEOUT_S);
+	fuse_reply_attr(req, &st, attr_timeout_s(attr));
 }
 
 static void lookup_done(void *arg, int errnum, const struct ps_attr *attr)

@@ -112,7 +112,7 @@ static int find_again(struct sourced *s, struct ps_warm_item *item, struct wait 
 		node = w->attr.node;
 	}
 	item->node = node;
-	item->size = w->attr.size;
+	item->size = w->attr.complete_attr ? w->attr.size : 1;
 	return 0;
 }
 

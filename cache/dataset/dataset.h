@@ -109,6 +109,8 @@ uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row)
 bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Finds out the size of a compressed shard, then calls fn with the attributes. */
 void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The same for who only looks at it: what cannot be decoded has attributes that are not complete. */
+void ps_view_show(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it, which then is what
  * has to be put, not the object. */
 int ps_view_object(

@@ -111,7 +111,7 @@ static void probed(void *arg, int errnum, const struct ps_attr *attr)
 	if (rc < 0)
 		pending.fn(pending.arg, rc == -ENOENT ? ESTALE : -rc, NULL);
 	else
-		ps_view_ask(pending.dataset, &row, pending.fn, pending.arg);
+		ps_view_show(pending.dataset, &row, pending.fn, pending.arg);
 	ps_node_row_fini(&row);
 }
 
@@ -146,7 +146,7 @@ static void attr_or_probe(
 	if (attr.complete_attr)
 		fn(arg, 0, &attr);
 	else
-		ps_view_ask(ds, row, fn, arg);
+		ps_view_show(ds, row, fn, arg);
 }
 
 static int get_named(struct ps_dataset *ds, uint64_t parent, const char *name, struct ps_node_row *ret)

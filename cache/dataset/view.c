@@ -73,6 +73,7 @@ struct question {
 	struct ps_dataset *dataset;
 	struct ps_inflater *inflater;
 	uint64_t node;
+	bool shows; /* also what cannot be decoded */
 	ps_attr_fn fn;
 	void *arg;
 };
@@ -87,12 +88,13 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		ps_dataset_note_error(q->dataset, q->node, text);
 		ps_fill_note_error(q->dataset->cache->fill, text);
 	}
-	if (!errnum)
+	bool damaged = errnum && q->shows && ps_inflater_damaged(q->inflater);
+	if (!errnum || damaged)
 		errnum = -ps_index_get_node(q->dataset->index, q->node, &row);
 	if (!errnum) {
 		ps_attr_of_row(q->dataset, &row, &attr);
-		attr.size = size; /* also where the index could not take it */
-		attr.complete_attr = true;
+		attr.size = damaged ? 0 : size; /* also where the index could not take it */
+		attr.complete_attr = !damaged;
 	}
 	q->fn(q->arg, errnum == ENOENT ? ESTALE : errnum, errnum ? NULL : &attr);
 	ps_node_row_fini(&row);
@@ -100,7 +102,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 	free(q);
 }
 
-void ps_view_ask(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+static void ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows, ps_attr_fn fn, void *arg)
 {
 	struct question *q = calloc(1, sizeof *q);
 	int rc = q ? get_inflater(ds, row, &q->inflater) : -ENOMEM;
@@ -112,7 +114,18 @@ void ps_view_ask(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_f
 	}
 	q->dataset = ds;
 	q->node = row->node;
+	q->shows = shows;
 	q->fn = fn;
 	q->arg = arg;
 	ps_inflater_size(q->inflater, sized, q);
+}
+
+void ps_view_ask(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	ask(ds, row, false, fn, arg);
+}
+
+void ps_view_show(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	ask(ds, row, true, fn, arg);
 }

@@ -52,6 +52,8 @@ int ps_inflater_object(
  * on). Blocks never. */
 typedef void (*ps_inflate_size_fn)(void *arg, int errnum, uint64_t size, const char *text);
 void ps_inflater_size(struct ps_inflater *inflater, ps_inflate_size_fn fn, void *arg);
+/* It was tried a short while ago, and cannot be decoded, whoever asks. */
+bool ps_inflater_damaged(struct ps_inflater *inflater);
 
 /* Of the inflaters on this origin: ends what they do (ECANCELED), and what they are asked from now on. Blocks
  * never. */

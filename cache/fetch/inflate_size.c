@@ -102,6 +102,12 @@ void ps_inflater_size(struct ps_inflater *inflater, ps_inflate_size_fn fn, void 
 	fn(arg, err.err, size, err.text);
 }
 
+bool ps_inflater_damaged(struct ps_inflater *inflater)
+{
+	PS_LOCK_SCOPE(&inflater->inflate->lock);
+	return inflater->bad.err && ps_clock_mono_ns() < inflater->bad_until_ns;
+}
+
 /* Takes one waiter whose time is up. */
 static struct ps_waiter *take_expired(struct ps_inflater *inflater, uint64_t now_ns)
 {

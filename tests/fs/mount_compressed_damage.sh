@@ -53,10 +53,16 @@ for packed in "$T"/www/*; do
 	check "$name: and before it nothing but what is right" cmp -n "$(stat -c %s "$T/read")" "$T/read" "$T/plain/one.tar"
 	check "$name: not all of it" [ "$(stat -c %s "$T/read")" -lt 3000000 ]
 	check "$name: the log has the reason" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " "$T/penstock.log"
+	check "$name: so has the file" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " \
+		<<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/$name" 2>&1)"
 	at_most "$name: within the quota" 268435456 "$(stats .cache.used_bytes)"
 done
 check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' "$T/penstock.log"
 check "who asks for a reason gets it" grep -q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"
+equal "what cannot be decoded is shown without a size" 0 "$(stat -c %s "$MNT/not-gzip.tar")"
+rc=0
+penstock warm "$MNT" not-gzip.tar >"$T/warm" 2>&1 || rc=$?
+check "and cannot be warmed" [ "$rc" -ne 0 ]
 check "status has the last one" grep -q 'when decoded' <<<"$(stats .origin.last_error)"
 check "others are served" cmp "$MNT/good.tar" "$T/plain/one.tar"
 check "frames before a damaged one can be read" cmp -n 700000 "$MNT/seekable-flipped.tar" "$T/plain/one.tar"
