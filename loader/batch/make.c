@@ -16,7 +16,8 @@ static uint32_t views_of(const struct ps_plan_field *f)
 static uint32_t bits_of(const struct ps_plan *plan, const struct ps_plan_field *f)
 {
 	const struct ps_transform_spec *t = &f->image.transforms;
-	const struct ps_transform_spec *leader = f->leader < 0 ? t : &plan->fields[f->leader].image.transforms;
+	const struct ps_transform_spec *leader =
+	        f->leader < 0 ? t : &plan->fields[f->leader].image.transforms;
 
 	return (leader->affine > 0 ? PS_IMAGE_AFFINE : 0u) |
 	       (t->jitter > 0 || t->gray > 0 ? PS_IMAGE_COLORS : 0u) | (t->blur > 0 ? PS_IMAGE_BLUR : 0u) |
@@ -114,9 +115,8 @@ size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows)
 		const struct ps_plan_field *f = &plan->fields[i];
 
 		if (f->made)
-			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what,
-			                            (uint64_t)rows * views_of(f), f->image.out_width,
-			                            f->image.out_height));
+			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what, (uint64_t)rows * views_of(f),
+			                            f->image.out_width, f->image.out_height));
 	}
 	return most;
 }

@@ -1,6 +1,6 @@
-/* Image fields that the device finishes (device/make.h), where it can: a row of the slot is then u8 planes as they
- * come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising and layout are
- * done behind the copy. The batch's elements are the same, but lie on the device alone.
+/* Image fields that the device finishes (device/make.h), where it can: a row of the slot is then u8 planes as
+ * they come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising and
+ * layout are done behind the copy. The batch's elements are the same, but lie on the device alone.
  *
  *   plan ─ ps_make_plan() ─▶ slot, decoders ─▶ ps_make_row() of each row ─▶ ps_make_tell(), when it is sent
  *
@@ -10,8 +10,8 @@
 
 #include "batch/batch.h"
 
-/* Marks the image fields that are worth it: all that are not sent as they are; with `all` those, too: the GPU may
- * decode them (decode.h). */
+/* Marks the image fields that are worth it: all that are not sent as they are; with `all` those, too: the GPU
+ * may decode them (decode.h). */
 void ps_make_plan(struct ps_plan *plan, bool all);
 
 /* Field i of the row was decoded: keeps what was drawn for it. */
@@ -22,7 +22,8 @@ void ps_make_row(
 void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
 
 /* What the device is to make of a finished batch: returns how many fields. */
-uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make ret_makes[static PS_PLAN_MAX_FIELDS]);
+uint32_t ps_make_tell(
+        const struct penstock_batch *batch, struct ps_make ret_makes[static PS_PLAN_MAX_FIELDS]);
 
 /* Scratch that this takes. */
 size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows);

@@ -108,7 +108,8 @@ static ps_cu_result scratch_reserve(struct ps_cuda_device *d, size_t nbytes)
 	return 0;
 }
 
-static ps_cu_result mirror_make(struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_mirror_size *size)
+static ps_cu_result mirror_make(
+        struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_mirror_size *size)
 {
 	ps_cu_result r = d->cu->event_create(&m->begin, PS_CU_EVENT_DEFAULT);
 
@@ -254,7 +255,8 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 }
 
 /* The place of a stream among the users; NULL: no memory, or *ret_r says what. */
-static struct user *user_add(struct ps_cuda_device *d, struct cuda_mirror *m, void *stream, ps_cu_result *ret_r)
+static struct user *user_add(
+        struct ps_cuda_device *d, struct cuda_mirror *m, void *stream, ps_cu_result *ret_r)
 {
 	*ret_r = 0;
 	for (uint32_t i = 0; i < m->nusers; i++)
@@ -321,4 +323,3 @@ void *ps_cuda_event(struct ps_mirror *mirror)
 {
 	return mirror_of(mirror)->sent;
 }
-

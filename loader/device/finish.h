@@ -23,10 +23,10 @@ struct ps_finish_args {
 	void *to;
 	float scale[3], bias[3]; /* 0: all elements are 0 */
 	/* Of each row with the row before it; the first with the last. */
-	uint32_t mix;        /* enum ps_mix_kind */
-	uint32_t weight;     /* of its own, of 65536 */
-	uint32_t nviews;     /* images of a row */
-	uint32_t box[4];     /* x0, y0, x1, y1; of CutMix */
+	uint32_t mix;    /* enum ps_mix_kind */
+	uint32_t weight; /* of its own, of 65536 */
+	uint32_t nviews; /* images of a row */
+	uint32_t box[4]; /* x0, y0, x1, y1; of CutMix */
 };
 
 PS_BOTH uint32_t ps_finish_unit_pixels(enum ps_dtype dtype)
@@ -73,8 +73,7 @@ PS_BOTH uint32_t ps_finish_blended(enum ps_dtype dtype, uint32_t a, uint32_t b, 
 	if (dtype == PS_U8)
 		return ps_pixel_blended_u8(a, b, weight);
 	if (dtype == PS_F32)
-		return ps_float_bits(
-		        ps_pixel_blended(ps_float_of_bits(a), ps_float_of_bits(b), own, rest));
+		return ps_float_bits(ps_pixel_blended(ps_float_of_bits(a), ps_float_of_bits(b), own, rest));
 	if (dtype == PS_F16)
 		return ps_f16_of(ps_pixel_blended(
 		        ps_float_of_f16((uint16_t)a), ps_float_of_f16((uint16_t)b), own, rest));
@@ -153,8 +152,9 @@ PS_BOTH void ps_finish_compute(const struct ps_finish_args *a, enum ps_dtype dty
 		}
 		bits = ps_finish_element(dtype, v, scale, bias);
 		if (a->mix == PS_MIX_UP)
-			bits = ps_finish_blended(
-			        dtype, bits, ps_finish_element(dtype, ps_words_byte(from->other, j), scale, bias), a->weight);
+			bits = ps_finish_blended(dtype, bits,
+			        ps_finish_element(dtype, ps_words_byte(from->other, j), scale, bias),
+			        a->weight);
 		ps_finish_put(dtype, to + (size_t)j * step, bits);
 	}
 }
@@ -234,7 +234,8 @@ PS_BOTH void ps_finish_interleaved(const struct ps_finish_args *a, enum ps_dtype
 				ps_finish_load(a, from, c, at, unit, &bytes[c]);
 			PS_UNROLL
 			for (uint32_t c = 0; c < 3; c++)
-				ps_finish_compute(a, dtype, c, at, unit, &bytes[c], out + c * esize, 3 * esize);
+				ps_finish_compute(
+				        a, dtype, c, at, unit, &bytes[c], out + c * esize, 3 * esize);
 			memcpy(__builtin_assume_aligned(shared + (size_t)t * 48, 16), out, 48);
 		}
 	}
@@ -258,7 +259,8 @@ PS_BOTH void ps_finish_block(const struct ps_finish_args *a, enum ps_dtype dtype
 {
 	const uint32_t npixels = a->images.npixels, unit = ps_finish_unit_pixels(dtype);
 	const uint32_t blocks = ps_finish_blocks(dtype, layout, npixels), image = block / blocks;
-	const uint32_t per = ps_finish_block_pixels(dtype, layout), all = layout == PS_NCHW ? 3 * npixels : npixels;
+	const uint32_t per = ps_finish_block_pixels(dtype, layout),
+	               all = layout == PS_NCHW ? 3 * npixels : npixels;
 	const uint32_t begin = (block - image * blocks) * per, end = all - begin < per ? all : begin + per;
 	const struct ps_finish_sources from = ps_finish_sources_of(a, image);
 	uint8_t *to = (uint8_t *)a->to + (size_t)image * 3 * npixels * (16 / unit);

@@ -1,5 +1,5 @@
-/* The images of a field, as kernels see them. An image is one view of a row; its pixels are three planes of bytes,
- * image behind image. */
+/* The images of a field, as kernels see them. An image is one view of a row; its pixels are three planes of
+ * bytes, image behind image. */
 #ifndef PS_DEVICE_IMAGES_H
 #define PS_DEVICE_IMAGES_H
 
@@ -7,8 +7,8 @@
 #include "image/ops.h"
 
 struct ps_images {
-	uint8_t *planes;         /* as they were copied; steps but the first work in place */
-	uint8_t *moved;          /* as much room, for those that go through PS_IMAGE_AFFINE; NULL: none may */
+	uint8_t *planes; /* as they were copied; steps but the first work in place */
+	uint8_t *moved;  /* as much room, for those that go through PS_IMAGE_AFFINE; NULL: none may */
 	struct ps_image_ops *ops; /* of each; NULL: nothing is to be done to any */
 	uint32_t nimages, width, height;
 	uint32_t npixels; /* width * height */

@@ -37,8 +37,8 @@ struct ps_bytes16 {
 	uint32_t w[4];
 } __attribute__((aligned(16)));
 
-/* n bytes at once (1, 4, 8 or 16, and aligned to that) as words, lowest byte first. nvcc makes single bytes of a
- * memcpy() of 4 or 16 of them. */
+/* n bytes at once (1, 4, 8 or 16, and aligned to that) as words, lowest byte first. nvcc makes single bytes
+ * of a memcpy() of 4 or 16 of them. */
 PS_BOTH void ps_words_load(uint32_t ret_words[4], const uint8_t *p, uint32_t n)
 {
 #ifdef __CUDA_ARCH__

@@ -48,7 +48,8 @@ static int module_load(struct ps_kernels *k, struct ps_load_error *err)
 	if (path && path[0] && !file)
 		return -ENODEV;
 	if (!image)
-		return ps_load_error_set(err, ENODEV, "the library was built without nvcc, so without kernels");
+		return ps_load_error_set(
+		        err, ENODEV, "the library was built without nvcc, so without kernels");
 	r = k->cu->module_load(&k->module, image);
 	if (r == 0)
 		return 0;
@@ -59,7 +60,8 @@ static int module_load(struct ps_kernels *k, struct ps_load_error *err)
 	return -ENODEV;
 }
 
-/* Drivers load a function when it is first asked about or run: asked now, the first batch need not wait for it. */
+/* Drivers load a function when it is first asked about or run: asked now, the first batch need not wait for
+ * it. */
 static ps_cu_result function_get(struct ps_kernels *k, uint32_t i)
 {
 	int threads = 0;
@@ -109,6 +111,6 @@ ps_cu_result ps_kernel_launch(const struct ps_kernels *k, enum ps_kernel which, 
 		return 0;
 	if (nblocks > INT_MAX)
 		return PS_CU_INVALID_VALUE;
-	return k->cu->launch(k->functions[which], (unsigned)nblocks, 1, 1, PS_KERNEL_THREADS, 1, 1, 0, stream,
-	        all, NULL);
+	return k->cu->launch(
+	        k->functions[which], (unsigned)nblocks, 1, 1, PS_KERNEL_THREADS, 1, 1, 0, stream, all, NULL);
 }

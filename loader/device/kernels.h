@@ -1,12 +1,13 @@
 /* The kernels that a GPU runs for a batch, and how one is launched.
  *
  * A new kernel: a header with its arguments (one struct, given by value) and what a block of it does, in the
- * form of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu), and the
- * tests' driver (tests/loader/mock_cuda.c) runs the same row over host memory.
+ * form of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu), and
+ * the tests' driver (tests/loader/mock_cuda.c) runs the same row over host memory.
  *
- * They are compiled into one fatbin, which is part of the library (kernels_image.c): code of the architectures
- * of --with-cuda-arch, and PTX of the oldest, for the driver to make code of on all others. Without nvcc there is
- * none. The file that PENSTOCK_CUDA_KERNELS in the environment names, if it is not empty, is taken instead.
+ * They are compiled into one fatbin, which is part of the library (kernels_image.c): code of the
+ * architectures of --with-cuda-arch, and PTX of the oldest, for the driver to make code of on all others.
+ * Without nvcc there is none. The file that PENSTOCK_CUDA_KERNELS in the environment names, if it is not
+ * empty, is taken instead.
  *
  * Ownership: kernels belong to who loads them.   Threads: any.   Blocks: loading, on the driver's compiler.
  * The context must be the calling thread's.   Errors: of the driver; loading has a text. */
@@ -19,31 +20,36 @@
 #include "device/resize_tile.h"
 #include "device/transforms.h"
 
-/* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`, `shared`. */
-#define PS_KERNELS(X)                                                                                          \
-	X(gemm, ps_gemm_args, 0, ps_gemm_block(&a, block, shared))                                             \
-	X(affine, ps_transform_args, 0, ps_affine_block(&a, block))                                                \
-	X(gray, ps_transform_args, PS_GRAY_SHARED, ps_gray_block(&a, block, shared))                               \
-	X(colors, ps_transform_args, 16, ps_colors_block(&a, block, shared))                                       \
-	X(blur_across, ps_transform_args, PS_BLUR_ACROSS_SHARED, ps_blur_across_block(&a, block, shared))          \
-	X(blur_down, ps_transform_args, PS_BLUR_DOWN_SHARED, ps_blur_down_block(&a, block, shared))                \
-	X(noise, ps_transform_args, 0, ps_noise_block(&a, block))                                                  \
-	X(finish_u8_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_U8, PS_NCHW, block, shared))                   \
-	X(finish_u8_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_U8, PS_NHWC, block, shared))    \
-	X(finish_f32_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F32, PS_NCHW, block, shared))                 \
-	X(finish_f32_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_F32, PS_NHWC, block, shared))  \
-	X(finish_f16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F16, PS_NCHW, block, shared))                 \
-	X(finish_f16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_F16, PS_NHWC, block, shared))  \
-	X(finish_bf16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_BF16, PS_NCHW, block, shared))               \
-	X(finish_bf16_nhwc, ps_finish_args, PS_FINISH_SHARED, ps_finish_block(&a, PS_BF16, PS_NHWC, block, shared)) \
-	X(resize_tile, ps_tile_args, PS_TILE_SHARED, ps_tile_block(&a, block, shared))                             \
+/* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`,
+ * `shared`. */
+#define PS_KERNELS(X)                                                                                     \
+	X(gemm, ps_gemm_args, 0, ps_gemm_block(&a, block, shared))                                        \
+	X(affine, ps_transform_args, 0, ps_affine_block(&a, block))                                       \
+	X(gray, ps_transform_args, PS_GRAY_SHARED, ps_gray_block(&a, block, shared))                      \
+	X(colors, ps_transform_args, 16, ps_colors_block(&a, block, shared))                              \
+	X(blur_across, ps_transform_args, PS_BLUR_ACROSS_SHARED, ps_blur_across_block(&a, block, shared)) \
+	X(blur_down, ps_transform_args, PS_BLUR_DOWN_SHARED, ps_blur_down_block(&a, block, shared))       \
+	X(noise, ps_transform_args, 0, ps_noise_block(&a, block))                                         \
+	X(finish_u8_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_U8, PS_NCHW, block, shared))          \
+	X(finish_u8_nhwc, ps_finish_args, PS_FINISH_SHARED,                                               \
+	        ps_finish_block(&a, PS_U8, PS_NHWC, block, shared))                                       \
+	X(finish_f32_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F32, PS_NCHW, block, shared))        \
+	X(finish_f32_nhwc, ps_finish_args, PS_FINISH_SHARED,                                              \
+	        ps_finish_block(&a, PS_F32, PS_NHWC, block, shared))                                      \
+	X(finish_f16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_F16, PS_NCHW, block, shared))        \
+	X(finish_f16_nhwc, ps_finish_args, PS_FINISH_SHARED,                                              \
+	        ps_finish_block(&a, PS_F16, PS_NHWC, block, shared))                                      \
+	X(finish_bf16_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_BF16, PS_NCHW, block, shared))      \
+	X(finish_bf16_nhwc, ps_finish_args, PS_FINISH_SHARED,                                             \
+	        ps_finish_block(&a, PS_BF16, PS_NHWC, block, shared))                                     \
+	X(resize_tile, ps_tile_args, PS_TILE_SHARED, ps_tile_block(&a, block, shared))                    \
 	X(move, ps_move_args, 0, ps_move_block(&a, block, shared))
 
 enum ps_kernel {
 #define PS_KERNEL_NUMBER(name, args, shared_nbytes, call) PS_KERNEL_##name,
 	PS_KERNELS(PS_KERNEL_NUMBER)
 #undef PS_KERNEL_NUMBER
-	PS_NKERNELS,
+	        PS_NKERNELS,
 };
 
 #ifndef __CUDACC__

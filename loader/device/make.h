@@ -1,8 +1,9 @@
 /* Fields of images that the device finishes: what the slot brings are planes of bytes and a table of what was
- * drawn for each image; kernels behind the copy make the batch's elements of them, in memory of the mirror's own.
+ * drawn for each image; kernels behind the copy make the batch's elements of them, in memory of the mirror's
+ * own.
  *
- *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ mix, normalise, lay out ─▶ mirror's `made`
- *                                  └─ images that have it, and kernels only where an image has it ─┘
+ *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ mix, normalise, lay out ─▶ mirror's
+ * `made` └─ images that have it, and kernels only where an image has it ─┘
  *
  * Elements are those that the processor would have made, to the bit.
  *
@@ -21,9 +22,10 @@
 struct ps_nvjpeg_rows;
 
 struct ps_make {
-	struct ps_nvjpeg_rows *decoded; /* images that are put among the planes first (nvjpeg.h); NULL: none */
-	const uint32_t *sources;        /* with it: the row that each image comes from */
-	size_t planes; /* in the slot: three planes of bytes an image */
+	struct ps_nvjpeg_rows
+	        *decoded;        /* images that are put among the planes first (nvjpeg.h); NULL: none */
+	const uint32_t *sources; /* with it: the row that each image comes from */
+	size_t planes;           /* in the slot: three planes of bytes an image */
 	size_t ops;    /* in the slot: struct ps_image_ops of each; PS_MAKE_NO_OPS: nothing is done to any */
 	size_t to;     /* in the mirror's made part */
 	uint32_t what; /* the PS_IMAGE_ bits of all images */
@@ -37,8 +39,8 @@ struct ps_make {
 	uint32_t box[4]; /* x0, y0, x1, y1 */
 };
 
-/* Scratch that a field needs whose images have those bits: first room for those that the affine step moves, then
- * for what is between the blur's passes. */
+/* Scratch that a field needs whose images have those bits: first room for those that the affine step moves,
+ * then for what is between the blur's passes. */
 size_t ps_make_moved_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height);
 size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height);
 

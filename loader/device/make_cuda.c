@@ -24,8 +24,8 @@ static ps_cu_result finish(const struct ps_kernels *k, const struct ps_make *m,
 }
 
 /* Each step that some image has, in order. */
-static ps_cu_result transform(const struct ps_kernels *k, uint32_t what, const struct ps_transform_args *a,
-        ps_cu_stream stream)
+static ps_cu_result transform(
+        const struct ps_kernels *k, uint32_t what, const struct ps_transform_args *a, ps_cu_stream stream)
 {
 	const struct ps_images *im = &a->images;
 	const uint64_t n = im->nimages, pixels = ps_transform_blocks(im->npixels) * n;

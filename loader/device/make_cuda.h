@@ -1,6 +1,7 @@
 /* make.h on an NVIDIA GPU: which kernels a field takes. The context is entered.
  *
- * Threads: those of a stream one at a time: they share its scratch.   Errors: of the driver.   Blocks: never. */
+ * Threads: those of a stream one at a time: they share its scratch.   Errors: of the driver.   Blocks: never.
+ */
 #ifndef PS_DEVICE_MAKE_CUDA_H
 #define PS_DEVICE_MAKE_CUDA_H
 

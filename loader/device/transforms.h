@@ -1,5 +1,5 @@
-/* The steps of image/transform.h on the images of a field: in place, but for the affine step, which moves an image.
- * Blocks of images that do not have the step return at once.
+/* The steps of image/transform.h on the images of a field: in place, but for the affine step, which moves an
+ * image. Blocks of images that do not have the step return at once.
  *
  * Threads take four pixels at a time: as one word, where planes are a multiple of that. */
 #ifndef PS_DEVICE_TRANSFORMS_H
@@ -218,8 +218,8 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 	PS_TOGETHER();
 	PS_THREADS(t)
 	{
-		const struct ps_colors k = {ops->what, ops->brightness, ops->contrast, ops->saturation,
-		        ops->turn, *mean};
+		const struct ps_colors k = {
+		        ops->what, ops->brightness, ops->contrast, ops->saturation, ops->turn, *mean};
 
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
 			uint32_t at = begin + (r * PS_KERNEL_THREADS + t) * 4;
@@ -287,7 +287,8 @@ PS_BOTH void ps_blur_across_block(const struct ps_transform_args *args, uint32_t
 	const struct ps_blur_tile tile = ps_blur_tile_of(a, block);
 	const struct ps_image_ops *ops = &a->ops[tile.image];
 	const uint32_t reach = ops->reach, row = tile.width + 2 * reach;
-	const uint8_t *from = ps_image_planes(a, tile.image) + tile.plane - (size_t)tile.image * 3 * a->npixels;
+	const uint8_t *from =
+	        ps_image_planes(a, tile.image) + tile.plane - (size_t)tile.image * 3 * a->npixels;
 	int16_t *to = args->between + tile.plane;
 
 	if (!(ops->what & PS_IMAGE_BLUR))
@@ -353,8 +354,8 @@ PS_BOTH void ps_blur_down_block(const struct ps_transform_args *args, uint32_t b
 				continue;
 			sum += ops->blur[0] * middle[0];
 			for (uint32_t k = 1; k <= reach; k++)
-				sum += ops->blur[k] *
-				       (*(middle - (size_t)k * PS_BLUR_TILE_W) + middle[(size_t)k * PS_BLUR_TILE_W]);
+				sum += ops->blur[k] * (*(middle - (size_t)k * PS_BLUR_TILE_W) +
+				                              middle[(size_t)k * PS_BLUR_TILE_W]);
 			to[(size_t)(tile.y + y) * a->width + tile.x + x] = (uint8_t)(sum >> 20);
 		}
 	}

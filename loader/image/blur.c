@@ -85,8 +85,10 @@ static void down(const int32_t *q, uint32_t reach, const int16_t *rows, uint32_t
 		for (uint32_t i = 0; i < n; i++)
 			sums[i] = q[0] * middle[i] + (1 << 19);
 		for (uint32_t k = 1; k <= reach; k++) {
-			const int16_t *above = rows + (size_t)ps_pixel_mirrored((int64_t)y - k, height) * width + x;
-			const int16_t *below = rows + (size_t)ps_pixel_mirrored((int64_t)y + k, height) * width + x;
+			const int16_t *above =
+			        rows + (size_t)ps_pixel_mirrored((int64_t)y - k, height) * width + x;
+			const int16_t *below =
+			        rows + (size_t)ps_pixel_mirrored((int64_t)y + k, height) * width + x;
 			for (uint32_t i = 0; i < n; i++)
 				sums[i] += q[k] * (above[i] + below[i]);
 		}

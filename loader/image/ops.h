@@ -16,8 +16,8 @@ enum {
 	PS_IMAGE_BLUR = 1 << 6,
 	PS_IMAGE_NOISE = 1 << 7,
 
-	PS_IMAGE_COLORS = PS_IMAGE_BRIGHTNESS | PS_IMAGE_CONTRAST | PS_IMAGE_SATURATION | PS_IMAGE_HUE |
-	                  PS_IMAGE_GRAY,
+	PS_IMAGE_COLORS =
+	        PS_IMAGE_BRIGHTNESS | PS_IMAGE_CONTRAST | PS_IMAGE_SATURATION | PS_IMAGE_HUE | PS_IMAGE_GRAY,
 };
 
 #define PS_IMAGE_REACH_MAX 127u /* half of PS_BLUR_SIZE_MAX */
@@ -28,10 +28,10 @@ struct ps_image_ops {
 	int32_t turn;                              /* of the hue */
 	int32_t noise;                             /* F(sigma / 147.8, 16) */
 	uint64_t noise_key;
-	uint64_t gray_sum; /* 0; kernels sum up gray values here */
-	int64_t map[6];    /* the affine's a, b, c, d, e, f */
-	uint32_t reach;    /* of the blur: weights to each side of the middle one */
-	uint32_t fill;     /* level of what the affine step brings from outside */
+	uint64_t gray_sum;                    /* 0; kernels sum up gray values here */
+	int64_t map[6];                       /* the affine's a, b, c, d, e, f */
+	uint32_t reach;                       /* of the blur: weights to each side of the middle one */
+	uint32_t fill;                        /* level of what the affine step brings from outside */
 	int16_t blur[PS_IMAGE_REACH_MAX + 1]; /* from the middle outwards */
 };
 

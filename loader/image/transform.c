@@ -160,8 +160,9 @@ void ps_transform_apply(const struct ps_transform *t, const struct ps_transform_
 void ps_transform_ops(const struct ps_transform *t, const struct ps_transform_spec *spec, uint32_t width,
         struct ps_image_ops *ret_ops)
 {
-	struct ps_image_ops ops = {.what = (t->affine ? PS_IMAGE_AFFINE : 0u) | (t->gray ? PS_IMAGE_GRAY : 0u) |
-	                                   (t->blur ? PS_IMAGE_BLUR : 0u) | (t->noise ? PS_IMAGE_NOISE : 0u),
+	struct ps_image_ops ops = {.what = (t->affine ? PS_IMAGE_AFFINE : 0u) |
+	                                   (t->gray ? PS_IMAGE_GRAY : 0u) | (t->blur ? PS_IMAGE_BLUR : 0u) |
+	                                   (t->noise ? PS_IMAGE_NOISE : 0u),
 	        .brightness = t->brightness,
 	        .contrast = t->contrast,
 	        .saturation = t->saturation,

@@ -1,5 +1,5 @@
-/* The block function of Philox4x32-10 (rng.h), for loops of the processor and kernels of GPUs: replaces counter by
- * its image. Threads: any. */
+/* The block function of Philox4x32-10 (rng.h), for loops of the processor and kernels of GPUs: replaces
+ * counter by its image. Threads: any. */
 #ifndef PS_LOADER_ORDER_PHILOX_H
 #define PS_LOADER_ORDER_PHILOX_H
 

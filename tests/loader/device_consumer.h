@@ -1,6 +1,6 @@
-/* The consumer's side of a device, for tests of batches there: streams, and copies out of its memory behind what a
- * stream was given. The device is the one that PENSTOCK_TEST_DEVICE names: see device_test.c. Include after
- * cmocka.h. */
+/* The consumer's side of a device, for tests of batches there: streams, and copies out of its memory behind
+ * what a stream was given. The device is the one that PENSTOCK_TEST_DEVICE names: see device_test.c. Include
+ * after cmocka.h. */
 #ifndef TESTS_LOADER_DEVICE_CONSUMER_H
 #define TESTS_LOADER_DEVICE_CONSUMER_H
 
