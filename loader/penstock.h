@@ -546,8 +546,8 @@ int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
 /* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
- * read ahead do not count), as bytes for any machine: 208, and, where not all shards have an index, 56 a lane
- * of this rank. Returns how many; with `buf` NULL that is all it does. -ENOBUFS: `size` is less. Blocks:
+ * read ahead do not count), as bytes for any machine: 208 (32 more with gpu_decode), and, where not all
+ * shards have an index, 56 a lane of this rank. Returns how many; with `buf` NULL that is all it does. -ENOBUFS: `size` is less. Blocks:
  * never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
