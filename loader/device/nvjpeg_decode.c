@@ -33,48 +33,72 @@ static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct 
 	return (struct ps_tile_image *)(void *)(rows->sheet + e->sheet);
 }
 
+/* What a row comes to: where memory is short the batch fails, since another decoder would give other pixels.
+ * All else says something about the file; or the device is lost, which the batch's copy will tell. */
+static int taken(ps_nvj_status status, struct ps_load_error *err)
+{
+	if (status == PS_NVJ_ALLOCATOR_FAILURE)
+		return ps_nvj_error(status, err, "cannot decode an image");
+	return status == 0;
+}
+
 /* The half on the GPU: pixels of the region to the worker's scratch, and from there to the row's place. */
-static bool hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, const struct ps_nvj_entry *e,
-        size_t piece_nbytes)
+static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows,
+        const struct ps_nvj_entry *e, size_t piece_nbytes)
 {
 	const struct ps_nvjpeg_library *lib = w->n->lib;
 	const struct ps_cuda_device *cuda = w->n->cuda;
 	struct ps_tile_args args = resize_args(rows, e->sheet, 1);
 	size_t pitch = pitch_of(e->region.width);
 	ps_nvj_image to = {.pitch = {pitch}};
+	ps_nvj_status s;
+	ps_cu_result r = ps_nvj_scratch_reserve(
+	        w->n, &w->scratch, pitch * e->region.height + PS_TILE_SLACK, w->stream);
 
-	if (ps_nvj_scratch_reserve(w->n, &w->scratch, pitch * e->region.height + PS_TILE_SLACK, w->stream) !=
-	        0)
-		return false;
+	if (r != 0)
+		return r == PS_CU_OUT_OF_MEMORY ? PS_NVJ_ALLOCATOR_FAILURE : PS_NVJ_EXECUTION_FAILED;
 	to.channel[0] = (unsigned char *)(uintptr_t)w->scratch.p;
 	piece_of(rows, e)->from = to.channel[0];
 	piece_of(rows, e)->pitch = pitch;
-	if (lib->decode_transfer(w->n->handle, w->n->hybrid, w->state, w->file, w->stream) != 0)
-		return false;
+	s = lib->decode_transfer(w->n->handle, w->n->hybrid, w->state, w->file, w->stream);
+	if (s != 0)
+		return s;
 	(void)cuda->cu->event_record(w->gone[w->turn], w->stream);
 	w->turn = (w->turn + 1) % PS_NVJ_PINNED;
-	return lib->decode_device(w->n->handle, w->n->hybrid, w->state, &to, w->stream) == 0 &&
-	       cuda->cu->copy_to_device(
-	               rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes, w->stream) == 0 &&
-	       ps_kernel_launch(&cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, 1), &args,
-	               w->stream) == 0 &&
-	       cuda->cu->event_record(w->last, w->stream) == 0;
+	s = lib->decode_device(w->n->handle, w->n->hybrid, w->state, &to, w->stream);
+	if (s != 0)
+		return s;
+	r = cuda->cu->copy_to_device(
+	        rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes, w->stream);
+	if (r == 0)
+		r = ps_kernel_launch(
+		        &cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, 1), &args, w->stream);
+	if (r == 0)
+		r = cuda->cu->event_record(w->last, w->stream);
+	return r == 0 ? 0 : PS_NVJ_EXECUTION_FAILED;
 }
 
-/* False: this image is not for it. */
-static bool hybrid_decode(
-        struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, struct ps_nvj_entry *e, size_t piece_nbytes)
+/* The half on the processor, and the other. */
+static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows,
+        const struct ps_nvj_entry *e, size_t piece_nbytes)
 {
 	const struct ps_nvjpeg_library *lib = w->n->lib;
 	const struct ps_region *r = &e->region;
 	int is_not = 1;
+	ps_nvj_status s = lib->params_region(w->params, (int)r->x, (int)r->y, (int)r->width, (int)r->height);
 
-	if (lib->params_region(w->params, (int)r->x, (int)r->y, (int)r->width, (int)r->height) != 0 ||
-	        lib->decoder_supported(w->n->hybrid, w->file, w->params, &is_not) != 0 || is_not ||
-	        w->n->cuda->cu->event_sync(w->gone[w->turn]) != 0 ||
-	        lib->pinned_attach(w->state, w->pinned[w->turn]) != 0 ||
-	        lib->decode_host(w->n->handle, w->n->hybrid, w->state, w->params, w->file) != 0)
-		return false;
+	if (s == 0)
+		s = lib->decoder_supported(w->n->hybrid, w->file, w->params, &is_not);
+	if (s == 0 && is_not)
+		s = PS_NVJ_NOT_SUPPORTED;
+	if (s == 0 && w->n->cuda->cu->event_sync(w->gone[w->turn]) != 0)
+		s = PS_NVJ_EXECUTION_FAILED;
+	if (s == 0)
+		s = lib->pinned_attach(w->state, w->pinned[w->turn]);
+	if (s == 0)
+		s = lib->decode_host(w->n->handle, w->n->hybrid, w->state, w->params, w->file);
+	if (s != 0)
+		return s;
 	atomic_store(&rows->hybrid, true);
 	return hybrid_gpu(w, rows, e, piece_nbytes);
 }
@@ -105,6 +129,7 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 {
 	struct ps_nvj_entry *e = &rows->entries[row];
 	size_t piece_nbytes;
+	int r;
 
 	if (pitch_of(o->stored.width) * o->stored.height > PS_NVJ_IMAGE_MAX ||
 	        !file_parse(w, data, nbytes, o->stored) || !ps_nvj_sheet_add(rows, row, o, &piece_nbytes))
@@ -120,11 +145,12 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 		e->who = PS_NVJ_ENGINE;
 		return 1;
 	}
-	if (!hybrid_decode(w, rows, e, piece_nbytes))
-		return 0;
-	atomic_fetch_add_explicit(&w->n->nhybrid, 1, memory_order_relaxed);
-	e->who = PS_NVJ_HYBRID;
-	return 1;
+	r = taken(hybrid_decode(w, rows, e, piece_nbytes), err);
+	if (r == 1) {
+		atomic_fetch_add_explicit(&w->n->nhybrid, 1, memory_order_relaxed);
+		e->who = PS_NVJ_HYBRID;
+	}
+	return r;
 }
 
 int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
@@ -132,11 +158,8 @@ int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint
 {
 	int r;
 
-	if (!outline->plain_jpeg)
+	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0) /* a lost device: the copy tells */
 		return 0;
-	r = ps_cuda_enter(w->n->cuda, err);
-	if (r < 0)
-		return r;
 	r = row_take(w, rows, row, data, nbytes, outline, err);
 	ps_cuda_leave(w->n->cuda);
 	return r;
@@ -177,31 +200,37 @@ static uint32_t part_end(const struct ps_nvjpeg_rows *rows, uint32_t from, size_
 	return to;
 }
 
-static bool images_decode(struct ps_nvjpeg *n, uint32_t first, uint32_t count)
+static ps_nvj_status images_decode(struct ps_nvjpeg *n, uint32_t first, uint32_t count)
 {
-	return n->lib->batched_init(n->handle, n->state, (int)count, 1, PS_NVJ_OUTPUT_RGBI) == 0 &&
-	       n->lib->batched(n->handle, n->state, n->files + first, n->lengths + first, n->images + first,
-	               n->stream) == 0;
+	ps_nvj_status s = n->lib->batched_init(n->handle, n->state, (int)count, 1, PS_NVJ_OUTPUT_RGBI);
+
+	return s != 0 ? s
+	              : n->lib->batched(n->handle, n->state, n->files + first, n->lengths + first,
+	                        n->images + first, n->stream);
 }
 
-/* All at once, or else one by one: those that fail are refused. `images` are of the rows in `numbers`;
- * returns how many are left of them. */
-static uint32_t part_decode(
-        struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, struct ps_tile_image *images, uint32_t count)
+/* All at once, or else one by one: those that fail are refused, and taken out of `images`. */
+static ps_cu_result part_decode(
+        struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, struct ps_tile_image *images, uint32_t *count)
 {
 	uint32_t left = 0;
 
-	if (images_decode(n, 0, count))
-		return count;
-	for (uint32_t i = 0; i < count; i++) {
-		if (images_decode(n, i, 1)) {
+	if (images_decode(n, 0, *count) == 0)
+		return 0;
+	for (uint32_t i = 0; i < *count; i++) {
+		ps_nvj_status s = images_decode(n, i, 1);
+
+		if (s == PS_NVJ_ALLOCATOR_FAILURE)
+			return PS_CU_OUT_OF_MEMORY;
+		if (s == 0) {
 			images[left++] = images[i];
 			continue;
 		}
 		rows->entries[images[i].place].who = PS_NVJ_REFUSED;
 		n->stats.refused++;
 	}
-	return left;
+	*count = left;
+	return 0;
 }
 
 /* What the library and the resize are told of the images of a part; returns how many. */
@@ -238,9 +267,9 @@ static ps_cu_result part_give(
 	struct ps_tile_args args;
 	ps_cu_result r;
 
-	count = part_decode(n, rows, images, count);
-	if (count == 0)
-		return 0;
+	r = part_decode(n, rows, images, &count);
+	if (r != 0 || count == 0)
+		return r;
 	*at += count;
 	n->stats.hardware += count;
 	args = resize_args(rows, sheet, count);

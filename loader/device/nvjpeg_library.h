@@ -37,6 +37,7 @@ enum {
 	PS_NVJ_BAD_JPEG = 3,
 	PS_NVJ_NOT_SUPPORTED = 4,
 	PS_NVJ_ALLOCATOR_FAILURE = 5,
+	PS_NVJ_EXECUTION_FAILED = 6,
 	PS_NVJ_INCOMPLETE = 10,
 	PS_NVJ_BACKEND_DEFAULT = 0,
 	PS_NVJ_BACKEND_HYBRID = 1,   /* Huffman codes on the processor, the rest on the GPU */

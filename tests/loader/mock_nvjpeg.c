@@ -21,7 +21,6 @@
 
 enum {
 	INVALID_PARAMETER = 2,
-	EXECUTION_FAILED = 6,
 	ARCH_MISMATCH = 7,
 };
 
@@ -31,7 +30,7 @@ static struct {
 	_Atomic int no_hardware;  /* Create says that there is no engine */
 	_Atomic int no_flags;     /* an old library */
 	_Atomic int fail_batches; /* so many batched decodes of several images fail */
-	_Atomic int refuse;       /* the engine fails on files whose length is a multiple of it */
+	_Atomic int refuse;       /* the engine fails on files whose length is a multiple of it; -1: no memory */
 	_Atomic int lighter;      /* added to each pixel */
 	_Atomic long objects, engine, hybrid;
 } the;
@@ -194,7 +193,7 @@ static ps_nvj_status give(ps_cu_stream stream, const struct job *job)
 	if (call(stream, job_do, j) == 0)
 		return 0;
 	free(j);
-	return EXECUTION_FAILED;
+	return PS_NVJ_EXECUTION_FAILED;
 }
 
 /* -- The library --------------------------------------------------------------------------------------- */
@@ -295,8 +294,10 @@ ps_nvj_status batched_mock(ps_nvj_handle handle, ps_nvj_state state, const unsig
 	const struct region all = {.width = -1};
 
 	(void)handle;
+	if (the.refuse < 0)
+		return PS_NVJ_ALLOCATOR_FAILURE;
 	if (s->n > 1 && the.fail_batches > 0 && the.fail_batches-- > 0)
-		return EXECUTION_FAILED;
+		return PS_NVJ_EXECUTION_FAILED;
 	for (int i = 0; i < s->n; i++) {
 		struct pixels p;
 		ps_nvj_status status = decode(data[i], nbytes[i], NULL, &all, &p);
@@ -480,6 +481,8 @@ ps_nvj_status decode_host_mock(ps_nvj_handle handle, ps_nvj_decoder decoder, ps_
 
 	(void)handle;
 	(void)decoder;
+	if (the.refuse < 0)
+		return PS_NVJ_ALLOCATOR_FAILURE;
 	if (!s->pinned || !s->buffer || p->output != PS_NVJ_OUTPUT_RGBI)
 		return INVALID_PARAMETER;
 	free(s->pinned->rgb);

@@ -44,6 +44,7 @@ _Static_assert(sizeof(nvjpegImage_t) == 4 * sizeof(void *) + 4 * sizeof(size_t),
 _Static_assert(PS_NVJ_BAD_JPEG == (int)NVJPEG_STATUS_BAD_JPEG, "");
 _Static_assert(PS_NVJ_NOT_SUPPORTED == (int)NVJPEG_STATUS_JPEG_NOT_SUPPORTED, "");
 _Static_assert(PS_NVJ_ALLOCATOR_FAILURE == (int)NVJPEG_STATUS_ALLOCATOR_FAILURE, "");
+_Static_assert(PS_NVJ_EXECUTION_FAILED == (int)NVJPEG_STATUS_EXECUTION_FAILED, "");
 _Static_assert(PS_NVJ_INCOMPLETE == (int)NVJPEG_STATUS_INCOMPLETE_BITSTREAM, "");
 _Static_assert(PS_NVJ_BACKEND_DEFAULT == (int)NVJPEG_BACKEND_DEFAULT, "");
 _Static_assert(PS_NVJ_BACKEND_HYBRID == (int)NVJPEG_BACKEND_HYBRID, "");

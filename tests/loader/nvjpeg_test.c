@@ -564,6 +564,24 @@ static void states_of_other_engines_are_refused(void **state)
 	loads(&half, of_half, nhalf, -EINVAL, "damaged");
 }
 
+/* The processor does not step in: its pixels are others, and the next run may have had memory. */
+static void without_memory_a_run_fails(void **state)
+{
+	(void)state;
+	for (int no_hardware = 0; no_hardware < 2; no_hardware++) {
+		struct penstock_loader *l;
+		struct penstock_batch *b;
+		struct penstock_error e;
+		struct setting s;
+
+		gpu.set(no_hardware, 0, -1, 0);
+		setting_init(&s, "photos.tar", "cuda", 0.5);
+		l = loader_open(&s);
+		assert_int_equal(penstock_loader_next(l, &b, &e), -ENOMEM);
+		penstock_loader_close(l);
+	}
+}
+
 static void a_lost_device_ends_in_an_error(void **state)
 {
 	struct setting s;
@@ -700,6 +718,7 @@ int main(void)
 	        TEST(transforms_and_mixes_follow), TEST(masks_and_boxes_follow),
 	        TEST(refused_images_are_the_processors), TEST(a_samples_hash_decides),
 	        TEST(a_state_keeps_the_frozen_share), TEST(work_under_way_is_waited_for),
+	        TEST(without_memory_a_run_fails),
 	        TEST(a_lost_device_ends_in_an_error), /* the last: it stays lost */
 	};
 	int failed;
