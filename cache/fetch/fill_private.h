@@ -1,6 +1,6 @@
 /* What the files of the fill engine share: fill.c (files), timer.c, read.c (readers), want.c (queues), slot.c
  * (what is in memory), schedule.c (what is fetched next), yield.c (who gives way), hedge.c (what is asked for
- * twice), run.c and run_end.c (requests), writeback.c (disk), fill_stats.c (figures),
+ * twice), ask_sum.c (checksums), run.c and run_end.c (requests), writeback.c (disk), fill_stats.c (figures),
  * keep.c (what stays in memory after it).
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
@@ -101,6 +101,7 @@ struct ps_fill_file {
 	struct ps_readahead *readahead; /* of its handles; NULL: none has one */
 	struct ps_remote remote;        /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
+	bool sum_asked; /* or found to need no asking */
 	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */
 	uint64_t told_ns;          /* of the last warning in the log */
 	char error[PS_ERROR_TEXT_LEN];
@@ -254,6 +255,9 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
 
 /* yield.c: no lock held. Cancels runs that stall for files that have none and wait; for the timer. */
 void ps_run_make_room(struct ps_fill *fill, uint64_t now_ns);
+
+/* ask_sum.c: no lock held. When something of the file is fetched for the first time. */
+void ps_fill_ask_sum(struct ps_fill_file *file);
 
 /* hedge.c */
 /* Asks once more for what one request is late with; for the timer. No lock held. */

@@ -25,6 +25,7 @@ static void set_iovecs(struct ps_run *run)
 void ps_run_submit(struct ps_run *run)
 {
 	struct ps_fill_file *file = run->file;
+	bool sum_asked;
 
 	run->get.url = ps_object_url(file->object);
 	run->get.offset = ps_run_offset(run) + run->base;
@@ -37,7 +38,11 @@ void ps_run_submit(struct ps_run *run)
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		run->get.expect = file->remote;
+		sum_asked = file->sum_asked;
+		file->sum_asked = true;
 	}
+	if (!sum_asked)
+		ps_fill_ask_sum(file);
 	atomic_store(&run->touched_ns, ps_clock_mono_ns());
 	atomic_fetch_add(&file->fill->origin_requests, 1);
 	file->origin->ops->get(file->origin, &run->get);

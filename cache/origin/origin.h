@@ -136,6 +136,8 @@ struct ps_origin_ops {
 struct ps_origin {
 	const struct ps_origin_ops *ops;
 	struct ps_origin *base; /* that it stands on: what ends all work of the base ends its work, too. NULL: none */
+	bool heads_tell_sums;   /* of objects, and gets do not */
+	_Atomic unsigned sumless_heads; /* behind each other, that told none; whoever asks for sums counts */
 };
 
 /* How buckets of an S3 store are addressed. */
