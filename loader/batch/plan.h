@@ -51,10 +51,10 @@ struct ps_plan_field {
 	uint32_t decoded_by; /* images: the field whose decode it shares; itself */
 	bool mixed_label;    /* plane 1 is the label of the row that it is mixed with */
 	bool made; /* an image that the device finishes (make.h): a row in place is u8 planes, and ... */
-	size_t made_row_nbytes; /* ... this large on the device */
-	uint32_t made_what;     /* the PS_IMAGE_ bits that its images may have; 0: they need no ops */
-	enum ps_dtype dtype;            /* of the elements ... */
-	enum ps_dtype source_dtype;     /* ... and in raw members of tokens */
+	size_t made_row_nbytes;     /* ... this large on the device */
+	uint32_t made_what;         /* the PS_IMAGE_ bits that its images may have; 0: they need no ops */
+	enum ps_dtype dtype;        /* of the elements ... */
+	enum ps_dtype source_dtype; /* ... and in raw members of tokens */
 	enum ps_form form;
 	uint32_t planes;                       /* tensors of the same form: 2 for tokens (x and y), else 1 */
 	uint32_t ndim;                         /* of a row; 0: a scalar */

@@ -28,7 +28,8 @@ static bool field_place(
 	for (uint32_t plane = 0; plane < f->planes && !ps_field_is_late(f); plane++)
 		ok = ok && ps_slot_place(used, n, f->row_nbytes, &at.data[plane]);
 	if (f->made_what)
-		ok = ok && ps_slot_place(used, n * ps_image_views(&f->image), sizeof(struct ps_image_ops), &at.ops);
+		ok = ok &&
+		     ps_slot_place(used, n * ps_image_views(&f->image), sizeof(struct ps_image_ops), &at.ops);
 	if (f->made)
 		ok = ok && ps_slot_place(&l->made_nbytes, n, f->made_row_nbytes, &at.made);
 	if (ps_field_is_padded(f))

@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-#ifndef PS_CU_TYPES /* where they are those of cuda.h */
+#ifndef PS_CU_TYPES       /* where they are those of cuda.h */
 typedef int ps_cu_result; /* CUresult; 0: success */
 typedef int ps_cu_device;
 typedef struct CUctx_st *ps_cu_context;
@@ -40,7 +40,7 @@ enum {
 };
 
 /* One row a function: name in the struct, symbol of the library, type. */
-#define PS_CUDA_FUNCTIONS(X)                                                                              \
+#define PS_CUDA_FUNCTIONS(X)                                                                            \
 	X(init, cuInit, (unsigned flags))                                                               \
 	X(error_string, cuGetErrorString, (ps_cu_result error, const char **ret_text))                  \
 	X(device_count, cuDeviceGetCount, (int *ret_count))                                             \
@@ -63,18 +63,18 @@ enum {
 	X(memory_alloc, cuMemAlloc_v2, (ps_cu_pointer * ret_pointer, size_t nbytes))                    \
 	X(memory_free, cuMemFree_v2, (ps_cu_pointer pointer))                                           \
 	X(copy_to_device, cuMemcpyHtoDAsync_v2,                                                         \
-	        (ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream))                 \
+	        (ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream))               \
 	X(host_register, cuMemHostRegister_v2, (void *p, size_t nbytes, unsigned flags))                \
 	X(host_unregister, cuMemHostUnregister, (void *p))                                              \
 	X(module_load, cuModuleLoadData, (ps_cu_module * ret_module, const void *image))                \
 	X(module_unload, cuModuleUnload, (ps_cu_module module))                                         \
 	X(module_function, cuModuleGetFunction,                                                         \
-	        (ps_cu_function * ret_function, ps_cu_module module, const char *name))                   \
+	        (ps_cu_function * ret_function, ps_cu_module module, const char *name))                 \
 	X(function_attribute, cuFuncGetAttribute,                                                       \
-	        (int *ret_value, ps_cu_function_attribute attribute, ps_cu_function function))            \
+	        (int *ret_value, ps_cu_function_attribute attribute, ps_cu_function function))          \
 	X(launch, cuLaunchKernel,                                                                       \
-	        (ps_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,              \
-	                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_nbytes,     \
+	        (ps_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,            \
+	                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_nbytes,   \
 	                ps_cu_stream stream, void **args, void **extra))
 
 struct ps_cuda_driver {

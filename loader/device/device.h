@@ -70,8 +70,8 @@ struct ps_device_ops {
 	int (*mirror_new)(struct ps_device *device, const struct ps_mirror_size *size,
 	        struct ps_mirror **ret_mirror, struct ps_load_error *err);
 	void (*mirror_free)(struct ps_mirror *mirror); /* NULL is allowed */
-	/* Copies [0, nbytes) of the slot, which must stay as it is until it has arrived, and makes what is to be
-	 * made of the copy: then it has arrived. */
+	/* Copies [0, nbytes) of the slot, which must stay as it is until it has arrived, and makes what is to
+	 * be made of the copy: then it has arrived. */
 	int (*send)(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
 	        uint32_t nmakes, struct ps_load_error *err);
 	/* 1: the last send is over, or there was none; 0: not yet; -EIO. */
@@ -82,8 +82,8 @@ struct ps_device_ops {
 	/* The event that the last send records, as the device's interface has it; NULL: none. */
 	void *(*event)(struct ps_mirror *mirror);
 	void (*copies)(struct ps_device *device, struct ps_device_copies *ret_copies);
-	/* NULL: it makes fields of images (make.h); else why it does not, a text. The function may be NULL: it
-	 * cannot. */
+	/* NULL: it makes fields of images (make.h); else why it does not, a text. The function may be NULL:
+	 * it cannot. */
 	const char *(*cannot_make)(struct ps_device *device);
 };
 
