@@ -61,6 +61,34 @@ void gpu_list_print(const char *name, const double *values, int n)
 	printf("]");
 }
 
+static ps_cu_pointer taken[1024];
+static int ntaken;
+
+ps_cu_pointer gpu_memory(size_t nbytes)
+{
+	gpu_must(ntaken < 1024 ? 0 : PS_CU_OUT_OF_MEMORY, "memory");
+	gpu_must(gpu.cu->memory_alloc(&taken[ntaken], nbytes), "memory");
+	return taken[ntaken++];
+}
+
+void gpu_close(void)
+{
+	ps_cu_context old;
+	ps_cu_device device;
+
+	while (ntaken > 0)
+		gpu_must(gpu.cu->memory_free(taken[--ntaken]), "memory");
+	for (int i = 0; i < GPU_DEPTH; i++)
+		gpu_must(gpu.cu->event_destroy(gpu.behind[i]), "event");
+	gpu_must(gpu.cu->event_destroy(gpu.begin), "event");
+	gpu_must(gpu.cu->event_destroy(gpu.end), "event");
+	gpu_must(gpu.cu->stream_destroy(gpu.stream), "stream");
+	gpu_must(gpu.cu->context_pop(&old), "context");
+	gpu_must(gpu.cu->device_get(&device, 0), "device");
+	gpu_must(gpu.cu->context_release(device), "context");
+	ps_device_close(gpu.device);
+}
+
 double gpu_time(void (*give)(void *arg, uint64_t i), void *arg, double seconds)
 {
 	float ms = 0;

@@ -33,7 +33,7 @@ static ps_cu_pointer sent(const void *data, size_t nbytes)
 
 	gpu_must_ps(locked ? 0 : -ENOMEM, &err);
 	memcpy(locked, data, nbytes);
-	gpu_must(gpu.cu->memory_alloc(&p, nbytes), "memory");
+	p = gpu_memory(nbytes);
 	gpu_must(gpu.cu->copy_to_device(p, locked, nbytes, gpu.stream), "copy");
 	gpu_must(gpu.cu->event_record(gpu.end, gpu.stream), "event");
 	gpu_must(gpu.cu->event_sync(gpu.end), "copy");
@@ -101,7 +101,7 @@ static void images_make(struct resize_work *w, uint32_t n)
 		images[i].from = (const uint8_t *)(uintptr_t)(from + i * nbytes);
 		images[i].place = i;
 	}
-	gpu_must(gpu.cu->memory_alloc(&to, (size_t)n * 3 * SIDE * SIDE), "memory");
+	to = gpu_memory((size_t)n * 3 * SIDE * SIDE);
 	w->args = (struct ps_tile_args){
 	        .images = (const struct ps_tile_image *)(uintptr_t)sent(images, n * sizeof(*images)),
 	        .to = (uint8_t *)(uintptr_t)to,
@@ -127,6 +127,8 @@ static int resize_main(char **argv)
 	printf("{");
 	gpu_list_print("us", us, turns);
 	printf("}\n");
+	ps_kernels_unload(&w.kernels);
+	gpu_close();
 	return EXIT_SUCCESS;
 }
 
@@ -194,7 +196,7 @@ static void files_take(struct decode_work *w, char **paths, int npaths)
 		nvj_must(w->lib->stream_parse(w->handle, w->files[i], w->lengths[i], 0, 0, file),
 		        paths[i % npaths]);
 		nvj_must(w->lib->stream_size(file, &width, &height), paths[i % npaths]);
-		gpu_must(gpu.cu->memory_alloc(&to, (size_t)width * height * 3), "memory");
+		to = gpu_memory((size_t)width * height * 3);
 		w->images[i].channel[0] = (unsigned char *)(uintptr_t)to;
 		w->images[i].pitch[0] = (size_t)width * 3;
 	}
@@ -223,6 +225,14 @@ static int decode_main(char **argv, int argc)
 	printf("{\"engine\": %s, ", engine ? "true" : "false");
 	gpu_list_print("rates", rates, turns);
 	printf("}\n");
+	for (int i = 0; i < w.n; i++)
+		free((void *)(uintptr_t)w.files[i]);
+	free(w.files);
+	free(w.lengths);
+	free(w.images);
+	nvj_must(w.lib->state_destroy(w.state), "state");
+	nvj_must(w.lib->destroy(w.handle), "destroy");
+	gpu_close();
 	return EXIT_SUCCESS;
 }
 

@@ -45,7 +45,7 @@ static void slots_make(struct slots *s, size_t nbytes)
 		s->host[i] = gpu.device->ops->alloc(gpu.device, nbytes, &err);
 		gpu_must_ps(s->host[i] ? 0 : -ENOMEM, &err);
 		memset(s->host[i], i + 1, nbytes);
-		gpu_must(gpu.cu->memory_alloc(&s->bare[i], nbytes), "memory");
+		s->bare[i] = gpu_memory(nbytes);
 		gpu_must_ps(gpu.device->ops->mirror_new(gpu.device, &(struct ps_mirror_size){.slot = nbytes},
 		                    &s->mirrors[i], &err),
 		        &err);
@@ -56,7 +56,6 @@ static void slots_free(struct slots *s)
 {
 	for (int i = 0; i < GPU_DEPTH; i++) {
 		gpu.device->ops->mirror_free(s->mirrors[i]);
-		gpu_must(gpu.cu->memory_free(s->bare[i]), "memory");
 		gpu.device->ops->free(gpu.device, s->host[i], s->nbytes);
 	}
 }
@@ -174,6 +173,7 @@ static int copy_main(char **argv, int argc)
 	gpu_list_print("ring", ring, turns);
 	printf(", \"decoded_per_second\": %.1f}\n", (double)b.samples / (gpu_now() - began));
 	slots_free(&s);
+	gpu_close();
 	return EXIT_SUCCESS;
 }
 
@@ -229,8 +229,8 @@ static void finish_make(struct kernel_work *w, uint32_t images, uint32_t side, e
 	for (int i = 0; i < SETS; i++) {
 		ps_cu_pointer p[2];
 
-		gpu_must(gpu.cu->memory_alloc(&p[0], w->nread), "memory");
-		gpu_must(gpu.cu->memory_alloc(&p[1], w->nwritten), "memory");
+		p[0] = gpu_memory(w->nread);
+		p[1] = gpu_memory(w->nwritten);
 		w->sets[i] = (struct ps_make_places){
 		        .slot = (uint8_t *)(uintptr_t)p[0], .made = (uint8_t *)(uintptr_t)p[1]};
 	}
@@ -254,11 +254,8 @@ static int finish_main(char **argv)
 	printf(", ");
 	gpu_list_print("kernel", kernel, turns);
 	printf("}\n");
-	for (int i = 0; i < SETS; i++) {
-		gpu_must(gpu.cu->memory_free((uintptr_t)w.sets[i].slot), "memory");
-		gpu_must(gpu.cu->memory_free((uintptr_t)w.sets[i].made), "memory");
-	}
 	ps_kernels_unload(&w.kernels);
+	gpu_close();
 	return EXIT_SUCCESS;
 }
 
