@@ -11,17 +11,30 @@
 #include "device/cuda_private.h"
 #include "device/host.h"
 
+/* Of the calling thread: how often it has entered, and what it had before. */
+static _Thread_local uint32_t entered;
+static _Thread_local ps_cu_capture_mode mode_before;
+
 int ps_cuda_enter(struct ps_cuda_device *d, struct ps_load_error *err)
 {
 	ps_cu_result r = d->cu->context_push(d->context);
 
-	return r == 0 ? 0 : ps_cuda_error(d->cu, r, err, "cannot use the GPU");
+	if (r != 0)
+		return ps_cuda_error(d->cu, r, err, "cannot use the GPU");
+	if (entered++ == 0) {
+		mode_before = PS_CU_CAPTURE_RELAXED;
+		if (d->cu->capture_mode(&mode_before) != 0)
+			mode_before = PS_CU_CAPTURE_GLOBAL;
+	}
+	return 0;
 }
 
 void ps_cuda_leave(struct ps_cuda_device *d)
 {
 	ps_cu_context old;
 
+	if (--entered == 0)
+		(void)d->cu->capture_mode(&mode_before);
 	(void)d->cu->context_pop(&old);
 }
 

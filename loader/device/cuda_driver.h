@@ -23,6 +23,7 @@ typedef struct CUevent_st *ps_cu_event;
 typedef struct CUmod_st *ps_cu_module;
 typedef struct CUfunc_st *ps_cu_function;
 typedef int ps_cu_function_attribute;
+typedef int ps_cu_capture_mode;
 typedef unsigned long long ps_cu_pointer; /* CUdeviceptr */
 #endif
 
@@ -31,6 +32,8 @@ enum {
 	PS_CU_OUT_OF_MEMORY = 2,
 	PS_CU_NOT_READY = 600,
 	PS_CU_OUT_OF_RESOURCES = 701,
+	PS_CU_CAPTURE_GLOBAL = 0, /* how a thread starts */
+	PS_CU_CAPTURE_RELAXED = 2,
 	PS_CU_STREAM_NON_BLOCKING = 1,
 	PS_CU_EVENT_DEFAULT = 0,
 	PS_CU_EVENT_BLOCKING_SYNC = 1,
@@ -50,6 +53,7 @@ enum {
 	X(context_release, cuDevicePrimaryCtxRelease_v2, (ps_cu_device device))                         \
 	X(context_push, cuCtxPushCurrent_v2, (ps_cu_context context))                                   \
 	X(context_pop, cuCtxPopCurrent_v2, (ps_cu_context * ret_context))                               \
+	X(capture_mode, cuThreadExchangeStreamCaptureMode, (ps_cu_capture_mode * mode))                 \
 	X(stream_create, cuStreamCreate, (ps_cu_stream * ret_stream, unsigned flags))                   \
 	X(stream_destroy, cuStreamDestroy_v2, (ps_cu_stream stream))                                    \
 	X(stream_wait, cuStreamWaitEvent, (ps_cu_stream stream, ps_cu_event event, unsigned flags))     \

@@ -32,7 +32,10 @@ static inline struct ps_cuda_device *ps_cuda_of(struct ps_device *d)
 	return PS_CONTAINER_OF(d, struct ps_cuda_device, base);
 }
 
-/* Calls work on the context of their thread; what a caller's thread has there comes back with leave. */
+/* Calls work on the context of their thread; what a caller's thread has there comes back with leave. Between
+ * them the thread is one that streams which are being captured to a graph (torch.cuda.graph()) allow
+ * everything: asking for an event or taking memory would else break the capture of another thread, and fail
+ * here. */
 int ps_cuda_enter(struct ps_cuda_device *device, struct ps_load_error *err) PS_MUST_USE;
 void ps_cuda_leave(struct ps_cuda_device *device);
 

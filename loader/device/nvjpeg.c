@@ -64,6 +64,10 @@ static int decoders_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 		s = n->lib->decoder_create(n->handle, PS_NVJ_BACKEND_HYBRID, &n->hybrid);
 	if (s == 0)
 		s = n->lib->state_create(n->handle, &n->state);
+	/* The least will do: once it was asked for, the library keeps its memory from batch to batch. */
+	if (s == 0 && n->hardware)
+		(void)n->lib->batched_allocate(
+		        n->handle, n->state, (int)n->most_rows, 1, 1, PS_NVJ_CHROMA_444, PS_NVJ_OUTPUT_RGBI);
 	if (s == 0)
 		return 0;
 	(void)ps_nvj_error(s, err, "the library does not start (is it made for this driver?)");
@@ -97,6 +101,7 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
 	n->most_rows = most_rows;
 	n->most_workers = most_workers;
 	pthread_mutex_init(&n->lock, NULL);
+	pthread_mutex_init(&n->workers_lock, NULL);
 	n->files = calloc(most_rows, sizeof(*n->files));
 	n->lengths = calloc(most_rows, sizeof(*n->lengths));
 	n->images = calloc(most_rows, sizeof(*n->images));
@@ -151,6 +156,7 @@ void ps_nvjpeg_free(struct ps_nvjpeg *n)
 		gpu_free(n);
 		ps_cuda_leave(n->cuda);
 	}
+	pthread_mutex_destroy(&n->workers_lock);
 	pthread_mutex_destroy(&n->lock);
 	free(n->files);
 	free(n->lengths);
@@ -177,10 +183,8 @@ static ps_nvj_status worker_decoder_make(struct ps_nvjpeg_worker *w)
 {
 	const struct ps_nvjpeg_library *lib = w->n->lib;
 	ps_nvj_handle handle = w->n->handle;
-	ps_nvj_status s = lib->stream_create(handle, &w->file);
+	ps_nvj_status s = lib->params_create(handle, &w->params);
 
-	if (s == 0)
-		s = lib->params_create(handle, &w->params);
 	if (s == 0)
 		s = lib->params_output(w->params, PS_NVJ_OUTPUT_RGBI);
 	if (s == 0)
@@ -189,8 +193,11 @@ static ps_nvj_status worker_decoder_make(struct ps_nvjpeg_worker *w)
 		s = lib->buffer_create(handle, NULL, &w->buffer);
 	if (s == 0)
 		s = lib->buffer_attach(w->state, w->buffer);
-	for (uint32_t i = 0; i < PS_NVJ_PINNED && s == 0; i++)
-		s = lib->pinned_create(handle, NULL, &w->pinned[i]);
+	for (uint32_t i = 0; i < PS_NVJ_TURNS && s == 0; i++) {
+		s = lib->stream_create(handle, &w->files[i]);
+		if (s == 0)
+			s = lib->pinned_create(handle, NULL, &w->pinned[i]);
+	}
 	return s;
 }
 
@@ -205,8 +212,6 @@ static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
 	r = cu->stream_create(&w->stream, PS_CU_STREAM_NON_BLOCKING);
 	if (r == 0)
 		r = cu->event_create(&w->last, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
-	for (uint32_t i = 0; i < PS_NVJ_PINNED && r == 0; i++)
-		r = cu->event_create(&w->gone[i], PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: cannot make a stream for a thread");
 }
 
@@ -227,7 +232,7 @@ int ps_nvjpeg_worker_new(struct ps_nvjpeg *n, struct ps_nvjpeg_worker **ret_work
 		ps_nvjpeg_worker_free(w);
 		return r;
 	}
-	PS_LOCK_SCOPE(&n->lock);
+	PS_LOCK_SCOPE(&n->workers_lock);
 	n->workers[n->nworkers++] = w;
 	*ret_worker = w;
 	return 0;
@@ -240,11 +245,11 @@ static void worker_gpu_free(struct ps_nvjpeg_worker *w)
 
 	if (w->stream)
 		(void)cu->stream_sync(w->stream);
-	for (uint32_t i = 0; i < PS_NVJ_PINNED; i++) {
+	for (uint32_t i = 0; i < PS_NVJ_TURNS; i++) {
 		if (w->pinned[i])
 			(void)lib->pinned_destroy(w->pinned[i]);
-		if (w->gone[i])
-			(void)cu->event_destroy(w->gone[i]);
+		if (w->files[i])
+			(void)lib->stream_destroy(w->files[i]);
 	}
 	if (w->buffer)
 		(void)lib->buffer_destroy(w->buffer);
@@ -252,8 +257,6 @@ static void worker_gpu_free(struct ps_nvjpeg_worker *w)
 		(void)lib->state_destroy(w->state);
 	if (w->params)
 		(void)lib->params_destroy(w->params);
-	if (w->file)
-		(void)lib->stream_destroy(w->file);
 	if (w->scratch.p)
 		(void)cu->memory_free(w->scratch.p);
 	if (w->last)
@@ -269,14 +272,14 @@ void ps_nvjpeg_worker_free(struct ps_nvjpeg_worker *w)
 	if (!w)
 		return;
 	n = w->n;
-	pthread_mutex_lock(&n->lock);
+	pthread_mutex_lock(&n->workers_lock);
 	for (uint32_t i = 0; i < n->nworkers; i++) {
 		if (n->workers[i] == w) {
 			n->workers[i] = n->workers[--n->nworkers];
 			break;
 		}
 	}
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_unlock(&n->workers_lock);
 	if (ps_cuda_enter(n->cuda, NULL) == 0) {
 		worker_gpu_free(w);
 		ps_cuda_leave(n->cuda);
@@ -288,6 +291,7 @@ ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream)
 {
 	ps_cu_result r = 0;
 
+	PS_LOCK_SCOPE(&n->workers_lock);
 	for (uint32_t i = 0; i < n->nworkers && r == 0; i++)
 		r = n->cuda->cu->stream_wait(stream, n->workers[i]->last, 0);
 	return r;

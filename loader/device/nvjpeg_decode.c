@@ -50,6 +50,7 @@ static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_row
 	const struct ps_cuda_device *cuda = w->n->cuda;
 	struct ps_tile_args args = resize_args(rows, e->sheet, 1);
 	size_t pitch = pitch_of(e->region.width);
+	const ps_nvj_stream file = w->files[w->turn];
 	ps_nvj_image to = {.pitch = {pitch}};
 	ps_nvj_status s;
 	ps_cu_result r = ps_nvj_scratch_reserve(
@@ -60,22 +61,23 @@ static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_row
 	to.channel[0] = (unsigned char *)(uintptr_t)w->scratch.p;
 	piece_of(rows, e)->from = to.channel[0];
 	piece_of(rows, e)->pitch = pitch;
-	s = lib->decode_transfer(w->n->handle, w->n->hybrid, w->state, w->file, w->stream);
+	/* The state and its buffer are of one image at a time. */
+	if (cuda->cu->event_sync(w->last) != 0)
+		return PS_NVJ_EXECUTION_FAILED;
+	s = lib->decode_transfer(w->n->handle, w->n->hybrid, w->state, file, w->stream);
 	if (s != 0)
 		return s;
-	(void)cuda->cu->event_record(w->gone[w->turn], w->stream);
-	w->turn = (w->turn + 1) % PS_NVJ_PINNED;
+	w->turn = (w->turn + 1) % PS_NVJ_TURNS;
 	s = lib->decode_device(w->n->handle, w->n->hybrid, w->state, &to, w->stream);
-	if (s != 0)
-		return s;
-	r = cuda->cu->copy_to_device(
-	        rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes, w->stream);
-	if (r == 0)
+	if (s == 0)
+		r = cuda->cu->copy_to_device(
+		        rows->device_sheet + e->sheet, rows->sheet + e->sheet, piece_nbytes, w->stream);
+	if (s == 0 && r == 0)
 		r = ps_kernel_launch(
 		        &cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, 1), &args, w->stream);
-	if (r == 0)
-		r = cuda->cu->event_record(w->last, w->stream);
-	return r == 0 ? 0 : PS_NVJ_EXECUTION_FAILED;
+	if (cuda->cu->event_record(w->last, w->stream) != 0 || r != 0)
+		return PS_NVJ_EXECUTION_FAILED;
+	return s;
 }
 
 /* The half on the processor, and the other. */
@@ -84,19 +86,18 @@ static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_
 {
 	const struct ps_nvjpeg_library *lib = w->n->lib;
 	const struct ps_region *r = &e->region;
+	const ps_nvj_stream file = w->files[w->turn];
 	int is_not = 1;
 	ps_nvj_status s = lib->params_region(w->params, (int)r->x, (int)r->y, (int)r->width, (int)r->height);
 
 	if (s == 0)
-		s = lib->decoder_supported(w->n->hybrid, w->file, w->params, &is_not);
+		s = lib->decoder_supported(w->n->hybrid, file, w->params, &is_not);
 	if (s == 0 && is_not)
 		s = PS_NVJ_NOT_SUPPORTED;
-	if (s == 0 && w->n->cuda->cu->event_sync(w->gone[w->turn]) != 0)
-		s = PS_NVJ_EXECUTION_FAILED;
 	if (s == 0)
 		s = lib->pinned_attach(w->state, w->pinned[w->turn]);
 	if (s == 0)
-		s = lib->decode_host(w->n->handle, w->n->hybrid, w->state, w->params, w->file);
+		s = lib->decode_host(w->n->handle, w->n->hybrid, w->state, w->params, file);
 	if (s != 0)
 		return s;
 	atomic_store(&rows->hybrid, true);
@@ -109,10 +110,11 @@ static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_
 static bool file_parse(
         struct ps_nvjpeg_worker *w, const void *data, size_t nbytes, struct ps_image_size stored)
 {
+	const ps_nvj_stream file = w->files[w->turn];
 	unsigned width = 0, height = 0;
 
-	return w->n->lib->stream_parse(w->n->handle, data, nbytes, 0, 0, w->file) == 0 &&
-	       w->n->lib->stream_size(w->file, &width, &height) == 0 && width == stored.width &&
+	return w->n->lib->stream_parse(w->n->handle, data, nbytes, 0, 0, file) == 0 &&
+	       w->n->lib->stream_size(file, &width, &height) == 0 && width == stored.width &&
 	       height == stored.height;
 }
 
@@ -120,7 +122,8 @@ static bool engine_can(struct ps_nvjpeg_worker *w)
 {
 	int is_not = 1;
 
-	return w->n->hardware && w->n->lib->batched_supported(w->n->handle, w->file, &is_not) == 0 && !is_not;
+	return w->n->hardware &&
+	       w->n->lib->batched_supported(w->n->handle, w->files[w->turn], &is_not) == 0 && !is_not;
 }
 
 /* 1, 0, or -ENOMEM; the context is entered. */

@@ -18,6 +18,7 @@
 typedef int ps_nvj_status; /* nvjpegStatus_t; 0: success */
 typedef int ps_nvj_backend;
 typedef int ps_nvj_output;
+typedef int ps_nvj_chroma;   /* nvjpegChromaSubsampling_t */
 typedef int ps_nvj_property; /* libraryPropertyType */
 typedef struct nvjpegHandle *ps_nvj_handle;
 typedef struct nvjpegJpegState *ps_nvj_state;
@@ -42,6 +43,7 @@ enum {
 	PS_NVJ_BACKEND_DEFAULT = 0,
 	PS_NVJ_BACKEND_HYBRID = 1,   /* Huffman codes on the processor, the rest on the GPU */
 	PS_NVJ_BACKEND_HARDWARE = 3, /* the GPU's engine for JPEG */
+	PS_NVJ_CHROMA_444 = 0,
 	PS_NVJ_OUTPUT_RGBI = 5,      /* pixels of three bytes, in channel 0 */
 	PS_NVJ_INTERPOLATE = 1 << 5, /* flag: chroma as libjpeg's "fancy upsampling" has it, about */
 	PS_NVJ_PROPERTY_MAJOR = 0,
@@ -63,6 +65,9 @@ enum {
 	X(batched, nvjpegDecodeBatched,                                                                   \
 	        (ps_nvj_handle handle, ps_nvj_state state, const unsigned char *const *data,              \
 	                const size_t *nbytes, ps_nvj_image *to, ps_cu_stream stream))                     \
+	X(batched_allocate, nvjpegDecodeBatchedPreAllocate,                                               \
+	        (ps_nvj_handle handle, ps_nvj_state state, int n, int width, int height,                  \
+	                ps_nvj_chroma chroma, ps_nvj_output output))                                      \
 	X(batched_supported, nvjpegDecodeBatchedSupported,                                                \
 	        (ps_nvj_handle handle, ps_nvj_stream file, int *ret_is_not))                              \
 	X(stream_create, nvjpegJpegStreamCreate, (ps_nvj_handle handle, ps_nvj_stream * ret_file))        \

@@ -16,7 +16,7 @@
 #define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most: batches with more are decoded in parts */
 #define PS_NVJ_FILES (64UL << 10)        /* of a row's file, where memory for files is taken */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
-#define PS_NVJ_PINNED 2u
+#define PS_NVJ_TURNS 2u
 
 /* Device memory for pixels. */
 struct ps_nvj_scratch {
@@ -46,18 +46,21 @@ struct ps_nvjpeg {
 	ps_cu_event begin, end; /* of the decode whose time is measured: */
 	uint64_t timing;        /* its images; 0: none is */
 	struct ps_nvjpeg_stats stats;
+
+	pthread_mutex_t workers_lock; /* a leaf, never held while the library parses */
 	struct ps_nvjpeg_worker **workers;
 	uint32_t nworkers, most_workers;
 };
 
 struct ps_nvjpeg_worker {
 	struct ps_nvjpeg *n;
-	ps_nvj_stream file;
 	ps_nvj_params params;
 	ps_nvj_state state;
 	ps_nvj_buffer buffer;
-	ps_nvj_pinned pinned[PS_NVJ_PINNED]; /* Huffman codes of one image come here while the other's go */
-	ps_cu_event gone[PS_NVJ_PINNED];
+	/* An image is parsed and its Huffman codes are decoded to these while the GPU still reads the
+	 * other's. */
+	ps_nvj_stream files[PS_NVJ_TURNS];
+	ps_nvj_pinned pinned[PS_NVJ_TURNS];
 	uint32_t turn;
 	ps_cu_stream stream;
 	ps_cu_event last; /* behind all that the stream was given */
@@ -121,7 +124,7 @@ const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, s
 bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *outline,
         size_t *ret_nbytes);
 
-/* Makes the stream wait for all that workers gave to theirs; the lock is held. */
+/* Makes the stream wait for all that workers gave to theirs. */
 ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream);
 
 #endif

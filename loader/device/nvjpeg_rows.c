@@ -108,10 +108,10 @@ static void unplaced_wait(struct ps_nvjpeg_rows *rows)
 		return;
 	if (rows->engine)
 		(void)n->cuda->cu->event_sync(rows->decoded);
-	pthread_mutex_lock(&n->lock);
+	pthread_mutex_lock(&n->workers_lock);
 	for (uint32_t i = 0; i < n->nworkers && atomic_load(&rows->hybrid); i++)
 		(void)n->cuda->cu->event_sync(n->workers[i]->last);
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_unlock(&n->workers_lock);
 	ps_cuda_leave(n->cuda);
 }
 
@@ -242,10 +242,8 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 
 	if (rows->engine)
 		r = cuda->cu->stream_wait(stream, rows->decoded, 0);
-	pthread_mutex_lock(&rows->n->lock);
 	if (r == 0 && atomic_load(&rows->hybrid))
 		r = ps_nvj_wait_workers(rows->n, stream);
-	pthread_mutex_unlock(&rows->n->lock);
 	if (r == 0 && count > 0)
 		r = cuda->cu->copy_to_device(rows->device_sheet + rows->moves, rows->sheet + rows->moves,
 		        count * sizeof(struct ps_move), stream);

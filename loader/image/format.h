@@ -75,6 +75,9 @@ struct ps_format {
 
 	size_t (*nbytes)(const void *f); /* held now, the library's own apart */
 
+	/* Between open and start: whether GPUs' decoders know the colours: YCbCr or gray. NULL: never. */
+	bool (*for_gpu)(const void *f);
+
 	/* The TIFF structure of the file's EXIF data, or NULL; needs no decoder. */
 	const uint8_t *(*exif)(const uint8_t *data, size_t nbytes, size_t *ret_nbytes);
 };

@@ -277,6 +277,12 @@ static int jpeg_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels
 	return 0;
 }
 
+static bool jpeg_for_gpu(const void *f)
+{
+	const struct ps_jpeg *j = f;
+	return j->cinfo.jpeg_color_space == JCS_YCbCr || j->cinfo.jpeg_color_space == JCS_GRAYSCALE;
+}
+
 static void reserve_pixels(struct ps_jpeg *j)
 {
 	size_t row, nbytes;
@@ -433,5 +439,6 @@ const struct ps_format ps_format_jpeg = {
         .rows = jpeg_rows,
         .close = jpeg_close,
         .nbytes = jpeg_nbytes,
+        .for_gpu = jpeg_for_gpu,
         .exif = jpeg_exif,
 };

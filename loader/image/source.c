@@ -160,7 +160,7 @@ uint32_t ps_source_shrink(struct ps_source *s, uint32_t by)
 
 bool ps_source_is_plain_jpeg(const struct ps_source *s)
 {
-	return s->format == &ps_format_jpeg && s->orientation == 1;
+	return s->format->for_gpu && s->format->for_gpu(s->decoder) && s->orientation == 1;
 }
 
 int ps_source_start(

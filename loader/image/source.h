@@ -23,7 +23,7 @@ int ps_source_open(struct ps_source *s, const void *data, size_t nbytes, struct 
  * that size from now on. */
 uint32_t ps_source_shrink(struct ps_source *s, uint32_t by);
 
-/* Between open and start: a JPEG whose orientation is as stored. */
+/* Between open and start: a JPEG whose orientation is as stored, and its colours are YCbCr or gray. */
 bool ps_source_is_plain_jpeg(const struct ps_source *s);
 
 int ps_source_start(struct ps_source *s, const struct ps_region *region, size_t slack_nbytes,

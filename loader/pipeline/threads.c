@@ -101,7 +101,7 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct
 {
 	struct ps_load_error err = {0};
 	struct ps_offload_meter meter = {0};
-	bool drop = b->drop;
+	bool drop = b->drop, tuning = p->offload.tuning;
 	int r = 0;
 
 	pthread_mutex_unlock(&p->lock);
@@ -109,7 +109,7 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct
 		ps_batch_clear(b);
 	else
 		r = batch_make(b, w, &err);
-	if (p->o.nvjpeg)
+	if (tuning)
 		meter = ps_pipeline_meter(p);
 	pthread_mutex_lock(&p->lock);
 	if (r < 0)
@@ -118,7 +118,8 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct
 		ps_batch_give(p, b);
 		return;
 	}
-	offload_tune(p, &meter);
+	if (tuning)
+		offload_tune(p, &meter);
 	b->state = PS_BATCH_FINISHED;
 	if (b->seq == p->deliver_seq)
 		pthread_cond_signal(&p->ready);

@@ -13,6 +13,7 @@ typedef CUevent ps_cu_event;
 typedef CUmodule ps_cu_module;
 typedef CUfunction ps_cu_function;
 typedef CUfunction_attribute ps_cu_function_attribute;
+typedef CUstreamCaptureMode ps_cu_capture_mode;
 typedef CUdeviceptr ps_cu_pointer;
 
 #include "device/cuda_driver.h"
@@ -27,6 +28,9 @@ _Static_assert(PS_CU_OUT_OF_RESOURCES == (int)CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
 _Static_assert(PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == (int)CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "");
 _Static_assert(PS_CU_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "");
 _Static_assert(PS_CU_NOT_READY == (int)CUDA_ERROR_NOT_READY, "");
+_Static_assert(sizeof(CUstreamCaptureMode) == sizeof(int), "numbers");
+_Static_assert(PS_CU_CAPTURE_GLOBAL == (int)CU_STREAM_CAPTURE_MODE_GLOBAL, "");
+_Static_assert(PS_CU_CAPTURE_RELAXED == (int)CU_STREAM_CAPTURE_MODE_RELAXED, "");
 _Static_assert(PS_CU_STREAM_NON_BLOCKING == (int)CU_STREAM_NON_BLOCKING, "");
 _Static_assert(PS_CU_EVENT_DEFAULT == (int)CU_EVENT_DEFAULT, "");
 _Static_assert(PS_CU_EVENT_BLOCKING_SYNC == (int)CU_EVENT_BLOCKING_SYNC, "");

@@ -22,6 +22,7 @@ struct consumer {
 	void (*lose)(void); /* NULL: a real one */
 	long (*leaks)(void);
 	void (*refuse_kernels)(int refuse);
+	void (*capture)(int on); /* NULL: on the mock alone */
 };
 
 struct copy {
@@ -138,6 +139,7 @@ static void consumer_choose(void)
 	*(void **)(void *)&on.lose = dlsym(library, "mock_cuda_lose");
 	*(void **)(void *)&on.leaks = dlsym(library, "mock_cuda_leaks");
 	*(void **)(void *)&on.refuse_kernels = dlsym(library, "mock_cuda_refuse_kernels");
+	*(void **)(void *)&on.capture = dlsym(library, "mock_cuda_capture");
 	if (cu->context_retain(&context, 0) != 0)
 		exit(77);
 }

@@ -29,7 +29,7 @@ if ! grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h"; then # built
 	echo kernels >"$T/kernels"
 	export PENSTOCK_CUDA_KERNELS=$T/kernels
 fi
-report "in C" 11 "$top_builddir/tests/loader/device_test"
+report "in C" 12 "$top_builddir/tests/loader/device_test"
 report "pixels" 10 "$top_builddir/tests/loader/device_pixels_test"
 cp -L "$top_builddir/tests/loader/.libs/libmocknvjpeg.so" "$T/mock/libnvjpeg.so.12"
 export PENSTOCK_NVJPEG=$T/mock/libnvjpeg.so.12 # not one that this machine may have

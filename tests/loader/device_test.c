@@ -467,6 +467,30 @@ static void devices_have_names(void **state)
 	penstock_loader_close(l);
 }
 
+/* The consumer has a stream captured to a graph: nobody's calls may break that, or fail for it. */
+static void a_graph_is_captured_meanwhile(void **state)
+{
+	struct penstock_loader *l = loader_open(on.device, 2, 2);
+	void *stream = on.stream_new();
+	ps_cu_capture_mode mode = PS_CU_CAPTURE_GLOBAL;
+	struct penstock_batch *b;
+
+	(void)state;
+	if (on.capture)
+		on.capture(1);
+	while (on.capture && (b = next(l))) {
+		use(b, stream);
+		penstock_batch_release(b);
+	}
+	penstock_loader_close(l);
+	if (on.capture) {
+		on.capture(0);
+		assert_int_equal(cu->capture_mode(&mode), 0); /* the thread's own is as it was */
+		assert_int_equal(mode, PS_CU_CAPTURE_GLOBAL);
+	}
+	on.stream_free(stream);
+}
+
 static void nothing_is_left(void **state)
 {
 	(void)state;
@@ -481,7 +505,8 @@ int main(void)
 	        cmocka_unit_test(the_host_has_it_too), cmocka_unit_test(waiting_on_the_host),
 	        cmocka_unit_test(all_held_is_said), cmocka_unit_test(closing_in_the_middle),
 	        cmocka_unit_test(going_elsewhere_in_the_middle), cmocka_unit_test(loaders_share_a_device),
-	        cmocka_unit_test(devices_have_names), cmocka_unit_test(nothing_is_left),
+	        cmocka_unit_test(a_graph_is_captured_meanwhile), cmocka_unit_test(devices_have_names),
+	        cmocka_unit_test(nothing_is_left),
 	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */
 	};
 

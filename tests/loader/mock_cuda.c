@@ -15,6 +15,7 @@ enum {
 	NO_BINARY_FOR_GPU = 209,
 	INVALID_CONTEXT = 201,
 	INVALID_HANDLE = 400,
+	STREAM_CAPTURE_UNSUPPORTED = 900,
 	NOT_FOUND = 500,
 	UNSPECIFIED_LAUNCH_FAILURE = 719,
 };
@@ -24,6 +25,8 @@ enum {
 static struct ps_device *engine; /* keeps the fake's thread running */
 static _Atomic long nobjects;    /* streams, events, pieces of memory, locked ranges, retained contexts */
 static _Thread_local uint32_t depth;
+static _Thread_local ps_cu_capture_mode mode;
+static _Atomic bool capturing; /* another thread does, to a graph */
 
 struct range {
 	struct range *next;
@@ -49,6 +52,8 @@ static void all_sync(void)
 
 static ps_cu_result usable(void)
 {
+	if (capturing && mode == PS_CU_CAPTURE_GLOBAL)
+		return STREAM_CAPTURE_UNSUPPORTED;
 	PS_LOCK_SCOPE(&the.lock);
 	return the.lost ? UNSPECIFIED_LAUNCH_FAILURE : depth == 0 ? INVALID_CONTEXT : 0;
 }
@@ -85,10 +90,17 @@ static ps_cu_result made(const void *p)
 EXPORT void mock_cuda_lose(void);
 EXPORT int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg);
 EXPORT long mock_cuda_leaks(void);
+EXPORT void mock_cuda_capture(int on);
 
 void mock_cuda_lose(void)
 {
 	ps_fake_lose();
+}
+
+/* As if a thread of the consumer's had a stream captured, in the mode that is the default. */
+void mock_cuda_capture(int on)
+{
+	capturing = on != 0;
 }
 
 /* For libraries that work on streams (mock_nvjpeg.c): fn(arg) when the stream comes to it, then free(arg). */
@@ -177,6 +189,15 @@ ps_cu_result context_pop_mock(ps_cu_context *ret_context)
 		return INVALID_CONTEXT;
 	depth--;
 	*ret_context = (ps_cu_context)(void *)&the;
+	return 0;
+}
+
+ps_cu_result capture_mode_mock(ps_cu_capture_mode *io_mode)
+{
+	ps_cu_capture_mode old = mode;
+
+	mode = *io_mode;
+	*io_mode = old;
 	return 0;
 }
 

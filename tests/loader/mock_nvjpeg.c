@@ -118,6 +118,9 @@ static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_deco
 	if (ret_head)
 		*ret_head = c;
 	if (ret) {
+		if (c.num_components == 3)
+			c.jpeg_color_space =
+			        JCS_YCbCr; /* whatever the file says: the library does not promise more */
 		c.out_color_space = JCS_RGB;
 		c.do_block_smoothing = FALSE;
 		jpeg_start_decompress(&c);
@@ -284,6 +287,16 @@ ps_nvj_status batched_init_mock(
 	if (n < 1 || threads < 1 || output != PS_NVJ_OUTPUT_RGBI)
 		return INVALID_PARAMETER;
 	((struct state *)(void *)state)->n = n;
+	return 0;
+}
+
+ps_nvj_status batched_allocate_mock(ps_nvj_handle handle, ps_nvj_state state, int n, int width, int height,
+        ps_nvj_chroma chroma, ps_nvj_output output)
+{
+	(void)state;
+	if (!((struct handle *)(void *)handle)->hardware || n < 1 || width < 1 || height < 1 ||
+	        chroma != PS_NVJ_CHROMA_444 || output != PS_NVJ_OUTPUT_RGBI)
+		return INVALID_PARAMETER;
 	return 0;
 }
 

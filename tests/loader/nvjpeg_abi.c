@@ -15,11 +15,13 @@ typedef CUdeviceptr ps_cu_pointer;
 typedef CUmodule ps_cu_module;
 typedef CUfunction ps_cu_function;
 typedef CUfunction_attribute ps_cu_function_attribute;
+typedef CUstreamCaptureMode ps_cu_capture_mode;
 
 #define PS_NVJPEG_TYPES
 typedef nvjpegStatus_t ps_nvj_status;
 typedef nvjpegBackend_t ps_nvj_backend;
 typedef nvjpegOutputFormat_t ps_nvj_output;
+typedef nvjpegChromaSubsampling_t ps_nvj_chroma;
 typedef libraryPropertyType ps_nvj_property;
 typedef nvjpegHandle_t ps_nvj_handle;
 typedef nvjpegJpegState_t ps_nvj_state;
@@ -49,6 +51,8 @@ _Static_assert(PS_NVJ_INCOMPLETE == (int)NVJPEG_STATUS_INCOMPLETE_BITSTREAM, "")
 _Static_assert(PS_NVJ_BACKEND_DEFAULT == (int)NVJPEG_BACKEND_DEFAULT, "");
 _Static_assert(PS_NVJ_BACKEND_HYBRID == (int)NVJPEG_BACKEND_HYBRID, "");
 _Static_assert(PS_NVJ_BACKEND_HARDWARE == (int)NVJPEG_BACKEND_HARDWARE, "");
+_Static_assert(sizeof(nvjpegChromaSubsampling_t) == sizeof(int), "numbers");
+_Static_assert(PS_NVJ_CHROMA_444 == (int)NVJPEG_CSS_444, "");
 _Static_assert(PS_NVJ_OUTPUT_RGBI == (int)NVJPEG_OUTPUT_RGBI, "");
 _Static_assert(PS_NVJ_PROPERTY_MAJOR == (int)MAJOR_VERSION, "");
 _Static_assert(PS_NVJ_PROPERTY_MINOR == (int)MINOR_VERSION, "");
