@@ -145,6 +145,8 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 	if (strcmp(u.scheme, "http") != 0 && strcmp(u.scheme, "https") != 0 && strcmp(u.scheme, "file") != 0)
 		return ps_error_set(err, EINVAL, "%s: scheme %s is not http, https or file",
 		        ps_url_redact(text, safe), u.scheme);
+	if (strchr(u.host, '%') && u.host[0] != '[') /* decoded once; no name has one, and it would be decoded again */
+		return ps_error_set(err, EINVAL, "%s: percent sign in the host's name", ps_url_redact(text, safe));
 	*ret = u;
 	u = (struct ps_url){0};
 	return 0;
