@@ -51,7 +51,7 @@ static int run(struct warm *w, char **argv, int nargs)
 
 	if (!strstr(argv[1], "://") && argv[1][0] != '@') {
 		if (ps_mounts_lookup(argv[1], &mounts, &info, &err) == 0) {
-			int code = ps_warm_mount(info->mountpoint, globs, nglobs, &w->options);
+			int code = ps_warm_mount(info, globs, nglobs, &w->options);
 
 			ps_mounts_fini(&mounts);
 			return code;

@@ -12,9 +12,10 @@
 #define POLL_MS 100
 /* A request that failed for good leaves no trace but the lack of progress; it is repeated. */
 #define AGAIN_NS (10 * PS_NS_PER_S)
-/* With an error told, and nothing coming for so long, a file has failed; without, the cache may just be slow.
- */
+/* With an error told, and nothing coming for so long, a file has failed; without, the cache may just be slow. Sooner where
+ * readers give up sooner (--timeout), if nothing comes of the others either. */
 #define FAILED_NS (25 * PS_NS_PER_S)
+#define FAILED_LEAST_NS (3 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
 #define FAILURES_TOLD 10
 /* The cache remembers for a second that it had no room, also when room was made meanwhile. */
@@ -25,6 +26,8 @@ struct run {
 	const struct ps_warm_options *options;
 	struct ps_warm_list list;
 	struct ps_progress progress;
+	uint64_t patience_ns; /* with a file of which an error is told, while nothing comes */
+	uint64_t came_ns;     /* when something last came, of whichever file */
 	size_t next, active, failed;
 	bool refused;          /* a file for lack of room, at least once */
 	size_t waited_in_vain; /* files that failed after a long wait, since anything came */
@@ -119,6 +122,27 @@ static void start_more(struct run *r)
 	}
 }
 
+/* What a reader of this mount would wait for. */
+static uint64_t patience_ns(const struct ps_warm_target *target)
+{
+	json_t *stats = target->stats(target->ctx);
+	double s = json_number_value(json_object_get(json_object_get(stats, "origin"), "timeout_seconds"));
+
+	json_decref(stats);
+	if (s <= 0 || s >= (double)FAILED_NS / PS_NS_PER_S)
+		return FAILED_NS;
+	return PS_MAX((uint64_t)(s * PS_NS_PER_S), FAILED_LEAST_NS);
+}
+
+static bool has_failed(const struct run *r, const struct ps_warm_item *item, const char *error, uint64_t now)
+{
+	uint64_t quiet = now - item->progress_ns;
+
+	if (!error || !*error)
+		return quiet > STUCK_NS;
+	return quiet > FAILED_NS || (quiet > r->patience_ns && now - r->came_ns > r->patience_ns);
+}
+
 static void look_at(struct run *r, struct ps_warm_item *item)
 {
 	uint64_t before = item->cached, now = ps_clock_mono_ns();
@@ -130,6 +154,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 		return;
 	}
 	if (item->cached >= item->size) {
+		r->came_ns = now;
 		r->waited_in_vain = 0;
 		item->state = PS_WARM_DONE;
 		r->target->end(r->target->ctx, item);
@@ -137,10 +162,9 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 		return;
 	}
 	if (item->cached != before) {
-		item->progress_ns = item->started_ns = now;
+		item->progress_ns = item->started_ns = r->came_ns = now;
 		r->waited_in_vain = 0;
-	} else if (now - item->progress_ns > STUCK_NS ||
-	           (error && *error && now - item->progress_ns > FAILED_NS)) {
+	} else if (has_failed(r, item, error, now)) {
 		r->waited_in_vain++;
 		fail(r, item,
 		        error && *error ? error
@@ -236,6 +260,8 @@ int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_option
 		uint64_t had = look_at_all(&r);
 
 		ps_progress_init(&r.progress, !options->quiet, had);
+		r.patience_ns = patience_ns(target);
+		r.came_ns = ps_clock_mono_ns();
 		work(&r);
 		code = conclude(&r, had);
 	}

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "mounts.h"
 #include "options.h"
 
 struct ps_warm_item {
@@ -43,6 +44,8 @@ struct ps_warm_target {
 	int (*look)(void *ctx, struct ps_warm_item *item, char **ret_error);
 	/* Closes it, if it is open. */
 	void (*end)(void *ctx, struct ps_warm_item *item);
+	/* What ps_cache_stats() tells of the cache that is filled; NULL: it cannot be had. The caller's. */
+	json_t *(*stats)(void *ctx);
 };
 
 struct ps_warm_options {
@@ -55,8 +58,8 @@ struct ps_warm_options {
 int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options);
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node);
 
-/* Files of the mount at mountpoint. */
-int ps_warm_mount(const char *mountpoint, const char *const *globs, size_t nglobs,
+/* Files of a mount. */
+int ps_warm_mount(const struct ps_mount_info *mount, const char *const *globs, size_t nglobs,
         const struct ps_warm_options *options);
 /* Files of a source, into a cache that no mount serves. */
 int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,

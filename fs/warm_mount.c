@@ -10,8 +10,10 @@
 #include "walk.h"
 #include "warm.h"
 
+#define STATS_TIMEOUT_MS 5000
+
 struct mounted {
-	const char *mountpoint;
+	const struct ps_mount_info *info;
 	const char *const *globs;
 	size_t nglobs;
 };
@@ -20,7 +22,8 @@ static char *path_of(const struct mounted *m, const struct ps_warm_item *item)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
-	ps_strbuf_addf(&b, "%s/%s", strcmp(m->mountpoint, "/") == 0 ? "" : m->mountpoint, item->path);
+	ps_strbuf_addf(&b, "%s/%s", strcmp(m->info->mountpoint, "/") == 0 ? "" : m->info->mountpoint,
+	        item->path);
 	return ps_strbuf_take(&b);
 }
 
@@ -33,7 +36,7 @@ static int list_files(void *ctx, struct ps_warm_list *list, struct ps_error *err
 {
 	struct mounted *m = ctx;
 
-	return ps_walk_mount(m->mountpoint, m->globs, m->nglobs, add_file, list, err);
+	return ps_walk_mount(m->info->mountpoint, m->globs, m->nglobs, add_file, list, err);
 }
 
 static int start_file(void *ctx, struct ps_warm_item *item)
@@ -81,12 +84,24 @@ static int look_at_file(void *ctx, struct ps_warm_item *item, char **ret_error)
 	return 0;
 }
 
-int ps_warm_mount(const char *mountpoint, const char *const *globs, size_t nglobs,
+static json_t *stats_of(void *ctx)
+{
+	const struct mounted *m = ctx;
+	json_t *stats;
+
+	return ps_mounts_stats(m->info, STATS_TIMEOUT_MS, &stats) == 0 ? stats : NULL;
+}
+
+int ps_warm_mount(const struct ps_mount_info *info, const char *const *globs, size_t nglobs,
         const struct ps_warm_options *options)
 {
-	struct mounted m = {.mountpoint = mountpoint, .globs = globs, .nglobs = nglobs};
-	const struct ps_warm_target target = {
-	        .ctx = &m, .list = list_files, .start = start_file, .look = look_at_file, .end = end_file};
+	struct mounted m = {.info = info, .globs = globs, .nglobs = nglobs};
+	const struct ps_warm_target target = {.ctx = &m,
+	        .list = list_files,
+	        .start = start_file,
+	        .look = look_at_file,
+	        .end = end_file,
+	        .stats = stats_of};
 
 	return ps_warm_run(&target, options);
 }

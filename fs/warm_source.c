@@ -12,6 +12,7 @@
 #define DEPTH_MAX 64 /* of folders; a listing's own limit is lower */
 
 struct sourced {
+	struct ps_cache *cache;
 	struct ps_dataset *dataset;
 	const char *const *globs;
 	size_t nglobs;
@@ -170,6 +171,13 @@ static int look_at_file(void *ctx, struct ps_warm_item *item, char **ret_error)
 	return 0;
 }
 
+static json_t *stats_of(void *ctx)
+{
+	const struct sourced *s = ctx;
+
+	return ps_cache_stats(s->cache);
+}
+
 static int open_cache(struct ps_mount_options *mount, struct ps_cache **ret, struct ps_error *err)
 {
 	struct ps_cache_options options;
@@ -199,6 +207,7 @@ int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,
 	s.used = used;
 	if (open_cache(mount, &cache, &err) < 0)
 		return ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	s.cache = cache;
 	ps_mount_options_dataset(mount, &dataset_options);
 	int code;
 	if (ps_dataset_attach(cache, source, &dataset_options, &s.dataset, &err) < 0) {
@@ -208,7 +217,8 @@ int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,
 		        .list = list_files,
 		        .start = start_file,
 		        .look = look_at_file,
-		        .end = end_file};
+		        .end = end_file,
+		        .stats = stats_of};
 
 		code = ps_warm_run(&target, options);
 		ps_dataset_detach(s.dataset);

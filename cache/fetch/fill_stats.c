@@ -23,13 +23,14 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 	PS_LOCK_SCOPE(&fill->lock);
 
 	/* A name in it need not be UTF-8. */
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:o,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
 	        "requests", (json_int_t)atomic_load(&fill->origin_requests), "errors",
 	        (json_int_t)atomic_load(&fill->origin_errors), "retries",
 	        (json_int_t)atomic_load(&fill->origin_retries), "hedged_requests",
 	        (json_int_t)atomic_load(&fill->hedged_requests), "hedged_bytes",
 	        (json_int_t)atomic_load(&fill->hedged_bytes), "connections",
-	        (int)atomic_load(&fill->connections), "last_error", ps_json_lossy(fill->last_error),
+	        (int)atomic_load(&fill->connections), "timeout_seconds", (double)fill->timeout_ns / PS_NS_PER_S,
+	        "last_error", ps_json_lossy(fill->last_error),
 	        "last_error_at", (json_int_t)fill->last_error_s);
 }
 
