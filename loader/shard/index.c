@@ -203,6 +203,25 @@ static bool column_parse(struct ps_index *x, struct ps_index_section *s)
 	return x->count <= (uint64_t)(b.end - b.p) / c->width;
 }
 
+/* Where the columns come from; they stand in front of it. */
+static bool sources_parse(struct ps_index *x, struct ps_index_section *s)
+{
+	struct ps_index_bytes b = {s->p, s->p + s->n};
+
+	if (!ps_index_section_sound(s))
+		return false;
+	for (uint32_t i = 0; i < x->ncolumns; i++) {
+		const uint8_t *from;
+		uint64_t len;
+
+		if (!ps_get_varint(&b, &len) || !ps_get_bytes(&b, len, &from))
+			return false;
+		x->columns[i].from = (const char *)from;
+		x->columns[i].from_len = (size_t)len;
+	}
+	return b.p == b.end;
+}
+
 static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, struct ps_load_error *err)
 {
 	const uint8_t *h = x->data;
@@ -266,6 +285,9 @@ static int parse(struct ps_index *x, struct ps_index_version *ret_version, struc
 			break;
 		case PS_INDEX_COLUMN:
 			r = column_parse(x, s) ? 0 : ps_index_damaged(x, err);
+			break;
+		case PS_INDEX_SOURCES:
+			r = sources_parse(x, s) ? 0 : ps_index_damaged(x, err);
 			break;
 		default: /* of a later version */
 			break;

@@ -23,18 +23,23 @@ struct value {
 	};
 };
 
-int ps_index_column_init(struct ps_index_column_writer *c, const char *name)
+int ps_index_column_init(struct ps_index_column_writer *c, const char *name, const char *from)
 {
 	*c = (struct ps_index_column_writer){0};
 	if (strlen(name) > PS_INDEX_MAX_TEXT)
 		return -ENAMETOOLONG;
 	c->name = strdup(name);
-	return c->name ? 0 : -ENOMEM;
+	c->from = strdup(from);
+	if (c->name && c->from)
+		return 0;
+	ps_index_column_fini(c);
+	return -ENOMEM;
 }
 
 void ps_index_column_fini(struct ps_index_column_writer *c)
 {
 	free(c->name);
+	free(c->from);
 	ps_buf_fini(&c->values);
 	ps_buf_fini(&c->texts);
 }
@@ -218,15 +223,16 @@ int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, stru
 		        text);
 	s.name = strndup(text, name_len);
 	s.suffix = strndup(from, suffix_len);
+	s.from = strdup(from);
 	/* one more zero behind the last step */
 	s.path = colon ? calloc(1, strlen(colon + 1) + 2) : NULL;
-	if (!s.name || !s.suffix || (colon && !s.path)) {
+	if (!s.name || !s.suffix || !s.from || (colon && !s.path)) {
 		ps_column_spec_fini(&s);
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	}
-	for (char *p = s.suffix; *p; p++)
-		if (*p >= 'A' && *p <= 'Z')
-			*p = (char)(*p - 'A' + 'a');
+	for (size_t i = 0; i < suffix_len; i++)
+		if (s.suffix[i] >= 'A' && s.suffix[i] <= 'Z')
+			s.suffix[i] = s.from[i] = (char)(s.suffix[i] - 'A' + 'a');
 	for (size_t i = 0; colon && colon[1 + i]; i++)
 		s.path[i] = (char)(colon[1 + i] == '.' ? 0 : colon[1 + i]);
 	*ret_spec = s;
@@ -237,6 +243,7 @@ void ps_column_spec_fini(struct ps_column_spec *s)
 {
 	free(s->name);
 	free(s->suffix);
+	free(s->from);
 	free(s->path);
 	*s = (struct ps_column_spec){0};
 }

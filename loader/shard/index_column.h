@@ -10,14 +10,15 @@
 #include "shard/sample.h"
 
 struct ps_index_column_writer {
-	char *name;
+	char *name, *from;
 	uint64_t count;           /* samples */
 	struct ps_buf values;     /* a struct value each */
 	struct ps_buf texts;      /* of text values */
 	bool has_float, has_text; /* some value is one */
 };
 
-int ps_index_column_init(struct ps_index_column_writer *column, const char *name) PS_MUST_USE;
+int ps_index_column_init(
+        struct ps_index_column_writer *column, const char *name, const char *from) PS_MUST_USE;
 void ps_index_column_fini(struct ps_index_column_writer *column);
 
 /* One more sample, whose value is missing until it is set. */
@@ -36,6 +37,7 @@ int ps_index_column_finish(
  * follows it. */
 struct ps_column_spec {
 	char *name, *suffix;
+	char *from; /* "suffix" or "suffix:path": what an index keeps of where a column comes from */
 	char *path; /* inside of JSON, its steps with zeros between and two behind; NULL: the member's text */
 };
 

@@ -35,6 +35,8 @@ struct ps_index_column {
 	const struct ps_index_section *section;
 	const char *name;
 	size_t name_len;
+	const char *from; /* NULL: the file does not say */
+	size_t from_len;
 	enum ps_column_type type;
 	unsigned width;
 	const uint8_t *present;

@@ -26,7 +26,8 @@
  * than 15.5 on average, the longest ones get shape 0. KEYS: marks (u64 place in the stream), then a key each:
  * varint length, bytes. COLUMN: u8 length of the name, name, zeros to 8; a bit a sample that is there, zeros
  * to 8; then values of `width` bytes (integers signed, floats IEEE), or texts as in KEYS. detail: type, width
- * << 8. */
+ * << 8. SOURCES, behind the columns: of each of them varint length and bytes of the text that says where its
+ * values come from, as "json:meta.height". Files without columns, and older ones, have no such section. */
 #ifndef PS_SHARD_INDEX_FORMAT_H
 #define PS_SHARD_INDEX_FORMAT_H
 
@@ -40,7 +41,7 @@
 #define PS_INDEX_SECTION 32      /* an entry of the table */
 #define PS_INDEX_MARK 64         /* samples from mark to mark */
 #define PS_INDEX_MAX_ETAG 256    /* a longer one counts as none */
-#define PS_INDEX_MAX_SECTIONS 67 /* three, and the columns */
+#define PS_INDEX_MAX_SECTIONS 68 /* four, and the columns */
 #define PS_INDEX_MAX_SHAPES 1024 /* further ones are not told apart: shape 0 */
 #define PS_INDEX_MAX_TEXT 255    /* of a column's value, and of its name */
 
@@ -68,6 +69,7 @@ enum {
 	PS_INDEX_SAMPLES = 2,
 	PS_INDEX_KEYS = 3,
 	PS_INDEX_COLUMN = 4,
+	PS_INDEX_SOURCES = 5,
 };
 
 static inline void ps_put_u16(uint8_t *p, uint16_t v)

@@ -87,7 +87,7 @@ int ps_index_make(const char *shard, const char *dir, const struct ps_column_spe
 	if (!w)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; i < ncolumns && r >= 0; i++)
-		r = ps_index_writer_column(w, columns[i].name);
+		r = ps_index_writer_column(w, columns[i].name, columns[i].from);
 	if (r < 0)
 		r = ps_load_error_set(err, -r, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
 	else

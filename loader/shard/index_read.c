@@ -193,6 +193,13 @@ int ps_index_column(const struct ps_index *x, const char *name)
 	return -1;
 }
 
+bool ps_index_column_is(const struct ps_index *x, int column, const char *from)
+{
+	const struct ps_index_column *c = &x->columns[column];
+
+	return c->from && c->from_len == strlen(from) && memcmp(c->from, from, c->from_len) == 0;
+}
+
 enum ps_column_type ps_index_column_type(const struct ps_index *x, int column)
 {
 	return x->columns[column].type;

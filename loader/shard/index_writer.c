@@ -187,12 +187,12 @@ static int sample_add(struct ps_index_writer *w, uint64_t offset, bool bad,
 	return ps_buf_add(&w->samples, line, len);
 }
 
-static int key_add(struct ps_index_writer *w, const char *key, size_t len)
+static int text_add(struct ps_buf *out, const char *text, size_t len)
 {
 	uint8_t head[10];
-	int r = ps_buf_add(&w->keys, head, ps_put_varint(head, len));
+	int r = ps_buf_add(out, head, ps_put_varint(head, len));
 
-	return r < 0 ? r : ps_buf_add(&w->keys, key, len);
+	return r < 0 ? r : ps_buf_add(out, text, len);
 }
 
 int ps_index_writer_add(struct ps_index_writer *w, uint64_t offset, bool bad, const char *key, size_t key_len,
@@ -209,7 +209,7 @@ int ps_index_writer_add(struct ps_index_writer *w, uint64_t offset, bool bad, co
 	if (w->failed == 0)
 		w->failed = sample_add(w, offset, bad, members, n);
 	if (w->failed == 0)
-		w->failed = key_add(w, key, key_len);
+		w->failed = text_add(&w->keys, key, key_len);
 	w->count++;
 	w->bad += bad;
 	for (uint32_t i = 0; i < w->ncolumns && w->failed == 0; i++)
@@ -217,14 +217,14 @@ int ps_index_writer_add(struct ps_index_writer *w, uint64_t offset, bool bad, co
 	return w->failed;
 }
 
-int ps_index_writer_column(struct ps_index_writer *w, const char *name)
+int ps_index_writer_column(struct ps_index_writer *w, const char *name, const char *from)
 {
 	int r;
 
 	assert(w->count == 0);
 	if (w->ncolumns == PS_INDEX_MAX_COLUMNS)
 		return -E2BIG;
-	r = ps_index_column_init(&w->columns[w->ncolumns], name);
+	r = ps_index_column_init(&w->columns[w->ncolumns], name, from);
 	return r < 0 ? r : (int)w->ncolumns++;
 }
 
@@ -263,6 +263,19 @@ static int section_add(
 	return r < 0 ? r : ps_buf_add(&f->table, entry, sizeof(entry));
 }
 
+static int sources_write(struct ps_index_writer *w, struct file *f)
+{
+	struct ps_buf bytes = {0};
+	int r = 0;
+
+	for (uint32_t i = 0; i < w->ncolumns && r == 0; i++)
+		r = text_add(&bytes, w->columns[i].from, strlen(w->columns[i].from));
+	if (r == 0)
+		r = section_add(f, PS_INDEX_SOURCES, 0, &bytes, NULL);
+	ps_buf_fini(&bytes);
+	return r;
+}
+
 static int sections_write(struct ps_index_writer *w, struct file *f)
 {
 	uint8_t head[10];
@@ -282,7 +295,7 @@ static int sections_write(struct ps_index_writer *w, struct file *f)
 			r = section_add(f, PS_INDEX_COLUMN, detail, &bytes, NULL);
 		ps_buf_fini(&bytes);
 	}
-	return r;
+	return r == 0 && w->ncolumns > 0 ? sources_write(w, f) : r;
 }
 
 static void head_write(
@@ -311,7 +324,7 @@ static void head_write(
 int ps_index_writer_finish(struct ps_index_writer *w, const struct ps_index_version *v, uint64_t plain_nbytes,
         uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err)
 {
-	size_t head = PS_INDEX_HEAD + ps_index_pad8(v->etag_len) + (3u + w->ncolumns) * PS_INDEX_SECTION;
+	size_t head = PS_INDEX_HEAD + ps_index_pad8(v->etag_len) + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
 	struct file f = {0};
 	int r = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
 

@@ -25,8 +25,9 @@ size_t ps_index_writer_nbytes(const struct ps_index_writer *writer);
 int ps_index_writer_add(struct ps_index_writer *writer, uint64_t offset, bool bad, const char *key,
         size_t key_len, const struct ps_index_member *members, uint32_t nmembers) PS_MUST_USE;
 
-/* Declares a column: its number, or -errno. Before the first sample. */
-int ps_index_writer_column(struct ps_index_writer *writer, const char *name) PS_MUST_USE;
+/* Declares a column: its number, or -errno. Before the first sample. `from`: as in a ps_column_spec. */
+int ps_index_writer_column(
+        struct ps_index_writer *writer, const char *name, const char *from) PS_MUST_USE;
 
 /* The value of the sample added last; without one it is missing. A column that is given integers and floats
  * is one of floats; one that is given a text, too, one of texts. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <string.h>
 
 #include "shard/dali.h"
 #include "shard/index_column.h"
@@ -41,7 +42,7 @@ static void line_print(
 	printf("\t%ju samples%s\n", (uintmax_t)samples, made ? "" : ", up to date");
 }
 
-/* True if there is a good index that has all that was asked for. */
+/* True if there is a good index that has all that was asked for, taken from where it was asked for. */
 static bool is_up_to_date(
         const struct index_options *o, const char *shard, uint64_t *ret_samples, uint64_t *ret_bad)
 {
@@ -52,8 +53,11 @@ static bool is_up_to_date(
 		return false;
 	*ret_samples = ps_index_samples(index);
 	*ret_bad = ps_index_bad(index);
-	for (size_t i = 0; i < o->ncolumns; i++)
-		all = all && ps_index_column(index, o->columns[i].name) >= 0;
+	for (size_t i = 0; i < o->ncolumns && all; i++) {
+		int column = ps_index_column(index, o->columns[i].name);
+
+		all = column >= 0 && ps_index_column_is(index, column, o->columns[i].from);
+	}
 	ps_index_close(index);
 	return all;
 }
@@ -98,6 +102,15 @@ static bool shard_index(const struct index_options *o, const char *shard)
 	return res.bad == 0;
 }
 
+/* The column declared last has another one's name. */
+static bool is_named_twice(const struct index_options *o)
+{
+	for (size_t i = 0; i + 1 < o->ncolumns; i++)
+		if (strcmp(o->columns[i].name, o->columns[o->ncolumns - 1].name) == 0)
+			return true;
+	return false;
+}
+
 static void options_fini(struct index_options *o)
 {
 	for (size_t i = 0; i < o->ncolumns; i++)
@@ -132,6 +145,12 @@ int ps_cmd_index(int argc, char **argv)
 				return PS_EXIT_USAGE;
 			}
 			o.ncolumns++;
+			if (is_named_twice(&o)) {
+				ps_complain("index: --column %s: there is a column of that name already; give "
+				            "each a name of its own",
+				        optarg);
+				return PS_EXIT_USAGE;
+			}
 			break;
 		case 'D':
 			o.dali = true;

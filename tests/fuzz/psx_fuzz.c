@@ -58,6 +58,8 @@ static void sample_ask(struct ps_index *x, uint64_t i)
 		if (ps_index_value(x, c, i, &v, NULL) == 0 && !v.missing && v.type == PS_COLUMN_TEXT)
 			for (size_t k = 0; k < v.text_len; k++)
 				all += (uint8_t)v.text[k];
+	for (int c = 0; c < ps_index_ncolumns(x); c++)
+		all += ps_index_column_is(x, c, "cls");
 	(void)all;
 }
 

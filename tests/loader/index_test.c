@@ -35,8 +35,8 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 
 	assert_non_null(w);
 	ps_index_writer_flag(w, flags);
-	number = ps_index_writer_column(w, "number");
-	text = ps_index_writer_column(w, "text");
+	number = ps_index_writer_column(w, "number", "cls");
+	text = ps_index_writer_column(w, "text", "json:t");
 	assert_true(number >= 0 && text >= 0);
 	for (uint64_t i = 0; i < SAMPLES; i++) {
 		struct ps_index_member m[3];

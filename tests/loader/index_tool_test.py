@@ -102,6 +102,30 @@ def index_read(path):
     return head, samples, columns, len(sections[2])
 
 
+def sum_of(before, data):
+    """The sum of the format, continued from `before`."""
+    mask, prime = 2**64 - 1, 0x9E3779B97F4A7C15
+    x = (before ^ len(data)) * prime & mask
+    for i in range(0, len(data) - 7, 8):
+        x = (x ^ struct.unpack_from("<Q", data, i)[0]) * prime & mask
+        x ^= x >> 29
+    rest = data[len(data) // 8 * 8 :]
+    x = (x ^ struct.unpack("<Q", rest.ljust(8, b"\0"))[0]) * prime & mask
+    return x ^ x >> 32
+
+
+def forget_sources(path):
+    """Makes an index one of a version that did not tell where columns come from: to it that section is unknown."""
+    data = bytearray(tap.read(path))
+    nsections, etag = struct.unpack_from("<HH", data, 44)
+    table = 64 + (etag + 7) // 8 * 8
+    kinds = [struct.unpack_from("<I", data, table + 32 * i)[0] for i in range(nsections)]
+    struct.pack_into("<I", data, table + 32 * kinds.index(5), 99)
+    total = sum_of(sum_of(0, bytes(data[:56])), bytes(data[64 : table + 32 * nsections]))
+    struct.pack_into("<Q", data, 56, total)
+    tap.write(path, bytes(data))
+
+
 def members_by_ls(*paths):
     listed, rc, _ = tap.ls(*paths)
     tap.equal(rc, 0)
@@ -271,6 +295,38 @@ def dalis_index_is_not_believed_without_a_look():
     assert not os.path.exists("a.tar.psx")
     tap.make_tar("a.tar", [("a b.cls", b"1")])
     assert b"white space" in tap.run("index", "--dali", "a.tar").stderr
+
+
+@tap.test
+def columns_are_taken_from_where_they_are_asked():
+    tap.make_tar("c.tar", [m for i in range(4) for m in [("%d.cls" % i, b"%d" % i), ("%d.h" % i, b"%d" % (100 + i)),
+                                                         ("%d.json" % i, b'{"h": %d}' % (200 + i))]])
+
+    def taken(*columns):
+        r = tap.run("index", *[a for c in columns for a in ("--column", c)], "c.tar")
+        tap.equal((r.returncode, r.stderr), (0, b""))
+        return b"up to date" not in r.stdout, index_read("c.tar.psx")[2]
+
+    tap.equal(taken("a=cls"), (True, {"a": [0, 1, 2, 3]}))
+    tap.equal(taken("a=CLS"), (False, {"a": [0, 1, 2, 3]}), "the same member")
+    tap.equal(taken("a=h"), (True, {"a": [100, 101, 102, 103]}))
+    tap.equal(taken("a=json:h"), (True, {"a": [200, 201, 202, 203]}))
+    tap.equal(taken("b=h", "a=json:h")[0], True)
+    tap.equal(taken("a=json:h"), (False, {"b": [100, 101, 102, 103], "a": [200, 201, 202, 203]}))
+    r = tap.run("index", "--column", "a=h", "--column", "a=cls", "c.tar")
+    tap.equal((r.returncode, r.stdout), (2, b""))
+    assert b"a name of its own" in r.stderr, r.stderr
+
+
+@tap.test
+def an_index_that_does_not_say_where_a_column_is_from_is_made_anew():
+    tap.make_tar("c.tar", [m for i in range(4) for m in [("%d.cls" % i, b"%d" % i), ("%d.h" % i, b"%d" % (100 + i))]])
+    tap.equal(tap.run("index", "--column", "a=cls", "c.tar").returncode, 0)
+    forget_sources("c.tar.psx")
+    tap.equal(index_read("c.tar.psx")[2], {"a": [0, 1, 2, 3]})
+    assert b"up to date" in tap.run("index", "c.tar").stdout, "nobody asked for a column"
+    r = tap.run("index", "--column", "a=cls", "c.tar")
+    tap.equal((r.returncode, r.stdout), (0, b"c.tar\t4 samples\n"))
 
 
 if __name__ == "__main__":
