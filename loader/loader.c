@@ -13,6 +13,7 @@
 #include "batch/profile.h"
 #include "budget.h"
 #include "gpu_decode.h"
+#include "lost.h"
 #include "options.h"
 #include "get.h"
 #include "order/plan.h"
@@ -47,6 +48,7 @@ struct penstock_loader {
 	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
+	struct ps_lost lost;
 };
 
 const char *penstock_version(void)
@@ -230,6 +232,8 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 
 	if (r < 0)
 		return r;
+	if (ps_lost_init(&l->lost, l->options.shards.n) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
 	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
@@ -296,6 +300,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	if (l->budget)
 		ps_public_budget_release(l->budget, l->budget_nbytes);
 	ps_public_budget_unref(l->budget);
+	ps_lost_fini(&l->lost);
 	ps_options_fini(&l->options);
 	ps_indexes_free(l->indexes);
 	free(l);
@@ -308,6 +313,13 @@ static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_lo
 	return ps_sample_error_set(err, b->rows[row].sample, ps_batch_reason(b, row));
 }
 
+/* Puts what to do about a shard that cannot be read behind the text. */
+static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "%s; %s", err->text,
+	        ps_lost_hint(b->rows[row].sample->file->path, b->rows[row].bad));
+}
+
 /* What on_error and max_bad make of a batch. */
 static int policy_apply(struct penstock_loader *l, const struct penstock_batch *b, struct ps_load_error *err)
 {
@@ -315,10 +327,8 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 
 	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
 		bad_sample(b, b->bad_rows[0], err);
-		if (b->rows[b->bad_rows[0]].bad == ENOENT)
-			return ps_load_error_set(err, EBADMSG,
-			        "%s; check the path (braces expand here, the shell's * and ? do not)",
-			        err->text);
+		if (b->rows[b->bad_rows[0]].lost)
+			return lost_sample(b, b->bad_rows[0], err);
 		return ps_load_error_set(err, EBADMSG,
 		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
 	}
@@ -328,10 +338,12 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 			continue;
 		bad_sample(b, i, err);
 		ps_load_error_prefix(err, "more than %u bad samples behind each other (max_bad)", o->max_bad);
-		return -EBADMSG;
+		return b->rows[i].lost ? lost_sample(b, i, err) : -EBADMSG;
 	}
 	if (b->failed)
 		*err = b->why;
+	if (b->failed == -EBADMSG && b->nrows > 0 && b->rows[0].lost)
+		return lost_sample(b, 0, err);
 	return b->failed;
 }
 
@@ -348,7 +360,11 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 	}
 	r = ps_pipeline_next(l->pipeline, &b, err);
 	if (r == 1) {
-		int e = policy_apply(l, b, err);
+		int e;
+
+		if (b->nbad > 0)
+			ps_lost_note(&l->lost, b);
+		e = policy_apply(l, b, err);
 
 		if (e == 0) {
 			ps_pipeline_delivered(l->pipeline, b);
@@ -410,8 +426,12 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 		r = ps_get(l->getter, numbers, n, &b, err);
 	if (r < 0)
 		return r;
-	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG))
+	ps_lost_note(&l->lost, b);
+	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
 		r = bad_sample(b, b->bad_rows[0], err);
+		if (b->rows[b->bad_rows[0]].lost)
+			r = lost_sample(b, b->bad_rows[0], err);
+	}
 	else if (b->failed) {
 		*err = b->why;
 		r = b->failed;
@@ -554,6 +574,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.bad = atomic_load_explicit(&l->bad, memory_order_relaxed);
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
+	s.shards_lost = ps_lost_count(&l->lost);
 	s.seconds = (double)(ps_mono_ns() - l->open_ns) / 1e9;
 	ps_stats_fill(&s, &p);
 	if (l->device->ops->copies) {
@@ -571,6 +592,11 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;
+}
+
+int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_lost *ret_lost)
+{
+	return ps_lost_get(&l->lost, n, ret_lost);
 }
 
 int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)

@@ -752,11 +752,26 @@ struct penstock_stats {
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;
 	char gpu_decode_why[160];
+	uint64_t shards_lost; /* that could not be opened or read, each counted once: penstock_loader_lost() */
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */
 int penstock_loader_stats(struct penstock_loader *loader, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error);
+
+/* A shard that could not be opened, or not be read to its end, because of what stores it: its file is gone, or a
+ * mount, disk or origin did not answer. What it would have given is missing from the epoch; a row or more tell of
+ * it as bad samples. Since 0.2. */
+struct penstock_lost {
+	const char *shard; /* valid as long as the loader, as is the other text */
+	const char *reason;
+	uint64_t reserved[4];
+};
+
+#define PENSTOCK_LOST_KEPT 64 /* that are told of; stats.shards_lost counts all */
+
+/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are not so many. Any thread. */
+int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct penstock_lost *ret_lost);
 
 /* Of a loader with options.profile: the batches made so far, as JSON: for each field bytes or items of a
  * row, images' means and deviations by channel (of values 0 to 1 as they came out of the crop), numbers'

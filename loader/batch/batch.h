@@ -40,6 +40,7 @@ enum ps_batch_state {
 struct ps_row {
 	struct ps_sample *sample;
 	int bad;                       /* errno, positive */
+	bool lost;                     /* bad because its shard cannot be read: ps_errno_is_lost() */
 	char *reason;                  /* of bad where the sample itself was sound; else NULL */
 	uint32_t lane;                 /* that gave the sample ... */
 	struct ps_lane_position where; /* ... and where it stands once the row is delivered */

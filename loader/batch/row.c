@@ -167,8 +167,10 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	}
 	w->reread += !in->data && in->size > 0;
 	r = ps_sample_load(s, in, err);
-	if (r < 0)
+	if (r < 0) {
+		b->rows[row].lost = ps_errno_is_lost(-r);
 		return r;
+	}
 	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK)
 		return ps_picture_decode(b, row, i, in, w, err);
 	if (f->kind == PENSTOCK_BOXES)
@@ -245,6 +247,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	err.err = 0;
 	err.text[0] = 0;
 	r->bad = r->sample->bad;
+	r->lost = ps_errno_is_lost(r->bad);
 	if (!r->bad) {
 		int e = row_decode(b, row, w, used, &err);
 

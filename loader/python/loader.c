@@ -273,6 +273,24 @@ static PyObject *stage_dict(const struct penstock_stage *stage)
 	        "waiting_output", stage->waiting_output);
 }
 
+/* (shard, reason) of each shard lost that is told of. */
+static PyObject *lost_list(struct loader_object *l)
+{
+	PyObject *list = PyList_New(0);
+	struct penstock_lost lost;
+
+	for (uint64_t n = 0; list && penstock_loader_lost(l->loader, n, &lost) == 0; n++) {
+		PyObject *reason = PyUnicode_DecodeFSDefault(lost.reason), *pair = NULL;
+
+		if (reason)
+			pair = Py_BuildValue("(NN)", PyUnicode_DecodeFSDefault(lost.shard), reason);
+		if (!pair || PyList_Append(list, pair) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(pair);
+	}
+	return list;
+}
+
 static PyObject *loader_stats(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
@@ -295,13 +313,14 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	}
 	if (!stages)
 		return NULL;
-	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:N}", "samples",
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:N,s:K,s:N}", "samples",
 	        (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
 	        s.wait_storage, "wait_read", s.wait_read, "wait_decode", s.wait_decode, "bottleneck",
 	        s.bottleneck, "advice", s.advice, "copied_bytes", (unsigned long long)s.copied_bytes,
-	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "gpu_decode", gpu_decode_dict(&s));
+	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "gpu_decode", gpu_decode_dict(&s), "shards_lost",
+	        (unsigned long long)s.shards_lost, "lost", lost_list(l));
 }
 
 static PyObject *loader_profile(PyObject *self, PyObject *unused)

@@ -129,6 +129,18 @@ int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_loa
 	return r == 0 && f->packed ? field_unpack(s, f, err) : r;
 }
 
+bool ps_errno_is_lost(int errnum)
+{
+	static const int lost[] = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EACCES, EPERM, EIO, EREMOTEIO, ENXIO,
+	        ENODEV, ENOTCONN, ESTALE, ETIMEDOUT, ECONNREFUSED, ECONNRESET, ECONNABORTED, EHOSTUNREACH, ENETUNREACH,
+	        ENETDOWN};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(lost); i++)
+		if (errnum == lost[i])
+			return true;
+	return false;
+}
+
 /* The last n bytes at most, from the start of a UTF-8 character. */
 static const char *tail(const char *text, size_t n)
 {

@@ -89,6 +89,9 @@ void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
  * ends. */
 int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *sample, const char *reason);
 
+/* True if an errno of a bad sample tells of storage that did not give its shard, not of what the shard holds. */
+bool ps_errno_is_lost(int errnum);
+
 /* A copy with memory of its own, or NULL: out of memory. */
 struct ps_sample *ps_sample_copy(const struct ps_sample *sample);
 

@@ -49,6 +49,7 @@ struct ps_bench_result {
 	        next_p99_us; /* how long it took to ask for a batch, the first ones apart; 0: not known */
 	bool has_idle;       /* there was a step; `idle` is of the whole run */
 	struct ps_bench_idle idle;
+	char lost_first[512]; /* of the whole run: "PATH: reason" of the first shard lost */
 	char *profile; /* of the whole run, if asked for; the caller frees it */
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "tools/bench.h"
+#include "tools/tools.h"
 
 static double total(const struct penstock_stage *s)
 {
@@ -81,12 +82,12 @@ static json_t *result_json(const struct ps_bench_result *r)
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f, s:o*}",
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f, s:o*}",
 	        "epoch", (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
 	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
-	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
+	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad, "shards_lost", (json_int_t)r->stats.shards_lost,
 	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for",
 	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice,
 	        "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds,
@@ -120,6 +121,8 @@ static bool report_json(const struct ps_bench_options *o, const struct ps_bench_
 	json_object_set_new(root, "copy_bytes_per_second",
 	        json_real(per(all->stats.copied_bytes, all->stats.copy_seconds)));
 	json_object_set_new(root, "pixels", json_string(all->stats.pixels));
+	if (all->lost_first[0])
+		json_object_set_new(root, "first_lost", json_string(all->lost_first) ?: json_string("(its name is not UTF-8)"));
 	if (all->has_idle)
 		json_object_set_new(root, "step", step_json(all));
 	ok = root && json_object_set_new(root, "epochs", list) == 0 &&
@@ -167,6 +170,11 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 		row_print(name, &epochs[i]);
 	}
 	row_print("all", all);
+	if (st->shards_lost > 0) {
+		printf("\nshards lost: %ju (first: ", (uintmax_t)st->shards_lost);
+		ps_plain_print(stdout, all->lost_first);
+		puts(")");
+	}
 	printf("\n%-9s %7s %7s %14s %15s\n", "stage", "threads", "busy", "waiting input", "waiting output");
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		const struct penstock_stage *s = &all->stats.stages[i];

@@ -12,6 +12,7 @@
 #include "public.h"
 #include "stats.h"
 #include "tools/bench.h"
+#include "tools/tools.h"
 
 #define PROGRESS_SECONDS 0.2
 #define NEXT_PLACES 65536u /* calls of next() that are remembered, the last ones */
@@ -65,6 +66,7 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	d.gpu_engine_images -= b->gpu_engine_images;
 	d.gpu_hybrid_images -= b->gpu_hybrid_images;
 	d.cpu_images -= b->cpu_images;
+	d.shards_lost -= b->shards_lost;
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		d.stages[i].busy -= b->stages[i].busy;
 		d.stages[i].waiting_input -= b->stages[i].waiting_input;
@@ -108,11 +110,31 @@ static void progress(uint64_t epoch, uint64_t samples, double seconds)
 struct consumer {
 	struct penstock_loader *loader;
 	struct ps_bench_step *step; /* NULL: none */
-	bool talk;
+	bool talk, quiet;
 	double until;   /* 0: with the epochs */
 	float *next_us; /* what each next() took, in a ring */
 	uint64_t nnext;
+	uint64_t nlost; /* shards that were told of */
 };
+
+#define LOST_LINES 16
+
+/* A line on each shard that was lost since. */
+static void lost_tell(struct consumer *c)
+{
+	struct penstock_lost lost;
+
+	for (; penstock_loader_lost(c->loader, c->nlost, &lost) == 0; c->nlost++) {
+		if (c->quiet || c->nlost > LOST_LINES)
+			continue;
+		if (c->talk)
+			fprintf(stderr, "\r\033[K");
+		if (c->nlost == LOST_LINES)
+			ps_complain("further lost shards are counted, not named");
+		else
+			ps_complain("lost shard %s: %s", lost.shard, lost.reason);
+	}
+}
 
 /* As penstock_loader_next(), and notes how long it took. */
 static int next(struct consumer *c, struct penstock_batch **ret_batch, struct penstock_error *error)
@@ -151,6 +173,8 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 		double t = now();
 
 		penstock_batch_info(batch, &info);
+		if (info.bad > 0)
+			lost_tell(c);
 		r = batch_consume(c, batch, error);
 		if (r < 0)
 			break;
@@ -211,6 +235,7 @@ static void next_judge(struct consumer *c, struct ps_bench_result *result)
 static int all_judge(struct consumer *c, const struct ps_bench_options *o, const struct mark *start,
         const struct mark *end, struct ps_bench_result *ret_all, struct penstock_error *error)
 {
+	struct penstock_lost lost;
 	int r = 0;
 
 	result_make(ret_all, start, end, 0, 0);
@@ -219,6 +244,8 @@ static int all_judge(struct consumer *c, const struct ps_bench_options *o, const
 		ret_all->stats.stages[i].threads = end->stats.stages[i].threads;
 	}
 	next_judge(c, ret_all);
+	if (penstock_loader_lost(c->loader, 0, &lost) == 0)
+		snprintf(ret_all->lost_first, sizeof(ret_all->lost_first), "%s: %s", lost.shard, lost.reason);
 	if (c->step) {
 		r = ps_bench_step_end(c->step, &ret_all->idle, error);
 		if (r < 0)
@@ -252,7 +279,7 @@ int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_a
         struct ps_bench_result *ret_epochs, struct penstock_error *error)
 {
 	ps_autofree float *next_us = calloc(NEXT_PLACES, sizeof(*next_us));
-	struct consumer c = {.talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
+	struct consumer c = {.quiet = o->quiet, .talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
 	int r = 0;
 
 	if (!next_us)

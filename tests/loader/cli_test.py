@@ -31,7 +31,7 @@ def bench_json_has_the_promised_names():
     result = bench("--batch", "8", "--epochs", "2", "--threads", "2", shards())
     names = {
         "samples": int, "batches": int, "seconds": float, "samples_per_second": float, "samples_per_cpu_second": float,
-        "first_batch_seconds": float, "bytes_read": int, "skipped": int, "peak_rss_bytes": int, "stages": list,
+        "first_batch_seconds": float, "bytes_read": int, "skipped": int, "shards_lost": int, "peak_rss_bytes": int, "stages": list,
         "bottleneck": str, "advice": str,
     }
     for part in [result, *result["epochs"]]:
@@ -57,6 +57,41 @@ def bench_takes_all_its_options():
     tap.equal(result["samples"], 10)
     r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
     assert r.returncode == 0 and b"bottleneck: " in r.stdout, r
+
+
+@tap.test
+def bench_names_lost_shards():
+    shards()
+    os.symlink("/proc/self/mem", "broken.tar")  # a file that can be opened and not be read: EIO
+    args = ["bench", "--image", "32", "--epochs", "2", "--on-error", "skip", "--batch", "4",
+            "t-{0..2}.tar", "broken.tar", "gone.tar"]
+    r = tap.run(*args, "--json")
+    result = json.loads(r.stdout)
+    tap.equal((r.returncode, result["shards_lost"], [e["shards_lost"] for e in result["epochs"]]), (0, 2, [2, 0]))
+    tap.equal(result["samples"] - result["skipped"], 60)
+    told = sorted(r.stderr.decode().splitlines())
+    tap.equal([line.split(": ")[1] for line in told], ["lost shard broken.tar", "lost shard gone.tar"], r.stderr)
+    assert "Input/output error" in told[0] and "No such file" in told[1], told
+    assert result["first_lost"] in [line.split("lost shard ")[1] for line in told], (result["first_lost"], told)
+    assert b"\nshards lost: 2 (first: " in tap.run(*args).stdout
+    assert b"shards lost" not in tap.run("bench", "--image", "32", "t-0.tar").stdout
+
+
+@tap.test
+def bench_names_a_bounded_number_of_lost_shards():
+    shards()
+    r = tap.run("bench", "--json", "--image", "32", "--epochs", "1", "--on-error", "skip", "--lanes", "4", "t-{0..2}.tar",
+                "gone-{00..79}.tar")
+    tap.equal((r.returncode, json.loads(r.stdout)["shards_lost"], len(r.stderr.splitlines())), (0, 80, 17), r.stderr)
+
+
+@tap.test
+def a_lost_shard_is_no_bad_sample_to_pass_over():
+    os.symlink("/proc/self/mem", "broken.tar")
+    for shard, advice in ("broken.tar", b"check the path, and the disk"), ("gone.tar", b"check the path (braces"):
+        r = tap.run("bench", shard)
+        tap.equal(r.returncode, 1)
+        assert advice in r.stderr and b"skip" not in r.stderr, r.stderr
 
 
 @tap.test

@@ -3,6 +3,7 @@
 import gc
 import io
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -404,6 +405,24 @@ def bad_samples_are_reported_with_their_batch():
     bad = batch.bad_samples()[0]
     tap.equal((bad["row"], bad["shard"], bad["key"]), (1, "t.tar", "b"))
     assert bad["offset"] == 1024 and bad["reason"], bad
+
+
+@tap.test
+def lost_shards_are_counted_and_logged():
+    tap.make_tar("t.tar", [("a.cls", b"1"), ("b.cls", b"2")])
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("penstock").addHandler(handler)
+    try:
+        load = penstock.Loader(["t.tar", "gone.tar"], 3, penstock.Int("cls"), on_error="skip", format="numpy")
+        for _ in range(2):
+            tap.equal(sum(batch.rows - batch.bad for batch in load), 2)
+    finally:
+        logging.getLogger("penstock").removeHandler(handler)
+    stats = load.stats()
+    tap.equal((stats["shards_lost"], [shard for shard, _ in stats["lost"]]), (1, ["gone.tar"]))
+    tap.equal(lines, ["penstock: lost shard gone.tar: " + stats["lost"][0][1]])
 
 
 @tap.test

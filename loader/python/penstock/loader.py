@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import logging
 import os
 import sys
 import weakref
@@ -18,6 +19,8 @@ Path = Union[str, "os.PathLike[str]"]
 
 _OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
+_LOST_LINES = 16
+_log = logging.getLogger("penstock")
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
@@ -346,6 +349,7 @@ class Loader:
         self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells
         self._epoch: Any = lambda: None  # a weak reference to the newest iterator
         self._next_epoch = int(options.get("epoch") or 0)
+        self._told = 0  # shards lost
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
         more: Dict[str, Any] = {}
         if isinstance(options.get("budget"), Budget):
@@ -392,10 +396,21 @@ class Loader:
             return None if raw is None else self._hand_out(raw)
 
     def _hand_out(self, raw: "_penstock.Batch") -> Any:
+        if raw.bad:
+            self._tell_lost()
         batch: Any = Batch._of(self, raw)
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
         return self._transform(batch) if self._transform else batch
+
+    def _tell_lost(self) -> None:
+        """Logs each shard that was lost since, the first ones by name."""
+        lost = self._raw.stats()["lost"]
+        for shard, reason in lost[self._told : _LOST_LINES]:
+            _log.warning("penstock: lost shard %s: %s", shard, reason)
+        if self._told <= _LOST_LINES < len(lost):
+            _log.warning("penstock: further lost shards are counted in stats(), not named")
+        self._told = len(lost)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
@@ -440,7 +455,8 @@ class Loader:
     # -- The rest -----------------------------------------------------------------------------------------
 
     def stats(self) -> Dict[str, Any]:
-        """Counts, how long each stage's threads worked and waited, which one is the bottleneck, and advice."""
+        """Counts, how long each stage's threads worked and waited, which one is the bottleneck, and advice.
+        shards_lost counts shards that could not be opened or read; lost names the first: (shard, reason)."""
         return self._raw.stats()
 
     def profile(self) -> Dict[str, Any]:
