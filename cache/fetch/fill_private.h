@@ -16,7 +16,8 @@
  *
  *   NONE ──nothing in flight, chunks not stored──▶ DISK (queued, or being written) ──▶ NONE, or no slot
  *     │                                             ▲  │ more came meanwhile     ├──▶ HELD ──▶ no slot
- *     │                                             └──┘                         └──▶ KEPT ──▶ no slot
+ *     │                                             ├──┘                         └──▶ KEPT ──▶ no slot
+ *     │                                             └── HELD, every second
  *     └──(a block that is unverified has no chunks)──▶ VERIFY ──▶ no slot
  *
  * A whole block that was written is KEPT for readers who are behind, until one has read it to its end or
@@ -122,6 +123,7 @@ struct ps_fill {
 	uint64_t pushback_ns;                  /* when an origin last asked to wait; 0: never */
 	struct ps_list disk_queue, kept, held; /* of ps_slot */
 	size_t nkept, nheld, ndisk_busy;
+	uint64_t held_retry_ns; /* of what is held */
 	unsigned nending; /* transfers whose done has not returned */
 	struct ps_concurrency concurrency;
 	unsigned active;        /* transfers at the origins */
@@ -289,6 +291,8 @@ void ps_keep_drop(struct ps_fill *fill, struct ps_fill_file *file);
 void ps_keep_drop_stale(struct ps_fill *fill, uint64_t now_ns);
 /* Frees the memory of one block, kept or held; the engine's lock is held. False if there is none. */
 bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
+/* Asks the disk again for those that are held, once a second; true: it has. For the timer. No lock held. */
+bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns);
 /* Drops held blocks of this origin, or (NULL) of all. No lock held. */
 void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin);
 

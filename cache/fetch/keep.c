@@ -1,8 +1,9 @@
 /* Blocks that stay in memory behind the disk threads. KEPT: they are on disk, but a reader is on its way to
- * them, and the disk has enough to do with writing. HELD: the disk did not take them. Both go when memory is
- * needed. */
+ * them, and the disk has enough to do with writing. HELD: the disk did not take them, and is asked again every
+ * second. Both go when memory is needed. */
 #include "fetch/fill_private.h"
 
+#define RETRY_NS PS_NS_PER_S      /* cheap where nothing has changed: the store remembers a refusal as long */
 #define STALE_NS (10 * PS_NS_PER_S) /* a reader who has not come by then is not on its way */
 
 /* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
@@ -116,6 +117,34 @@ void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot)
 		}
 		ps_fill_file_put(unref);
 	}
+}
+
+bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns)
+{
+	bool any = false;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	if (fill->stopping || now_ns < fill->held_retry_ns)
+		return false;
+	fill->held_retry_ns = now_ns + RETRY_NS;
+	for (struct ps_list *l = fill->held.next, *next; l != &fill->held; l = next) {
+		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+		next = l->next;
+		if (slot->file->draining)
+			continue;
+		ps_list_remove(&slot->link);
+		fill->nheld--;
+		{
+			PS_LOCK_SCOPE(&slot->file->lock);
+			slot->place = PS_PLACE_DISK;
+		}
+		ps_list_append(&fill->disk_queue, &slot->link); /* with its reference of the file */
+		any = true;
+	}
+	if (any)
+		pthread_cond_broadcast(&fill->disk_cond);
+	return any;
 }
 
 void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin)

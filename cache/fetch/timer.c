@@ -22,12 +22,15 @@ static void *timer_main(void *arg)
 		if (busy)
 			ps_hedge_look(fill, now);
 		ps_keep_drop_stale(fill, now);
+		/* Nothing that anybody asked for: idle is idle. */
+		bool retried = ps_keep_retry_held(fill, now);
 		uint64_t due = ps_run_retry_due(fill, now);
 		{
 			PS_LOCK_SCOPE(&fill->lock);
 			if (fill->stopping)
 				return NULL;
-			busy = busy || fill->active || fill->ndisk_busy || !ps_list_empty(&fill->disk_queue);
+			busy = busy || fill->active ||
+			       (!retried && (fill->ndisk_busy || !ps_list_empty(&fill->disk_queue)));
 			uint64_t wake = now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS);
 
 			wake = PS_MIN(wake, due);
