@@ -125,6 +125,17 @@ static void print_missing(const json_t *mount)
 	puts((size_t)n > json_array_size(names) ? ", ..." : "");
 }
 
+/* Nothing while all is well. */
+static void print_disk(const json_t *doc)
+{
+	const json_t *cache = json_object_get(doc, "cache");
+	char when[32];
+
+	if (*text(cache, "disk_error"))
+		printf("  disk      takes no data (first seen %s): %s: %s; what is not cached is streamed\n",
+		        ago(number(doc, "cache", "disk_error_at"), when), text(cache, "disk_error"), text(cache, "dir"));
+}
+
 static void print_pinned(const json_t *doc)
 {
 	char a[PS_SIZE_TEXT_LEN];
@@ -211,6 +222,7 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	printf("  cache     %s of %s used, %lld objects, in %s\n",
 	        size(number(doc, "cache", "used_bytes"), a), size(number(doc, "cache", "limit_bytes"), b),
 	        (long long)number(doc, "cache", "objects"), text(json_object_get(doc, "cache"), "dir"));
+	print_disk(doc);
 	print_pinned(doc);
 	print_plans(doc);
 	printf("  reads     %s", size(nbytes, a));

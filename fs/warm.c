@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/size.h"
+#include "base/strbuf.h"
 #include "progress.h"
 
 #define POLL_MS 100
@@ -81,6 +82,39 @@ static void sum(const struct run *r, uint64_t *ret_cached, uint64_t *ret_total)
 	}
 }
 
+/* Why the cache has no room: its disk, or its quota. The caller frees it; NULL: out of memory. */
+static char *no_room(const struct ps_warm_target *target)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	json_t *stats = target->stats(target->ctx);
+	const json_t *cache = json_object_get(stats, "cache");
+	const char *error = json_string_value(json_object_get(cache, "disk_error"));
+	const char *dir = json_string_value(json_object_get(cache, "dir"));
+	json_int_t floor = json_integer_value(json_object_get(cache, "min_free_bytes"));
+	char size[PS_SIZE_TEXT_LEN];
+
+	if (error && *error && dir) {
+		ps_strbuf_addf(&b, "%s: %s", error, dir);
+		if (floor > 1)
+			ps_strbuf_addf(&b, ", where %s stay free (--min-free)", ps_size_format((uint64_t)floor, size));
+	} else {
+		ps_strbuf_add(&b, "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
+		                  "was evicted while open (held_bytes in penstock status --json)");
+	}
+	json_decref(stats);
+	return ps_strbuf_take(&b);
+}
+
+/* What the file itself tells of its failure, or the call. */
+static void fail_to_start(struct run *r, struct ps_warm_item *item, int rc)
+{
+	ps_autofree char *error = NULL, *room = rc == -ENOSPC ? no_room(r->target) : NULL;
+
+	if (rc != -ENOSPC)
+		(void)r->target->look(r->target->ctx, item, &error);
+	fail(r, item, room ? room : error && *error ? error : strerror(-rc));
+}
+
 /* False if the file has failed. */
 static bool start(struct run *r, struct ps_warm_item *item)
 {
@@ -93,11 +127,7 @@ static bool start(struct run *r, struct ps_warm_item *item)
 	}
 	r->waited_in_vain += rc == -ETIMEDOUT;
 	if (rc < 0)
-		fail(r, item,
-		        rc == -ENOSPC ? "no room in the cache; give it more (--cache-size, --min-free), "
-		                        "evict, or close what "
-		                        "was evicted while open (held_bytes in penstock status --json)"
-		                      : strerror(-rc));
+		fail_to_start(r, item, rc);
 	return rc >= 0;
 }
 

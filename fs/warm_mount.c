@@ -79,7 +79,9 @@ static int look_at_file(void *ctx, struct ps_warm_item *item, char **ret_error)
 	if (rc < 0)
 		return rc;
 	item->cached = strtoull(number, NULL, 10);
-	if (item->cached < item->size && get_attribute(path, "user.penstock.error", text, sizeof text) == 0)
+	/* One that cannot be decoded has no size. */
+	if ((item->cached < item->size || item->size == 0) &&
+	        get_attribute(path, "user.penstock.error", text, sizeof text) == 0)
 		*ret_error = strdup(text);
 	return 0;
 }

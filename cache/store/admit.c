@@ -8,6 +8,7 @@
 #include "store/block.h"
 #include "store/commit.h"
 #include "store/datafile.h"
+#include "store/disk.h"
 #include "store/evict.h"
 #include "store/extent.h"
 #include "store/pin.h"
@@ -69,6 +70,7 @@ int ps_object_admit(struct ps_object *object)
 		e = ps_datafile_create(store->data_fd, &object->id, object->remote.size, &fd);
 	if (took && e < 0) {
 		store->write_errors++;
+		ps_disk_refused(store, e, PS_BLOCK_SIZE);
 		if (!object->failed) /* only the thread that admits gets here */
 			ps_log_error("store: %s: no data file: %s; it is streamed without caching",
 			        object->url, strerror(-e));

@@ -22,6 +22,7 @@
 #include "store/block.h"
 #include "store/commit.h"
 #include "store/datafile.h"
+#include "store/disk.h"
 #include "store/extent.h"
 #include "store/sum.h"
 
@@ -121,6 +122,7 @@ static int write_failed(struct ps_object *object, uint64_t offset, int e)
 	struct ps_store *store = object->store;
 
 	store->write_errors++;
+	ps_disk_refused(store, e, PS_BLOCK_SIZE);
 	pthread_mutex_lock(&store->lock);
 	bool first = !object->failed;
 	object->failed = true;
@@ -151,6 +153,7 @@ int ps_object_put_bytes(struct ps_object *object, uint64_t offset, const void *d
 
 	if (e < 0)
 		return write_failed(object, offset, e);
+	ps_disk_took(object->store);
 	object->unsynced = true;
 	reservation_used(object, nbytes);
 	return 0;

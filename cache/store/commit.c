@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "store/block.h"
 #include "store/datafile.h"
+#include "store/disk.h"
 #include "store/evict.h"
 #include "store/pin.h"
 #include "store/store_dir.h"
@@ -203,6 +204,7 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 static void recovered(struct ps_store *store)
 {
 	ps_log_warning("store: %s: the index takes data again", store->dir);
+	ps_disk_took(store);
 	ps_store_dir_reserve(store->dir_fd);
 }
 
@@ -226,6 +228,8 @@ static int commit_locked(struct ps_store *store)
 		e = ps_tombs_clear(store);
 	if (e == 0)
 		e = write_batch(store, &list);
+	if (e < 0)
+		ps_disk_refused(store, e, PS_BLOCK_SIZE);
 	if (e < 0 && !was_failed)
 		ps_log_error("store: %s: the index takes no more (%s): new data is streamed without caching "
 		             "until it does",

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "store/commit.h"
 #include "store/datafile.h"
+#include "store/disk.h"
 #include "store/extent.h"
 #include "store/pin.h"
 #include "store/sync.h"
@@ -239,15 +240,21 @@ void ps_room_look(struct ps_store *store, struct ps_room *room)
 		room->disk = PS_MAX(room->disk, room->first_disk + room->freed);
 }
 
+/* Under store->lock: by so much the wish exceeds the disk. */
+static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
+{
+	uint64_t unwritten = store->unwritten + wish->unwritten;
+
+	return unwritten > disk ? unwritten - disk : 0;
+}
+
 /* Under store->lock: the bytes that must go before the wish is granted. */
 static uint64_t shortfall(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
 	uint64_t wanted = store->used_nbytes + wish->add;
 	uint64_t over_limit = wanted > store->limit_nbytes ? wanted - store->limit_nbytes : 0;
-	uint64_t unwritten = store->unwritten + wish->unwritten;
-	uint64_t over_disk = unwritten > disk ? unwritten - disk : 0;
 
-	return PS_MAX(over_limit, over_disk);
+	return PS_MAX(over_limit, over_disk(store, wish, disk));
 }
 
 int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wish *wish)
@@ -264,8 +271,12 @@ int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wi
 	}
 	need -= store->leaving_nbytes;
 	if (!choose(store, true, wish->object, need, &going) &&
-	        !(wish->pinned && choose(store, false, NULL, need, &going)))
+	        !(wish->pinned && choose(store, false, NULL, need, &going))) {
+		/* The disk, if not the quota. */
+		if (over_disk(store, wish, room->disk) == shortfall(store, wish, room->disk))
+			ps_disk_refused(store, -ENOSPC, store->unwritten + wish->unwritten);
 		return -ENOSPC;
+	}
 	if (!going.files && !going.extents) {
 		pthread_cond_wait(&store->changed, &store->lock);
 		return -EAGAIN;

@@ -17,6 +17,7 @@
 #include "store/check.h"
 #include "store/commit.h"
 #include "store/datafile.h"
+#include "store/disk.h"
 #include "store/evict.h"
 #include "store/pin.h"
 #include "store/recover.h"
@@ -284,10 +285,13 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 
 json_t *ps_store_stats(struct ps_store *store)
 {
-	PS_LOCK_SCOPE(&store->lock);
+	int64_t since_s;
+	int disk_errnum = ps_disk_error(store, &since_s);
 
+	PS_LOCK_SCOPE(&store->lock);
 	/* A path need not be UTF-8. */
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
+	return json_pack(
+	        "{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
 	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
 	        "used_bytes", (json_int_t)store->used_nbytes, "min_free_bytes",
 	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
@@ -297,6 +301,7 @@ json_t *ps_store_stats(struct ps_store *store)
 	        "pinned_bytes", (json_int_t)store->pinned_nbytes, "write_errors",
 	        (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors,
 	        "checksum_errors", (json_int_t)store->checksum_errors, "held_bytes",
-	        (json_int_t)store->held_nbytes, "synced",
+	        (json_int_t)store->held_nbytes, "disk_error", disk_errnum ? strerror(disk_errnum) : "",
+	        "disk_error_at", (json_int_t)since_s, "synced",
 	        ps_commit_done_locked(store) && ps_sync_done_locked(store));
 }

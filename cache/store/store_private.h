@@ -181,6 +181,11 @@ struct ps_store {
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
 
+	/* disk.h */
+	_Atomic int disk_errnum; /* 0: it takes data */
+	_Atomic int64_t disk_refused_s;
+	_Atomic uint64_t disk_wanted_nbytes;
+
 	/* sum.c */
 	uint64_t checksum_retry_ms; /* constant */
 	struct ps_list sums;        /* of struct ps_object.sum_link */

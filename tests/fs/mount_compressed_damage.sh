@@ -63,6 +63,8 @@ equal "what cannot be decoded is shown without a size" 0 "$(stat -c %s "$MNT/not
 rc=0
 penstock warm "$MNT" not-gzip.tar >"$T/warm" 2>&1 || rc=$?
 check "and cannot be warmed" [ "$rc" -ne 0 ]
+check "which tells the reason" grep -qi "not-gzip.tar: .*gzip" "$T/warm"
+check_not "not just the error" grep -q "Input/output error" "$T/warm"
 check "status has the last one" grep -q 'when decoded' <<<"$(stats .origin.last_error)"
 check "others are served" cmp "$MNT/good.tar" "$T/plain/one.tar"
 check "frames before a damaged one can be read" cmp -n 700000 "$MNT/seekable-flipped.tar" "$T/plain/one.tar"

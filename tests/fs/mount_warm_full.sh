@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# A cache on a disk that is full: warm and status name the disk, not the quota; with room again both say so at once, and
+# what was in memory for want of room gets to the disk.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx root jq
+
+mkdir -p "$T/www" "$T/small"
+mount -t tmpfs -o size=60m tmpfs "$T/small" 2>/dev/null || skip_all "a tmpfs cannot be mounted here"
+for i in 1 2 3; do
+	random_file "$T/www/$i.bin" 8000000 "$i"
+done
+sha_manifest "$T/www" >"$T/manifest"
+start_nginx
+CACHE=$T/small/cache
+full() { [[ $(stats .cache.disk_error) == "No space left on device" ]]; }
+takes_data() { [[ -z $(stats .cache.disk_error) ]]; }
+
+mount_penstock "$ORIGIN/" --cache-size 1G --min-free 0
+check "the disk takes data at first" takes_data
+equal "which status does not mention" 0 "$(penstock status "$MNT" | grep -c '^  disk' || true)"
+dd if=/dev/zero of="$T/small/other" bs=1M 2>/dev/null || true
+check "reads on a full disk" read_tree 1m
+check "status says that it is full" wait_until 30 full
+at_least "and since when" 1 "$(stats .cache.disk_error_at)"
+check "people are told, too" grep -q "^  disk .*No space left on device" <(penstock status "$MNT")
+rc=0
+timeout 100 penstock warm "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "warm fails" 1 "$rc"
+check "and names the disk" grep -q "1.bin: No space left on device: $CACHE" "$T/out"
+check_not "not the quota" grep -q -- --cache-size "$T/out"
+rm "$T/small/other"
+# Of its own what waits in memory would wait for half a minute.
+check "warm goes on as soon as there is room" timeout 20 penstock warm "$MNT"
+check "status tells of no full disk then" wait_until 30 takes_data
+check "the bytes are right" read_tree 1m
+umount_penstock
