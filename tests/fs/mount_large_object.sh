@@ -92,7 +92,7 @@ mount_penstock "$ORIGIN/" --cache-size "$quota" --policy lru
 origin_forget
 check "over a restart" same half.bin
 at_most "without the origin" 100000 "$(origin_bytes)"
-equal "unpinned" "1 files unpinned" "$(penstock unpin "$MNT" | cut -d , -f 1)"
+equal "unpinned" "1 file unpinned" "$(penstock unpin "$MNT" | cut -d , -f 1)"
 check "it can be evicted" penstock evict "$MNT" half.bin
 equal "nothing is left of it" 0 "$(getfattr --absolute-names --only-values -n user.penstock.cached "$MNT/half.bin")"
 check "it is read once more" same half.bin
