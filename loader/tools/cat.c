@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -15,6 +16,8 @@ static const struct ps_option_help options_help[] = {
         {"--lines", "with --field: end each with a newline, unless it has one"},
 };
 
+#define MAX_FIELDS 32 /* that are listed where the one that was asked for is not there */
+
 struct cat_options {
 	const char *key, *field;
 	bool lines;
@@ -24,6 +27,9 @@ struct cat {
 	const struct cat_options *o;
 	struct ps_tar_out *out; /* NULL with --field */
 	uint64_t found;
+	uint64_t matched; /* samples of the key, if one was asked for */
+	char *fields[MAX_FIELDS]; /* of those, until the one that was asked for is found */
+	size_t nfields;
 };
 
 static int bytes_write(const struct ps_group_member *m, bool lines, struct ps_load_error *err)
@@ -35,13 +41,26 @@ static int bytes_write(const struct ps_group_member *m, bool lines, struct ps_lo
 	        err, errno ? errno : EIO, "standard output: cannot write: %s", strerror(errno));
 }
 
+/* Notes a field that there is instead of the one that was asked for. */
+static void field_note(struct cat *c, const char *suffix)
+{
+	for (size_t i = 0; i < c->nfields; i++)
+		if (strcasecmp(c->fields[i], suffix) == 0)
+			return;
+	if (c->nfields < MAX_FIELDS && (c->fields[c->nfields] = strdup(suffix)))
+		c->nfields++;
+}
+
 static int field_write(struct cat *c, const struct ps_group *g, struct ps_load_error *err)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct ps_group_member *m = &g->members[i];
 
-		if (strcasecmp(m->name + m->suffix_at, c->o->field) != 0)
+		if (strcasecmp(m->name + m->suffix_at, c->o->field) != 0) {
+			if (c->found == 0)
+				field_note(c, m->name + m->suffix_at);
 			continue;
+		}
 		c->found++;
 		int r = bytes_write(m, c->o->lines, err);
 		if (r < 0)
@@ -56,6 +75,7 @@ static int group_take(struct cat *c, const struct ps_group *g, struct ps_load_er
 
 	if (key && (!g->key || strlen(key) != g->key_len || memcmp(key, g->key, g->key_len) != 0))
 		return 0;
+	c->matched += g->key != NULL;
 	if (c->o->field)
 		return g->key ? field_write(c, g, err) : 0;
 	c->found++;
@@ -79,6 +99,23 @@ static int shard_take(struct cat *c, const char *path, struct ps_load_error *err
 	return r;
 }
 
+/* Nothing was found of what was asked for. */
+static void nothing_complain(struct cat *c)
+{
+	char list[1024] = "";
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->nfields && n < sizeof(list); i++)
+		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s.%s", i > 0 ? ", " : "", c->fields[i]);
+	if (c->o->key && c->matched == 0)
+		ps_complain("cat: no sample %s in these shards", c->o->key);
+	else if (c->matched == 0)
+		ps_complain("cat: no field .%s: these shards hold no samples", c->o->field);
+	else
+		ps_complain("cat: no field .%s in %s%s; there are %s", c->o->field,
+		        c->o->key ? "sample " : "these shards", c->o->key ? c->o->key : "", list);
+}
+
 static int cat_run(struct cat *c, const struct ps_list *shards)
 {
 	struct ps_load_error err = {0};
@@ -86,7 +123,7 @@ static int cat_run(struct cat *c, const struct ps_list *shards)
 
 	for (size_t i = 0; i < shards->n && r == 0; i++)
 		r = shard_take(c, shards->names[i], &err);
-	if (r == 0 && c->out) {
+	if (r == 0 && c->out && (c->found > 0 || !c->o->key)) {
 		r = ps_tar_out_finish(c->out, NULL, &err);
 		if (r == 0)
 			c->out = NULL;
@@ -96,12 +133,17 @@ static int cat_run(struct cat *c, const struct ps_list *shards)
 		ps_complain("cat: %s", err.text);
 		return PS_EXIT_FAILED;
 	}
-	if (c->o->key && c->found == 0) {
-		ps_complain("cat: no sample %s%s%s in these shards", c->o->key,
-		        c->o->field ? " with a field " : "", c->o->field ? c->o->field : "");
+	if ((c->o->key || c->o->field) && c->found == 0) {
+		nothing_complain(c);
 		return PS_EXIT_FAILED;
 	}
 	return PS_EXIT_OK;
+}
+
+static void cat_fini(struct cat *c)
+{
+	for (size_t i = 0; i < c->nfields; i++)
+		free(c->fields[i]);
 }
 
 int ps_cmd_cat(int argc, char **argv)
@@ -111,7 +153,7 @@ int ps_cmd_cat(int argc, char **argv)
 	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
 	struct cat_options o = {0};
-	struct cat c = {.o = &o};
+	__attribute__((cleanup(cat_fini))) struct cat c = {.o = &o};
 	int opt, r;
 
 	opterr = 0;

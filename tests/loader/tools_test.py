@@ -228,6 +228,11 @@ def cat_joins_shards_and_takes_fields_out():
     tap.equal([m[0] for m in members("one.tar")], ["class1/04.jpg", "class1/04.json"])
     r = tool("cat", "--key", "nobody", "all.tar", code=1)
     assert b"no sample nobody" in r.stderr, r.stderr
+    tap.equal(r.stdout, b"", "nothing is written before it is found")
+    for args in ((), ("--key", "class1/04")):
+        r = tool("cat", *args, "--field", "zzz", "all.tar", code=1)
+        tap.equal(r.stdout, b"")
+        assert b"no field .zzz" in r.stderr and b"there are .jpg, .json" in r.stderr, r.stderr
     with open("cut.tar", "wb") as f:
         f.write(tap.read("all.tar")[:100000])
     r = tool("cat", "--field", "json", "cut.tar", code=1)
