@@ -31,6 +31,7 @@ static const struct ps_option_help options_help[] = {
         {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
         {"--lanes N", "sequences of shards read side by side (64)"},
         {"--seed S", "of all that is random (0)"},
+        {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
         {"--rank R", "this process among world (0)"},
         {"--world W", "processes that share the epoch (1)"},
         {"--on-error fail|skip", "what a bad sample does (fail)"},
@@ -83,6 +84,7 @@ enum {
 	OPT_PLOT,
 	OPT_PROFILE,
 	OPT_PROFILE_AGAINST,
+	OPT_INDEX_DIR,
 	OPT_JSON,
 };
 
@@ -120,6 +122,7 @@ static const struct option longs[] = {
         {"plot", required_argument, NULL, OPT_PLOT},
         {"profile", required_argument, NULL, OPT_PROFILE},
         {"profile-against", required_argument, NULL, OPT_PROFILE_AGAINST},
+        {"index-dir", required_argument, NULL, OPT_INDEX_DIR},
         {"json", no_argument, NULL, OPT_JSON},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -317,6 +320,9 @@ static bool option_take(struct ps_bench_options *o, int c)
 		return arg_u32("--max-bad", 0, UINT32_MAX, &l->max_bad);
 	case OPT_STEPS:
 		return ps_arg_u64("--steps", optarg, 0, UINT64_MAX, &l->steps);
+	case OPT_INDEX_DIR:
+		l->index_dir = optarg;
+		return true;
 	case OPT_JSON:
 		o->json = true;
 		return true;

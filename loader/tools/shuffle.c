@@ -29,6 +29,7 @@ static const struct ps_option_help options_help[] = {
         {"--lanes N", "sequences of shards read side by side (64)"},
         {"--batch N", "samples of a batch (64)"},
         {"--seed S", "of all that is random (0)"},
+        {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
         {"--json", "print the result as JSON"},
 };
 
@@ -197,7 +198,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	static const struct option longs[] = {{"order", required_argument, NULL, 'o'},
 	        {"shuffle-window", required_argument, NULL, 'w'}, {"lanes", required_argument, NULL, 'l'},
 	        {"batch", required_argument, NULL, 'b'}, {"seed", required_argument, NULL, 's'},
-	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"index-dir", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	static const char *const orders[] = {"none", "shards", "window", "permutation"};
 	struct penstock_options o;
 	struct penstock_field field;
@@ -232,6 +233,9 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 			break;
 		case 's':
 			ok = ps_arg_u64("--seed", optarg, 0, UINT64_MAX, &o.seed);
+			break;
+		case 'i':
+			o.index_dir = optarg;
 			break;
 		case 'j':
 			json = true;

@@ -86,6 +86,19 @@ def bench_names_a_bounded_number_of_lost_shards():
 
 
 @tap.test
+def indexes_may_lie_in_another_folder():
+    shards()
+    os.mkdir("indexes")
+    tap.equal(tap.run("index", "--dir", "indexes", "t-{0..2}.tar").returncode, 0)
+    for command in ["bench", "--json", "--image", "32", "--epochs", "1"], ["shuffle-quality", "--json"]:
+        args = [*command, "--order", "permutation"]
+        r = tap.run(*args, "t-{0..2}.tar")
+        assert r.returncode != 0 and b"no such index" in r.stderr and b"--index-dir DIR" in r.stderr, r
+        r = tap.run(*args, "--index-dir", "indexes", "t-{0..2}.tar")
+        tap.equal((r.returncode, json.loads(r.stdout)["samples"]), (0, 30), r.stderr)
+
+
+@tap.test
 def a_lost_shard_is_no_bad_sample_to_pass_over():
     os.symlink("/proc/self/mem", "broken.tar")
     for shard, advice in ("broken.tar", b"check the path, and the disk"), ("gone.tar", b"check the path (braces"):
