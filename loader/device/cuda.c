@@ -38,6 +38,14 @@ void ps_cuda_leave(struct ps_cuda_device *d)
 	(void)d->cu->context_pop(&old);
 }
 
+ps_cu_result ps_cuda_stream_new(struct ps_cuda_device *d, ps_cu_stream *ret_stream)
+{
+	int least, greatest; /* the greater, the less the number */
+	ps_cu_result r = d->cu->priorities(&least, &greatest);
+
+	return r == 0 ? d->cu->stream_create_urgent(ret_stream, PS_CU_STREAM_NON_BLOCKING, greatest) : r;
+}
+
 /* -- Device and host memory ---------------------------------------------------------------------------- */
 
 /* The NUMA node that the device hangs on, -1 if there are none. */
@@ -100,7 +108,7 @@ static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
 	e = ps_cuda_enter(d, err);
 	if (e < 0)
 		return e;
-	r = d->cu->stream_create(&d->stream, PS_CU_STREAM_NON_BLOCKING);
+	r = ps_cuda_stream_new(d, &d->stream);
 	if (r == 0)
 		d->has_kernels = ps_kernels_load(d->cu, &d->kernels, &d->no_kernels) == 0;
 	ps_cuda_leave(d);

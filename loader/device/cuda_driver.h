@@ -55,6 +55,9 @@ enum {
 	X(context_pop, cuCtxPopCurrent_v2, (ps_cu_context * ret_context))                               \
 	X(capture_mode, cuThreadExchangeStreamCaptureMode, (ps_cu_capture_mode * mode))                 \
 	X(stream_create, cuStreamCreate, (ps_cu_stream * ret_stream, unsigned flags))                   \
+	X(stream_create_urgent, cuStreamCreateWithPriority,                                             \
+	        (ps_cu_stream * ret_stream, unsigned flags, int priority))                              \
+	X(priorities, cuCtxGetStreamPriorityRange, (int *ret_least, int *ret_greatest))                 \
 	X(stream_destroy, cuStreamDestroy_v2, (ps_cu_stream stream))                                    \
 	X(stream_wait, cuStreamWaitEvent, (ps_cu_stream stream, ps_cu_event event, unsigned flags))     \
 	X(stream_sync, cuStreamSynchronize, (ps_cu_stream stream))                                      \

@@ -39,6 +39,10 @@ static inline struct ps_cuda_device *ps_cuda_of(struct ps_device *d)
 int ps_cuda_enter(struct ps_cuda_device *device, struct ps_load_error *err) PS_MUST_USE;
 void ps_cuda_leave(struct ps_cuda_device *device);
 
+/* A stream whose work goes before that of streams of no priority (a model's): short copies and kernels that a
+ * step would else hold up until the next. The context is entered. */
+ps_cu_result ps_cuda_stream_new(struct ps_cuda_device *device, ps_cu_stream *ret_stream) PS_MUST_USE;
+
 /* The device's functions of cuda_mirror.c, as device.h has them. */
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
         struct ps_mirror **ret_mirror, struct ps_load_error *err);

@@ -77,7 +77,7 @@ static int decoders_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 {
 	const struct ps_cuda_driver *cu = n->cuda->cu;
-	ps_cu_result r = cu->stream_create(&n->stream, PS_CU_STREAM_NON_BLOCKING);
+	ps_cu_result r = ps_cuda_stream_new(n->cuda, &n->stream);
 
 	if (r == 0)
 		r = cu->event_create(&n->begin, PS_CU_EVENT_DEFAULT);
@@ -209,7 +209,7 @@ static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
 
 	if (s != 0)
 		return ps_nvj_error(s, err, "cannot make a decoder for a thread");
-	r = cu->stream_create(&w->stream, PS_CU_STREAM_NON_BLOCKING);
+	r = ps_cuda_stream_new(w->n->cuda, &w->stream);
 	if (r == 0)
 		r = cu->event_create(&w->last, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: cannot make a stream for a thread");

@@ -22,7 +22,8 @@ struct consumer {
 	void (*lose)(void); /* NULL: a real one */
 	long (*leaks)(void);
 	void (*refuse_kernels)(int refuse);
-	void (*capture)(int on); /* NULL: on the mock alone */
+	void (*capture)(int on); /* NULL: on the mock alone; so the next */
+	long (*urgent)(void);
 };
 
 struct copy {
@@ -140,6 +141,7 @@ static void consumer_choose(void)
 	*(void **)(void *)&on.leaks = dlsym(library, "mock_cuda_leaks");
 	*(void **)(void *)&on.refuse_kernels = dlsym(library, "mock_cuda_refuse_kernels");
 	*(void **)(void *)&on.capture = dlsym(library, "mock_cuda_capture");
+	*(void **)(void *)&on.urgent = dlsym(library, "mock_cuda_urgent");
 	if (cu->context_retain(&context, 0) != 0)
 		exit(77);
 }

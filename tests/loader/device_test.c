@@ -491,6 +491,17 @@ static void a_graph_is_captured_meanwhile(void **state)
 	on.stream_free(stream);
 }
 
+/* The copies' streams go before the consumer's. */
+static void copies_are_urgent(void **state)
+{
+	const long before = on.urgent ? on.urgent() : 0;
+
+	(void)state;
+	penstock_loader_close(loader_open(on.device, 2, 2));
+	if (on.urgent)
+		assert_true(on.urgent() > before);
+}
+
 static void nothing_is_left(void **state)
 {
 	(void)state;
@@ -505,7 +516,8 @@ int main(void)
 	        cmocka_unit_test(the_host_has_it_too), cmocka_unit_test(waiting_on_the_host),
 	        cmocka_unit_test(all_held_is_said), cmocka_unit_test(closing_in_the_middle),
 	        cmocka_unit_test(going_elsewhere_in_the_middle), cmocka_unit_test(loaders_share_a_device),
-	        cmocka_unit_test(a_graph_is_captured_meanwhile), cmocka_unit_test(devices_have_names),
+	        cmocka_unit_test(a_graph_is_captured_meanwhile),
+	        cmocka_unit_test(copies_are_urgent), cmocka_unit_test(devices_have_names),
 	        cmocka_unit_test(nothing_is_left),
 	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */
 	};

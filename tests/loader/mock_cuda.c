@@ -24,6 +24,7 @@ enum {
 
 static struct ps_device *engine; /* keeps the fake's thread running */
 static _Atomic long nobjects;    /* streams, events, pieces of memory, locked ranges, retained contexts */
+static _Atomic long nurgent;
 static _Thread_local uint32_t depth;
 static _Thread_local ps_cu_capture_mode mode;
 static _Atomic bool capturing; /* another thread does, to a graph */
@@ -91,6 +92,7 @@ EXPORT void mock_cuda_lose(void);
 EXPORT int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg);
 EXPORT long mock_cuda_leaks(void);
 EXPORT void mock_cuda_capture(int on);
+EXPORT long mock_cuda_urgent(void);
 
 void mock_cuda_lose(void)
 {
@@ -117,6 +119,12 @@ int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg)
 long mock_cuda_leaks(void)
 {
 	return nobjects - 1 + depth;
+}
+
+/* Streams of the greatest priority that were ever made. */
+long mock_cuda_urgent(void)
+{
+	return nurgent;
 }
 
 /* -- The driver ---------------------------------------------------------------------------------------- */
@@ -208,6 +216,22 @@ ps_cu_result stream_create_mock(ps_cu_stream *ret_stream, unsigned flags)
 		return INVALID_VALUE;
 	*ret_stream = (ps_cu_stream)(void *)ps_fake_stream_new();
 	return made(*ret_stream);
+}
+
+ps_cu_result priorities_mock(int *ret_least, int *ret_greatest)
+{
+	USABLE();
+	*ret_least = 0;
+	*ret_greatest = -5;
+	return 0;
+}
+
+ps_cu_result stream_create_urgent_mock(ps_cu_stream *ret_stream, unsigned flags, int priority)
+{
+	if (priority != -5)
+		return INVALID_VALUE;
+	nurgent++;
+	return stream_create_mock(ret_stream, flags);
 }
 
 ps_cu_result stream_destroy_mock(ps_cu_stream stream)
