@@ -4,7 +4,7 @@
  * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared
  * memory. It resizes these rows across, into shared memory, then down from there. Weights behind an output's
  * own are 0, and what they meet does not matter, but must be readable: sources have PS_TILE_SLACK bytes
- * behind their end. */
+ * behind their end, and begin in memory that is aligned to 4. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
 
@@ -17,8 +17,9 @@
 #define PS_TILE_HEIGHT 32u                  /* output rows of a block */
 #define PS_TILE_SOURCES 128u                /* source rows in shared memory */
 #define PS_TILE_SHARED (PS_TILE_SOURCES * PS_TILE_LANES * 2)
-#define PS_TILE_TAPS_MAX 32u /* weights of an output; a multiple of 4 */
-#define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX)
+#define PS_TILE_ACROSS 2u                        /* source rows that a thread resizes across at once */
+#define PS_TILE_TAPS_MAX 32u                     /* weights of an output; a multiple of 4 */
+#define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX + 4) /* they are read by words */
 
 /* One axis: of output i, the weights [i * taps] to [i * taps + taps) for the sources from first[i] on. */
 struct ps_tile_axis {
@@ -30,7 +31,7 @@ struct ps_tile_axis {
 
 struct ps_tile_image {
 	const uint8_t *from; /* the region's pixels, three bytes each */
-	uint64_t pitch;      /* bytes from row to row */
+	uint64_t pitch;      /* bytes from row to row, a multiple of 4 */
 	uint32_t nrows;      /* of the region */
 	uint32_t rows;       /* outputs of a tile */
 	uint32_t place;      /* of the result: the number of an image */
@@ -75,25 +76,48 @@ PS_BOTH uint32_t ps_tile_rows(const uint32_t *first, uint32_t taps, uint32_t hei
 	return rows;
 }
 
-/* Four source rows of one lane across: weights are loaded once for all. */
-PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const rows[4], uint32_t column,
-        uint32_t channel, int32_t sums[4])
+PS_BOTH uint32_t ps_tile_word(const uint8_t *aligned)
+{
+	uint32_t words[4];
+
+	ps_words_load(words, aligned, 4);
+	return words[0];
+}
+
+/* Some source rows of one column across, all channels: weights are loaded once for all, pixels by words.
+ * `rows` are aligned; the image's begin `lead` bytes behind. */
+PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const rows[PS_TILE_ACROSS],
+        uint32_t lead, uint32_t column, int32_t sums[PS_TILE_ACROSS][3])
 {
 	const int16_t *w = im->h.weights + (size_t)column * im->h.taps;
-	const size_t at = (size_t)im->h.first[column] * 3 + channel;
+	const uint32_t first = im->h.first[column] * 3 + lead, bits = first % 4 * 8;
+	uint32_t at = first - first % 4, last[PS_TILE_ACROSS];
 
 	PS_UNROLL
-	for (uint32_t r = 0; r < 4; r++)
-		sums[r] = (int32_t)1 << (im->h.shift - 1);
-	for (uint32_t k = 0; k < im->h.taps; k += 4) {
+	for (uint32_t r = 0; r < PS_TILE_ACROSS; r++) {
+		last[r] = ps_tile_word(rows[r] + at);
+		PS_UNROLL
+		for (uint32_t c = 0; c < 3; c++)
+			sums[r][c] = (int32_t)1 << (im->h.shift - 1);
+	}
+	for (uint32_t k = 0; k < im->h.taps; k += 4, at += 12) {
 		int16_t four[4];
 
 		memcpy(four, __builtin_assume_aligned(w + k, 8), 8);
 		PS_UNROLL
-		for (uint32_t j = 0; j < 4; j++) {
+		for (uint32_t r = 0; r < PS_TILE_ACROSS; r++) {
+			uint32_t pixels[3]; /* four */
+
 			PS_UNROLL
-			for (uint32_t r = 0; r < 4; r++)
-				sums[r] += four[j] * rows[r][at + 3 * (k + j)];
+			for (uint32_t i = 0; i < 3; i++) {
+				const uint32_t next = ps_tile_word(rows[r] + at + 4 * (i + 1));
+
+				pixels[i] = (uint32_t)(((uint64_t)next << 32 | last[r]) >> bits);
+				last[r] = next;
+			}
+			PS_UNROLL
+			for (uint32_t i = 0; i < 12; i++)
+				sums[r][i % 3] += four[i / 3] * ps_words_byte(pixels, i);
 		}
 	}
 }
@@ -102,26 +126,30 @@ PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const
 PS_BOTH void ps_tile_fill(const struct ps_tile_image *im, uint32_t x, uint32_t width, uint32_t base,
         uint32_t span, int16_t *shared)
 {
-	const uint32_t n = (span + 3) / 4 * PS_TILE_LANES;
+	const uint32_t n = (span + PS_TILE_ACROSS - 1) / PS_TILE_ACROSS * PS_TILE_COLUMNS,
+	               lead = (uint32_t)((uintptr_t)im->from % 4);
 
 	PS_THREADS(t)
 	{
 		for (uint32_t i = t; i < n; i += PS_KERNEL_THREADS) {
-			const uint32_t row = i / PS_TILE_LANES * 4, lane = i % PS_TILE_LANES;
-			const uint32_t column = x + lane % PS_TILE_COLUMNS, channel = lane / PS_TILE_COLUMNS;
-			const uint8_t *rows[4];
-			int32_t sums[4];
+			const uint32_t row = i / PS_TILE_COLUMNS * PS_TILE_ACROSS, lane = i % PS_TILE_COLUMNS;
+			const uint32_t column = x + lane < width ? x + lane : width - 1;
+			const uint8_t *rows[PS_TILE_ACROSS];
+			int32_t sums[PS_TILE_ACROSS][3];
 
 			PS_UNROLL
-			for (uint32_t r = 0; r < 4; r++)
-				rows[r] = im->from +
+			for (uint32_t r = 0; r < PS_TILE_ACROSS; r++)
+				rows[r] = im->from - lead +
 				          (base + (row + r < span ? row + r : span - 1)) * (size_t)im->pitch;
-			ps_tile_across(im, rows, column < width ? column : width - 1, channel, sums);
+			ps_tile_across(im, rows, lead, column, sums);
 			PS_UNROLL
-			for (uint32_t r = 0; r < 4; r++)
+			for (uint32_t j = 0; j < 3 * PS_TILE_ACROSS; j++) {
+				const uint32_t r = j / 3, c = j % 3;
+
 				if (row + r < PS_TILE_SOURCES)
-					shared[(row + r) * PS_TILE_LANES + lane] =
-					        (int16_t)ps_tile_clamp(sums[r] >> im->h.shift, im->most);
+					shared[(row + r) * PS_TILE_LANES + c * PS_TILE_COLUMNS + lane] =
+					        (int16_t)ps_tile_clamp(sums[r][c] >> im->h.shift, im->most);
+			}
 		}
 	}
 }

@@ -38,7 +38,7 @@ static struct ps_tile_axis axis_of(const struct ps_resize_axis *a, int shift)
 	        .first = a->first, .weights = a->weights, .taps = a->taps, .shift = shift};
 }
 
-/* As the second of two images, the region in memory of its own. */
+/* As the second of two images, the region in memory of its own, at each alignment in turn. */
 static void in_tiles(
         const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
 {
@@ -47,20 +47,22 @@ static void in_tiles(
 	struct ps_tile_args args = {
 	        .images = images, .to = to, .nimages = 2, .width = g->window_w, .height = g->window_h};
 	struct ps_resize_tables t;
+	static size_t lead;
 	struct ps_region region;
 	size_t pitch;
 	uint8_t *pixels;
 
 	ps_resize_tables(r, &t);
 	ps_resize_source(r, &region);
-	pitch = (size_t)region.width * 3 + 5;
+	lead = (lead + 1) % 4;
+	pitch = (lead + (size_t)region.width * 3 + 3) / 4 * 4;
 	pixels = malloc(pitch * region.height + PS_TILE_SLACK); /* no more: a sanitizer sees reads beyond */
 	assert_non_null(pixels);
 	memset(pixels, 0xee, pitch * region.height + PS_TILE_SLACK);
 	for (uint32_t y = 0; y < region.height; y++)
-		memcpy(pixels + y * pitch, p->rgb + ((size_t)(region.y + y) * p->width + region.x) * 3,
+		memcpy(pixels + lead + y * pitch, p->rgb + ((size_t)(region.y + y) * p->width + region.x) * 3,
 		        (size_t)region.width * 3);
-	images[1] = (struct ps_tile_image){.from = pixels,
+	images[1] = (struct ps_tile_image){.from = pixels + lead,
 	        .pitch = pitch,
 	        .nrows = region.height,
 	        .rows = ps_tile_rows(t.v->first, t.v->taps, t.v->n),
