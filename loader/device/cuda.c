@@ -84,6 +84,7 @@ static void cuda_close(struct ps_device *device)
 	if (d->context)
 		(void)d->cu->context_release(d->device);
 	pthread_mutex_destroy(&d->lock);
+	pthread_mutex_destroy(&d->copies_lock);
 	free(d);
 }
 
@@ -125,6 +126,7 @@ static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 	d->base = (struct ps_device){.ops = &ps_device_cuda, .ordinal = ordinal};
 	d->node = -1;
 	pthread_mutex_init(&d->lock, NULL);
+	pthread_mutex_init(&d->copies_lock, NULL);
 	r = ps_cuda_driver_get(&d->cu, err);
 	if (r == 0)
 		r = device_start(d, err);
@@ -204,7 +206,7 @@ static void cuda_copies(struct ps_device *device, struct ps_device_copies *ret_c
 {
 	struct ps_cuda_device *d = ps_cuda_of(device);
 
-	PS_LOCK_SCOPE(&d->lock);
+	PS_LOCK_SCOPE(&d->copies_lock);
 	*ret_copies = d->copies;
 }
 

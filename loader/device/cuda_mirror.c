@@ -212,7 +212,7 @@ static void sent_count(struct ps_cuda_device *d, struct cuda_mirror *m)
 	float ms = 0;
 
 	if (d->cu->event_elapsed(&ms, m->begin, m->copied) == 0) {
-		PS_LOCK_SCOPE(&d->lock);
+		PS_LOCK_SCOPE(&d->copies_lock);
 		d->copies.nbytes += m->under_way;
 		d->copies.seconds += (double)ms / 1e3;
 	}

@@ -1,7 +1,7 @@
 /* What the two halves of the CUDA device share: cuda.c has the device and host memory, cuda_mirror.c the
  * device's memory, copies and kernels. Private to them.
  *
- * Locks: a mirror's, then the device's; both are leaves to everybody else. */
+ * Locks: a mirror's, then one of the device's; all are leaves to everybody else. */
 #ifndef PS_DEVICE_CUDA_PRIVATE_H
 #define PS_DEVICE_CUDA_PRIVATE_H
 
@@ -23,7 +23,8 @@ struct ps_cuda_device {
 	struct ps_load_error no_kernels; /* why not */
 	ps_cu_pointer scratch;           /* of kernels: one batch at a time, as the stream orders them; ... */
 	size_t scratch_nbytes;           /* ... as large as the mirror that needs most */
-	pthread_mutex_t lock;            /* copies, and the order of what is given to the stream */
+	pthread_mutex_t lock;            /* the order of what is given to the stream */
+	pthread_mutex_t copies_lock;     /* never held over a call of the driver's: a consumer takes it */
 	struct ps_device_copies copies;
 };
 
