@@ -481,7 +481,10 @@ struct penstock_options {
 	 * hash decides who decodes it, so runs repeat themselves for any number of threads and ranks; a state
 	 * keeps the share. The GPU's pixels differ by a few levels from those of other runs, which are the same
 	 * everywhere; libpenstock(3) says by how many. Images that it does not take are decoded by the
-	 * processor one by one. 0 (default): the processor decodes all. -ENODEV: a share, and no nvJPEG. */
+	 * processor one by one. Damage inside compressed pixels may go unnoticed on the GPU, so which samples
+	 * are bad can differ with the share. Takes page-locked memory beside memory_budget, 128 KiB and more a
+	 * row of each batch of `depth`. 0 (default): the processor decodes all. -ENODEV: a share, and no nvJPEG.
+	 */
 	double gpu_decode;
 };
 

@@ -151,9 +151,8 @@ static int memory_lock(struct ps_cuda_device *d, void *p, size_t nbytes, struct 
 		return 0;
 	(void)ps_cuda_error(d->cu, r, err, "the driver refuses");
 	ps_load_error_set(err, ENOMEM,
-	        "cannot lock %zu MiB of memory for copies to the GPU (%s): raise `ulimit -l` and the memory "
-	        "limit "
-	        "of the container, or lower batch or depth",
+	        "cannot lock %zu MiB of memory for copies to the GPU (%s): raise the memory limit of the "
+	        "container (or `ulimit -l`), or lower batch or depth",
 	        nbytes >> 20, err ? err->text : "");
 	return -ENOMEM;
 }

@@ -14,7 +14,7 @@
 #define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are the processor's */
 #define PS_NVJ_SCRATCH (64UL << 20)      /* of the engine's pixels, at first ... */
 #define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most: batches with more are decoded in parts */
-#define PS_NVJ_FILES (64UL << 10)        /* of a row's file, where memory for files is taken */
+#define PS_NVJ_FILES (128UL << 10)       /* of a row's file, where memory for files is taken */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
 #define PS_NVJ_TURNS 2u
 

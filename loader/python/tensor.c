@@ -427,7 +427,8 @@ static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 static PyMethodDef tensor_methods[] = {
         {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
-                "a copy."},
+                "a copy. On a GPU, stream 2 is this thread's own default stream (release the batch on this "
+                "thread, too), and with -1 nobody waits: neither for the copy nor, at the release, for you."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
                 "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},
         {"permute", tensor_permute, METH_VARARGS,
