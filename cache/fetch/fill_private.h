@@ -72,6 +72,7 @@ struct ps_run {
 	size_t nbytes;     /* of the whole run */
 	size_t base;       /* bytes that earlier attempts have brought */
 	size_t filled;     /* bytes in place, base included */
+	uint64_t counted;  /* of this attempt's bytes, in fill->origin_bytes */
 	unsigned attempts; /* since the last progress */
 	uint64_t started_ns, retry_ns;
 	_Atomic uint64_t touched_ns; /* submitted, or something came */
@@ -240,6 +241,8 @@ void ps_run_free(struct ps_run *run);
  * the disk. */
 void ps_run_advance(struct ps_run *run, size_t filled);
 void ps_run_check_version(struct ps_run *run);
+/* So many bytes of this attempt have come: what is new of them counts as the origin's. */
+void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
 /* The same of a response beside the run's. */
 bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far);

@@ -38,7 +38,7 @@ static void piece_submit(struct ps_unpacker *unpacker, struct ps_piece *piece)
 	uint64_t nbytes = PS_MIN(PS_PIECE_NBYTES, in->end - in->next);
 
 	piece->unpacker = unpacker;
-	piece->filled = 0;
+	piece->filled = piece->counted = 0;
 	piece->pending = true;
 	piece->iov = (struct iovec){.iov_base = piece->data, .iov_len = nbytes};
 	memset(&piece->get, 0, sizeof piece->get);
@@ -182,10 +182,23 @@ static void arrived(struct ps_piece *piece, size_t nbytes)
 		ps_unpacker_wake(unpacker);
 }
 
+/* So many bytes have come; from the transfer's thread. */
+static void count(struct ps_piece *piece, uint64_t nbytes)
+{
+	struct ps_inflate *inflate = piece->unpacker->inflater->inflate;
+
+	if (nbytes <= piece->counted)
+		return;
+	ps_fill_count_bytes(inflate->fill, nbytes - piece->counted);
+	atomic_fetch_add(&inflate->packed_bytes, nbytes - piece->counted);
+	piece->counted = nbytes;
+}
+
 static void piece_progress(struct ps_get *get, size_t nbytes_so_far)
 {
 	struct ps_piece *piece = (struct ps_piece *)get;
 
+	count(piece, nbytes_so_far);
 	PS_LOCK_SCOPE(&piece->unpacker->inflater->inflate->lock);
 	arrived(piece, nbytes_so_far);
 }
@@ -196,9 +209,8 @@ static void piece_done(struct ps_get *get, const struct ps_error *err)
 	struct ps_unpacker *unpacker = piece->unpacker;
 	struct ps_inflate *inflate = unpacker->inflater->inflate;
 
-	ps_fill_count_bytes(inflate->fill, get->wire_nbytes);
+	count(piece, get->wire_nbytes);
 	ps_fill_count_request(inflate->fill, err->err && err->err != ECANCELED);
-	atomic_fetch_add(&inflate->packed_bytes, get->wire_nbytes);
 	PS_LOCK_SCOPE(&inflate->lock);
 	piece->pending = false;
 	unpacker->npending--;

@@ -63,6 +63,7 @@ struct ps_piece {
 	struct ps_unpacker *unpacker;
 	uint8_t *data;
 	size_t filled;
+	uint64_t counted; /* of what came, in the figures */
 	bool pending;
 	struct ps_piece *next_free;
 };

@@ -33,6 +33,7 @@ void ps_run_submit(struct ps_run *run)
 	run->get.progress = ps_run_progress;
 	run->get.done = ps_run_done;
 	run->checked = run->other_version = false;
+	run->counted = 0;
 	run->get.iov = run->iov;
 	set_iovecs(run);
 	{
@@ -218,11 +219,22 @@ static bool learn_distance(struct ps_run *run, uint64_t first_byte_ns)
 	return fill->concurrency.limit > before;
 }
 
+void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes)
+{
+	if (nbytes <= run->counted)
+		return;
+	ps_fill_count_bytes(run->file->fill, nbytes - run->counted);
+	run->counted = nbytes;
+}
+
 void ps_run_progress(struct ps_get *get, size_t nbytes_so_far)
 {
 	struct ps_run *run = (struct ps_run *)get;
 	bool more = !run->checked && learn_distance(run, get->first_byte_ns);
 
+	/* What is decoded here came from the base's origin, and was counted then. */
+	if (!run->file->origin->base)
+		ps_run_count_bytes(run, nbytes_so_far);
 	ps_run_check_version(run);
 	if (!run->other_version)
 		ps_run_advance(run, run->base + nbytes_so_far);

@@ -171,7 +171,7 @@ void ps_run_done(struct ps_get *get, const struct ps_error *err)
 	else
 		ps_run_advance(run, run->base + get->nbytes_done);
 	bool won = hedge && ps_hedge_use(hedge, run);
-	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
+	ps_run_count_bytes(run, get->wire_nbytes);
 	if (run->filled == run->nbytes) {
 		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
 		 * changes nothing. */

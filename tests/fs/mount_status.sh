@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # penstock status tells people and, with --json, scripts what the mounts do.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx jq
+requires mount nginx jq getfattr
 
 make_tree "$T/www"
 start_nginx
@@ -29,6 +29,21 @@ check "modes for people" grep -Eq 'opens +[0-9]+ passed through, [0-9]+ direct, 
 check "for people, too" grep -q passthrough <(penstock status "$MNT")
 umount_penstock
 check_not "status of what is not mounted" penstock status "$MNT"
+
+# What comes slowly is counted as it comes: what of a file is in the cache came from the origin.
+random_file "$T/www/slow.bin" 4000000
+CACHE=$T/cache-slow
+mount_penstock "$ORIGIN/slow/" --no-passthrough
+cat "$MNT/slow.bin" >/dev/null 2>&1 &
+reader=$!
+arrived() { getfattr --absolute-names --only-values -n user.penstock.cached "$MNT/slow.bin"; }
+some_arrived() { (($(arrived) > 0)); }
+check "a slow file arrives bit by bit" wait_until 60 some_arrived
+nbytes=$(arrived)
+at_least "its bytes are counted by then" "$nbytes" "$(stats .origin.bytes)"
+kill "$reader" 2>/dev/null || true
+wait "$reader" || true
+umount_penstock
 
 # Names are bytes, JSON is UTF-8.
 MNT=$T/caf$'\xe9'
