@@ -51,3 +51,28 @@ equal "auto without nvJPEG: the processor decodes" 0 "$(bench PENSTOCK_NVJPEG=/n
 check "and the report says why" grep -q 'the GPU decodes nothing: .*nonexistent' "$T/out"
 check_not "a share beyond 1 is refused" test 0 = "$(bench -- --gpu-decode 2)"
 check "with what it must be" grep -q 'must be auto, or 0 to 1' "$T/err"
+
+# From Python: the packages' one is loaded, but not beside another that the process has.
+cat >"$T/load.py" <<'END'
+import ctypes, importlib.util, sys
+
+spec = importlib.util.spec_from_file_location("nvjpeg", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+sys.path.insert(0, sys.argv[2])
+for name in sys.argv[3:]:
+    ctypes.CDLL(name)
+module.load()
+sys.exit(sys.argv[2] not in open("/proc/self/maps").read())
+END
+py_load() {
+	LD_LIBRARY_PATH=$T/driver:$T/linker "$python" "$T/load.py" "$top_srcdir/loader/python/penstock/nvjpeg.py" \
+		"${venv%%/nvidia/*}" "$@" 2>"$T/err"
+}
+if ldd "$lib/libmocknvjpeg.so" | grep -q 'lib[atu].*san'; then
+	skip "loaded by Python" "a sanitizer's runtime is not in the interpreter"
+else
+	check "loaded by Python from its packages" py_load
+	check_not "not beside one that is loaded" py_load libnvjpeg.so.13
+	check "which is no failure" test ! -s "$T/err"
+fi

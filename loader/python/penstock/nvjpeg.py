@@ -5,13 +5,23 @@ import os
 import sys
 
 _loaded = []  # what was loaded stays
+_VERSIONS = ("13", "12", "11")
+
+
+def _is_loaded(version: str) -> bool:
+    try:
+        ctypes.CDLL("libnvjpeg.so." + version, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
 
 
 def load() -> None:
-    """Loads libnvjpeg from the packages nvidia-nvjpeg and nvidia-nvjpeg-cu12, if one is on sys.path; once."""
-    if _loaded or os.environ.get("PENSTOCK_NVJPEG"):
+    """Loads libnvjpeg from the packages nvidia-nvjpeg and nvidia-nvjpeg-cu12, if one is on sys.path; once. Not beside
+    one that the process has (torch's): of two, libpenstock would take the newer one, which may not be CUDA's here."""
+    if _loaded or os.environ.get("PENSTOCK_NVJPEG") or any(map(_is_loaded, _VERSIONS)):
         return
-    for version in ("13", "12", "11"):
+    for version in _VERSIONS:
         for folder in sys.path:
             for path in glob.glob(os.path.join(glob.escape(folder or "."), "nvidia", "*", "lib", "libnvjpeg.so." + version)):
                 try:
