@@ -107,7 +107,7 @@ static int check_room(struct pin *p, const struct ps_mount_info *info)
 	int rc = ps_mounts_stats(info, STATS_TIMEOUT_MS, &stats);
 
 	if (rc < 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", info->mountpoint, strerror(-rc));
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
 	const json_t *cache = json_object_get(stats, "cache");
 	uint64_t limit = (uint64_t)json_integer_value(json_object_get(cache, "limit_bytes"));
 	uint64_t pinned = (uint64_t)json_integer_value(json_object_get(cache, "pinned_bytes"));

@@ -248,22 +248,6 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        ago(json_integer_value(json_object_get(mount, "mounted_at")), when));
 }
 
-static const char *why_not(int rc)
-{
-	switch (rc) {
-	case -ETIMEDOUT:
-		return "its daemon does not answer; penstock umount --force clears it away";
-	case -ENOTCONN:
-	case -ECONNABORTED:
-		return "its daemon is gone; penstock umount clears it away";
-	case -EACCES:
-	case -EPERM:
-		return "belongs to another user";
-	default:
-		return strerror(-rc);
-	}
-}
-
 static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_minor)
 {
 	for (size_t i = 0; i < SEEN_MAX; i++) {
@@ -283,10 +267,10 @@ static bool show(const struct status *s, const struct ps_mount_info *info, struc
 	int rc = ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &doc);
 
 	if (rc < 0) {
-		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, why_not(rc));
+		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
 		if (s->json)
 			*ret_doc =
-			        json_pack("{s:s,s:s}", "mountpoint", info->mountpoint, "error", why_not(rc));
+			        json_pack("{s:s,s:s}", "mountpoint", info->mountpoint, "error", ps_mounts_why_not(rc));
 		return false;
 	}
 	if (s->json) {

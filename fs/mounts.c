@@ -145,7 +145,8 @@ int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)
 		*slash = '\0';
 	int rc = ps_guarded_realpath(*path ? path : "/", PS_GUARDED_TIMEOUT_MS, &parent);
 	if (rc < 0)
-		return ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
+		return ps_error_set(
+		        err, -rc, "%s: %s", arg, rc == -ENOENT ? "there is no such folder" : strerror(-rc));
 	if (whole) {
 		*ret_path = ps_steal_ptr(&parent);
 		return 0;
@@ -174,8 +175,13 @@ int ps_mounts_lookup(
 		*ret_info = info;
 		return 0;
 	}
-	rc = info ? ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype)
-	          : ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
+	mode_t mode;
+	if (info)
+		rc = ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype);
+	else if (ps_guarded_stat(path, PS_GUARDED_TIMEOUT_MS, &mode) == -ENOENT)
+		rc = ps_error_set(err, ENOENT, "%s: there is no such folder (penstock status lists the mounts)", arg);
+	else
+		rc = ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
 	ps_mounts_fini(ret);
 	return rc;
 }
@@ -199,6 +205,22 @@ int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **r
 	}
 	*ret = doc;
 	return 0;
+}
+
+const char *ps_mounts_why_not(int rc)
+{
+	switch (rc) {
+	case -ETIMEDOUT:
+		return "its daemon does not answer; penstock umount --force clears it away";
+	case -ENOTCONN:
+	case -ECONNABORTED:
+		return "its daemon is gone; penstock umount clears it away";
+	case -EACCES:
+	case -EPERM:
+		return "belongs to another user";
+	default:
+		return strerror(-rc);
+	}
 }
 
 pid_t ps_mounts_pid(const json_t *stats)

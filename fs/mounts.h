@@ -38,13 +38,15 @@ void ps_mounts_unescape(char *s);
  * which may be a wedged mount. The caller frees it. */
 int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
-/* resolve, read and find in one: -EINVAL and a text when `arg` is no penstock mount. On success the caller
+/* resolve, read and find in one: -EINVAL (-ENOENT) and a text when `arg` is no penstock mount. On success the caller
  * frees *ret (ps_mounts_fini) and *ret_info points into it. */
 int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info,
         struct ps_error *err) PS_MUST_USE;
 
 /* The mount's own .penstock/stats. Asks the daemon: -ETIMEDOUT, -ENOTCONN. */
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret) PS_MUST_USE;
+/* What to say of a mount that does not answer, of which this -errno came. */
+const char *ps_mounts_why_not(int rc);
 /* The pid in a stats document if a penstock process has it, else 0. */
 pid_t ps_mounts_pid(const json_t *stats);
 

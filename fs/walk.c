@@ -6,10 +6,17 @@
 #include <sys/stat.h>
 
 #include "match.h"
+#include "mounts.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)
 {
 	return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+/* The kernel's words for a mount without a daemon are of sockets. */
+static const char *why_not(int errnum)
+{
+	return errnum == ENOTCONN || errnum == ECONNABORTED ? ps_mounts_why_not(-errnum) : strerror(errnum);
 }
 
 int ps_walk_check_used(const char *const *globs, size_t nglobs, const bool *used, struct ps_error *err)
@@ -40,7 +47,7 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 		while (*path == '/')
 			path++;
 		if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS)
-			rc = ps_error_set(err, e->fts_errno, "%s: %s", e->fts_path, strerror(e->fts_errno));
+			rc = ps_error_set(err, e->fts_errno, "%s: %s", e->fts_path, why_not(e->fts_errno));
 		if (rc < 0 || e->fts_info != FTS_F)
 			continue;
 		/* All of them are asked, so that each glob that matches counts as used. */
@@ -51,7 +58,7 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 		if (matches)
 			rc = fn(arg, path, (uint64_t)e->fts_statp->st_size);
 		if (rc < 0 && !err->err)
-			ps_error_set(err, -rc, "%s: %s", path, strerror(-rc));
+			ps_error_set(err, -rc, "%s: %s", path, why_not(-rc));
 	}
 	fts_close(fts);
 	return rc < 0 ? rc : ps_walk_check_used(globs, nglobs, used, err);

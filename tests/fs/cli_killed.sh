@@ -65,3 +65,19 @@ no_daemon() {
 }
 check "and what it had started" wait_until 5 no_daemon
 check_not "nothing is mounted" is_mounted
+
+# A daemon that was killed leaves a mount that no command can use; each says what to do.
+mkdir -p "$T/src"
+random_file "$T/src/f.bin" 1000
+CACHE=$T/cache3
+mount_penstock "$T/src/"
+pid=$(daemon_pid)
+kill -KILL "$pid"
+check "the daemon ends" wait_until 30 no_daemon
+for command in status warm pin unpin evict; do
+	timeout -k 5 60 penstock "$command" "$MNT" >"$T/out" 2>&1 && rc=0 || rc=$?
+	equal "$command of a dead mount fails" 1 "$rc"
+	check "$command says how to clear it away" grep -q "its daemon is gone; penstock umount clears it away" "$T/out"
+done
+check "which does" umount_penstock
+check_not "it is gone" is_mounted

@@ -63,8 +63,8 @@ bad 2 "too many" umount "$T/empty" more
 bad 2 "unknown option" umount --gently "$T/empty"
 bad 1 "not a penstock mount" umount "$T/empty"
 bad 1 "not a penstock mount|type" umount /proc
-bad 1 "no such|not a penstock" umount "$T/nothing"
-bad 1 "no such" umount "$T/nothing/below"
+bad 1 "there is no such folder" umount "$T/nothing"
+bad 1 "there is no such folder" umount "$T/nothing/below"
 bad 1 "not a penstock mount" umount --lazy "$T/empty"
 bad 1 "not a penstock mount" umount --force "$T/empty"
 
