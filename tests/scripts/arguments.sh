@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Arguments that make no sense are refused at once, in words that name them, with exit code 2 and nothing made.
+. "$(dirname "$0")/../lib.sh"
+
+# refused WORDS SCRIPT ARGUMENT...
+refused() {
+	local words=$1 rc=0
+	shift
+	(cd "$T" && timeout -k 5 60 "$top_srcdir/scripts/$1" "${@:2}") >"$T/out" 2>"$T/err" </dev/null || rc=$?
+	equal "$*: exit code" 2 "$rc"
+	check "$*: says '$words'" grep -qF -- "$words" "$T/err"
+	equal "$*: does nothing" "" "$(cat "$T/out")"
+}
+
+for size in abc 0 -1 1x 1e9 inf "" 0.0g; do
+	refused "--size: '$size' is no size such as 500m or 2g" demo --build-dir "$T/build" --no-setup --size "$size"
+done
+refused "--size needs a size" demo --no-setup --size
+refused "unknown option --frobnicate" demo --frobnicate
+refused "--images: there is no folder '$T/none'" demo --images "$T/none"
+check_not "nothing is built" test -e "$T/build"
+
+for size in abc 0 1x 1e9 inf ""; do
+	refused "--size: '$size' is no size such as 500m or 2g" make-dataset "$T/made" --size "$size"
+done
+refused "--shard-size: '0' is no size such as 500m or 2g" make-dataset "$T/made" --shard-size 0
+refused "--images: there is no folder '$T/none'" make-dataset "$T/made" --images "$T/none"
+check_not "nothing is made" test -e "$T/made"
