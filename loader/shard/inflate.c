@@ -27,6 +27,7 @@ struct ps_inflate {
 	struct ps_stream *in;
 	enum ps_codec codec;
 	bool inside;              /* a frame: the input must not end here */
+	bool any, garbage;        /* a frame has ended; what follows is none */
 	struct ps_budget *budget; /* NULL: not counted */
 	size_t held;              /* and counted */
 	union {
@@ -306,6 +307,24 @@ static int step_make(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	}
 }
 
+/* Whether what follows a frame may be another one, by as much of it as there is. */
+static bool may_begin(enum ps_codec codec, const uint8_t *p, size_t n)
+{
+	static const uint8_t magics[][4] = {[PS_CODEC_ZSTD] = {0x28, 0xb5, 0x2f, 0xfd},
+	        [PS_CODEC_GZIP] = {0x1f, 0x8b, 8},
+	        [PS_CODEC_LZ4] = {0x04, 0x22, 0x4d, 0x18}};
+
+	if (codec == PS_CODEC_GZIP)
+		return p[0] == 0 || memcmp(p, magics[codec], PS_MIN(n, (size_t)3)) == 0;
+	return memcmp(p, magics[codec], PS_MIN(n, (size_t)4)) == 0 ||
+	       ((p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", PS_MIN(n - 1, (size_t)3)) == 0);
+}
+
+bool ps_inflate_has_garbage(const struct ps_inflate *f)
+{
+	return f->garbage;
+}
+
 int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
 {
 	struct step s = {.out = dst, .out_n = n};
@@ -320,6 +339,11 @@ int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, 
 		at_end = s.in_n == 0;
 		if (at_end && !f->inside)
 			return 0;
+		f->garbage = !f->inside && f->any && !may_begin(f->codec, s.in, s.in_n);
+		if (f->garbage)
+			return ps_load_error_set(err, EBADMSG,
+			        "garbage behind the end of the %s data, at byte %ju of the file; write it anew without",
+			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		s.taken = 0;
 		s.ended = false;
 		/* at the end, too: what is inside of the decoder may not have had room yet */
@@ -328,6 +352,7 @@ int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, 
 			return r;
 		ps_stream_take(f->in, s.taken);
 		f->inside = !s.ended;
+		f->any = f->any || s.ended;
 		held_count(f);
 		if (at_end && s.made == 0 && f->inside)
 			return ps_load_error_set(err, EBADMSG,

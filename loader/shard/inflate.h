@@ -44,4 +44,7 @@ void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 int ps_inflate_read(struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* True if it failed because what follows its last frame is none. */
+bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
+
 #endif

@@ -279,24 +279,14 @@ static int member_next(
 	}
 }
 
-#define DRAIN_MAX (1UL << 20)
-
 /* The tar has ended. What compressed it may have its checksum behind: it is part of what was read, so a wrong
  * one makes the last sample bad. */
 static int shard_end(struct ps_shard *s, struct ps_load_error *err)
 {
-	size_t n = 1;
+	bool garbage;
 
 	s->ended = true;
-	for (size_t all = 0; ps_stream_is_inflated(s->stream) && n > 0 && all < DRAIN_MAX; all += n) {
-		const uint8_t *p;
-		int r = ps_stream_peek_some(s->stream, &p, &n, err);
-
-		if (r < 0)
-			return r;
-		ps_stream_take(s->stream, n);
-	}
-	return 0;
+	return ps_stream_drain(s->stream, &garbage, err);
 }
 
 static bool key_matches(const struct ps_builder *b, const char *key, size_t len)

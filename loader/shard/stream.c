@@ -362,6 +362,26 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	return 0;
 }
 
+#define DRAIN_MAX (1UL << 20)
+
+int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_load_error *err)
+{
+	size_t n = 1;
+
+	*ret_garbage = false;
+	for (size_t all = 0; s->inflate && n > 0 && all < DRAIN_MAX; all += n) {
+		const uint8_t *p;
+		int r = ps_stream_peek_some(s, &p, &n, err);
+
+		if (r < 0) {
+			*ret_garbage = ps_inflate_has_garbage(s->inflate);
+			return r;
+		}
+		ps_stream_take(s, n);
+	}
+	return 0;
+}
+
 bool ps_stream_is_inflated(const struct ps_stream *s)
 {
 	return s->inflate != NULL;

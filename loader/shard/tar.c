@@ -77,6 +77,12 @@ static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
 	return ps_load_error_set(err, EBADMSG, "damaged tar at offset %ju: %s", (uintmax_t)offset, what);
 }
 
+/* What is wrong with the first bytes of a file. */
+static const char *no_header(const struct ps_tar *t)
+{
+	return ps_stream_is_inflated(t->stream) ? "no tar header" : "no tar header, nor gzip, zstd or lz4 data";
+}
+
 /* -- Numbers ------------------------------------------------------------------------------------------ */
 
 /* Octal digits after spaces, up to a space, a zero byte or the end of the field; an empty field is 0. */
@@ -367,12 +373,13 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		if (r < 0)
 			return r;
 		if (n < PS_TAR_BLOCK)
-			return n == 0 && at == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
-			                         : -ENODATA;
+			return at > 0 ? -ENODATA
+			     : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
+			              : damaged(at, no_header(t), err);
 		if (h[0] == 0 && h[OFF_CHKSUM] == 0 && memcmp(h, h + 1, PS_TAR_BLOCK - 1) == 0)
 			return extended ? damaged(at, "the archive ends behind an extended header", err) : 0;
 		if (!checksum_fits(h))
-			return damaged(at, at ? "bad header checksum" : "no tar header", err);
+			return damaged(at, at ? "bad header checksum" : no_header(t), err);
 		if (!number_parse(h + OFF_SIZE, LEN_SIZE, &size) || size > INT64_MAX - PS_TAR_BLOCK)
 			return damaged(at, "a size that is no number", err);
 		type = (char)h[OFF_TYPE]; /* h is gone once its block is taken */

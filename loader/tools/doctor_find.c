@@ -237,11 +237,13 @@ static void last_drop(struct ps_chart *c)
 			c->members[i].drop = true;
 }
 
-static int walk(const char *path, struct ps_chart *c, struct ps_tar *tar, struct ps_load_error *err)
+static int walk(const char *path, struct ps_chart *c, struct ps_stream *stream, struct ps_tar *tar,
+        struct ps_load_error *err)
 {
 	ps_autofree uint8_t *buf = malloc(1);
 	size_t cap = 1;
 	struct ps_tar_member t;
+	bool garbage = false;
 	int r;
 
 	if (!buf)
@@ -255,10 +257,13 @@ static int walk(const char *path, struct ps_chart *c, struct ps_tar *tar, struct
 		if (r < 0)
 			break;
 	}
+	if (r == 0)
+		r = ps_stream_drain(stream, &garbage, err); /* as a loader does */
 	if (r != -EBADMSG)
 		return r < 0 ? ps_load_error_prefix(err, "%s", path), r : 0;
 	found(c, c->n ? PS_FOUND_TRUNCATED : PS_FOUND_NOT_TAR, "%s", err->text);
-	last_drop(c);
+	if (!garbage)
+		last_drop(c);
 	return 0;
 }
 
@@ -276,7 +281,7 @@ int ps_chart_make(const char *path, struct ps_chart *c, struct ps_load_error *er
 	else if (!(tar = ps_tar_new(stream)))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	else
-		r = walk(path, c, tar, err);
+		r = walk(path, c, stream, tar, err);
 	uint64_t nbytes = stream ? ps_stream_offset(stream) : 0;
 	ps_tar_free(tar);
 	ps_stream_free(stream);

@@ -35,6 +35,7 @@ mkdir -p "$T/www"
 	write("table-lies.tar.zst", bytes(seek))
 	write("not-zstd.tar.zst", b"this is no zstd file, by no means" * 100)
 	write("not-gzip.tar.gz", b"this is no gzip file, by no means" * 100)
+	write("short.tar.gz", b"no")
 	write("nothing.tar.zst", b"")
 	write("nothing-at-all.tar.gz", b"")
 	zeros = subprocess.run("head -c 3G /dev/zero | zstd -q -c", shell=True, stdout=subprocess.PIPE, check=True).stdout
@@ -56,6 +57,10 @@ for packed in "$T"/www/*; do
 	check "$name: so has the file" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " \
 		<<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/$name" 2>&1)"
 	at_most "$name: within the quota" 268435456 "$(stats .cache.used_bytes)"
+done
+for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not in the gzip format" \
+	"plain-garbage.tar.gz: .*garbage behind its end" "nothing-at-all.tar.gz: .*it is empty" "nothing.tar.zst: .*it is empty"; do
+	check "the log says $reason" grep -q "$reason" "$T/penstock.log"
 done
 check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' "$T/penstock.log"
 check "who asks for a reason gets it" grep -q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"

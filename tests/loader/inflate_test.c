@@ -233,7 +233,12 @@ static void what_follows_the_last_frame_is_damage(void **state)
 			continue;
 		f = compress(programs[i], 0, plain.len);
 		file_append(&f, "garbage garbage garbage", 23);
-		assert_int_equal(memory_check(&f, f.n).bad, 1);
+		for (size_t less = 0; less <= 20; less += 10) { /* as short as no head of a frame is, too */
+			struct result res = memory_check(&f, f.n - less);
+
+			assert_int_equal(res.bad, 1);
+			assert_non_null(strstr(res.why.text, "garbage behind the end"));
+		}
 		free(f.data);
 	}
 }

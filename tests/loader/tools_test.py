@@ -3,6 +3,7 @@
 repairs that lose nothing."""
 import hashlib
 import io
+import gzip
 import json
 import os
 import shutil
@@ -315,6 +316,30 @@ def doctor_mends_order_and_duplicates_and_keeps_clashes():
     r = tool("doctor", "--fix", ".", "t.tar", code=1)
     assert b"another folder" in r.stderr, r.stderr
     tap.equal(len(members("t.tar")), 6)
+
+
+@tap.test
+def doctor_sees_garbage_behind_compressed_shards():
+    folder()
+    tool("pack", "in", "in-%d.tar")
+    tool("pack", "in", "in-%d.tar.zst")
+    with open("in-0.tar.gz", "wb") as f:
+        f.write(gzip.compress(tap.read("in-0.tar")))
+    os.mkdir("fixed")
+    for name in ("in-0.tar.gz", "in-0.tar.zst"):
+        tap.equal(findings(name), findings("in-0.tar"))
+        with open("bad-" + name, "wb") as f:
+            f.write(tap.read(name) + b"garbage")
+        tap.equal(findings("bad-" + name, code=1)[0].get("truncated"), 1, name)
+        r = tool("bench", "--field", "json=bytes", "--epochs", "1", "bad-" + name, code=1)
+        assert b"garbage behind the end" in r.stderr, r.stderr
+        findings("bad-" + name, fix="fixed")
+        fixed = "fixed/bad-" + (name[:-3] if name.endswith("gz") else name)
+        tap.equal(len(tap.ls(fixed)[0]), SAMPLES, "none is lost")
+    with open("text.tar.gz", "w") as f:
+        f.write("no gzip")
+    r = tool("doctor", "text.tar.gz", code=1)
+    assert b"nor gzip" in r.stdout, r.stdout
 
 
 @tap.test
