@@ -24,7 +24,8 @@ struct mount {
 	struct ps_mount_options options; /* first: the tables of options.h count from here */
 	struct ps_mount_request request;
 	struct ps_launch launch;
-	char *config; /* of --config */
+	char *config;  /* of --config */
+	char *unnamed; /* why the first argument is no name of penstock.conf(5); NULL: it cannot be one */
 	bool all;
 	bool logs; /* the log is open */
 };
@@ -194,20 +195,34 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 		return must;
 	}
 	int rc = ps_conf_read(m->config, &conf, &err);
-	if (rc == -ENOENT && !must && !m->config)
+	if (rc == -ENOENT && !must && !m->config) {
+		m->unnamed = strdup(err.text);
 		return false;
+	}
 	if (rc < 0) {
 		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 		return true;
 	}
 	const struct ps_conf_section *section = ps_conf_find(&conf, name);
 	bool found = section && ps_conf_is_mount(section);
+	if (!found)
+		ps_error_set(&err, ENOENT, "there is no [%s] in %s", name, conf.path);
 	if (found)
 		*ret_code = mount_section(m, &conf, section, mountpoint);
 	else if (must)
-		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "there is no [%s] in %s", name, conf.path);
+		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	else
+		m->unnamed = strdup(err.text);
 	ps_conf_fini(&conf);
 	return found || must;
+}
+
+/* Of a source that makes no sense. It may have been meant as a name of the configuration. */
+static int refuse_source(const struct mount *m, const struct ps_error *err)
+{
+	if (!m->unnamed)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err->text);
+	return ps_cli_fail("mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s", err->text, m->unnamed);
 }
 
 static bool is_mounted(const char *mountpoint)
@@ -302,8 +317,9 @@ static int mount_with(struct mount *m, char **args, int nargs)
 		rc = add_source(m, args[i], &err);
 		ps_source_wipe(args[i]);
 	}
-	if (rc == 0)
-		rc = ps_options_in_vain(&m->options.given, m->request.sources, m->request.nsources, &err);
+	if (rc < 0)
+		return refuse_source(m, &err);
+	rc = ps_options_in_vain(&m->options.given, m->request.sources, m->request.nsources, &err);
 	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text) : run(m, args[nargs - 1]);
 }
 
@@ -312,6 +328,7 @@ static void mount_fini(struct mount *m)
 	ps_mount_options_fini(&m->options);
 	ps_request_fini(&m->request);
 	free(m->config);
+	free(m->unnamed);
 }
 
 int ps_cmd_mount(int argc, char **argv)

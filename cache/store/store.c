@@ -209,6 +209,11 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		        options->checksum_retry_ms ? options->checksum_retry_ms : PS_SUM_RETRY_MS;
 		e = start_threads(store, err);
 	}
+	if (e == -ENOSPC || e == -EDQUOT)
+		ps_error_set(err, -e,
+		        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; make room on that "
+		        "disk, or name another directory",
+		        options->dir, strerror(-e), (unsigned long long)(PS_RESERVE_NBYTES / PS_MIB));
 	if (e < 0) {
 		if (store->committer_started)
 			(void)stop_threads(store);

@@ -130,4 +130,10 @@ equal "one that everybody may write" "1 1" "$rc $(grep -c "chmod o-w" "$T/out")"
 rc=0
 penstock mount x --config "$T/none.conf" >"$T/out" 2>&1 || rc=$?
 equal "one that is not there" "1 1" "$rc $(grep -c "none.conf: No such file" "$T/out")"
+rc=0
+penstock mount imagenet "$MNT" --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
+equal "a word that is neither source nor name" "2 1" "$rc $(grep -c "nor a mount of penstock.conf(5): there is no \[imagenet\] in $conf" "$T/out")"
+rc=0
+PENSTOCK_CONFIG=$T/none.conf penstock mount imagenet "$MNT" --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
+equal "without a configuration" "2 1" "$rc $(grep -c "penstock.conf(5): $T/none.conf: No such file" "$T/out")"
 check "the cache is free" penstock verify --cache-dir "$CACHE"

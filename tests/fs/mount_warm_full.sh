@@ -34,3 +34,13 @@ check "warm goes on as soon as there is room" timeout 20 penstock warm "$MNT"
 check "status tells of no full disk then" wait_until 30 takes_data
 check "the bytes are right" read_tree 1m
 umount_penstock
+
+# A cache that cannot even be made.
+dd if=/dev/zero of="$T/small/other" bs=1M 2>/dev/null || true
+dd if=/dev/zero of="$T/small/more" bs=4k 2>/dev/null || true
+mkdir "$T/small/late" 2>/dev/null || true
+CACHE=$T/small/late
+rc=0
+mount_penstock "$ORIGIN/" --min-free 0 >"$T/out" 2>&1 || rc=$?
+equal "a mount whose cache has no room fails" 1 "$rc"
+check "says where, and how much is needed" grep -q "cache directory $CACHE: No space left on device.* MiB" "$T/out"
