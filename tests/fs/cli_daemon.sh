@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The daemon's life: what ps shows of it, signals, a crash and the next mount, a daemon that does not answer, mount(8).
 . "$(dirname "$0")/../lib.sh"
-requires mount jq
+requires mount nginx jq
 
 mkdir -p "$T/src" "$MNT"
 random_file "$T/src/f.bin" 3000000
-source="file://$T/src/"
+start_nginx "$T/src"
+source=$ORIGIN/
 
 echo held >"$T/held"
 exec 8<"$T/held"
