@@ -426,6 +426,23 @@ def lost_shards_are_counted_and_logged():
 
 
 @tap.test
+def a_dataloader_around_a_loader_fails_with_one_clear_line():
+    tap.make_tar("t.tar", [("a.cls", b"1"), ("b.cls", b"2")])
+    for indexed in (False, True):
+        if indexed:
+            tap.equal(tap.run("index", "t.tar").returncode, 0)
+        for shuffle in (False, True):
+            load = penstock.Loader("t.tar", 2, penstock.Int("cls"), format="torch")
+            try:
+                list(torch.utils.data.DataLoader(load, shuffle=shuffle))
+                assert False, "it worked"
+            except TypeError as e:
+                assert str(e).startswith("the loader is the DataLoader: iterate"), e
+    tap.equal((len(load), [batch.rows for batch in load]), (1, [2]))
+    assert "DataLoader" in penstock.Loader.__doc__
+
+
+@tap.test
 def ranks_come_from_the_launcher_unless_they_are_given():
     of = penstock.rank_and_world
     tap.equal(of({}), (0, 1))

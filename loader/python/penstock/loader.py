@@ -20,6 +20,10 @@ Path = Union[str, "os.PathLike[str]"]
 _OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
 _LOST_LINES = 16
+_IS_THE_DATALOADER = (
+    "the loader is the DataLoader: iterate over it, without torch.utils.data.DataLoader around it (get() gives samples "
+    "by their numbers; penstock.torch.Dataset is for code that insists on a DataLoader)"
+)
 _log = logging.getLogger("penstock")
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
@@ -303,6 +307,9 @@ class Loader:
         end="uneven", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
         them.
 
+    It is itself what torch's DataLoader is: iterate over it, and do not wrap it in one. For code that insists on a
+    DataLoader there is penstock.torch.Dataset.
+
     A loader pickles as its options and its position, so it can be sent to a spawned process; a forked one must
     make its own. Threads: one at a time.
     """
@@ -422,7 +429,12 @@ class Loader:
     def __len__(self) -> int:
         """Batches of the epoch that is under way, or comes next. Needs an index of each shard (`penstock-loader
         index`), or UnknownLengthError, which is a TypeError, is raised."""
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.utils.data."):
+            raise TypeError(_IS_THE_DATALOADER)
         return self._raw.length(self._next_epoch if self._fresh else self._current)[1]
+
+    def __getitem__(self, number: Any) -> Any:
+        raise TypeError(_IS_THE_DATALOADER)
 
     def samples(self) -> int:
         """Samples of that epoch on this rank; as len()."""
