@@ -70,6 +70,14 @@ static int64_t ordinal_of(const char *name, const char *kind)
 	return n;
 }
 
+bool ps_device_is_named(const char *name)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(numbered); i++)
+		if (ordinal_of(name, numbered[i]->name) >= 0)
+			return true;
+	return strcmp(name, "cpu") == 0;
+}
+
 int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_load_error *err)
 {
 	if (!name || strcmp(name, "cpu") == 0) {

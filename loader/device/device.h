@@ -87,6 +87,9 @@ struct ps_device_ops {
 	const char *(*cannot_make)(struct ps_device *device);
 };
 
+/* Whether there is such a kind of device at all, be it here or not: cpu, cuda, cuda:1. */
+bool ps_device_is_named(const char *name);
+
 /* "cpu" (NULL means it too), "cuda", "cuda:N". */
 int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_load_error *err) PS_MUST_USE;
 void ps_device_close(struct ps_device *device); /* NULL is allowed */

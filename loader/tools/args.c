@@ -21,6 +21,42 @@ void ps_complain(const char *fmt, ...)
 	fprintf(stderr, "penstock-loader: %s\n", text);
 }
 
+/* The flag of an option of the library that stands at the beginning of `text` as a word; NULL: none does. */
+static const char *flag_of(const char *text, size_t *ret_len)
+{
+	static const char *const names[][2] = {{"on_error", "--on-error"}, {"max_bad", "--max-bad"},
+	        {"memory_budget", "--memory-budget"}, {"shuffle_window", "--shuffle-window"},
+	        {"index_dir", "--index-dir"}, {"gpu_decode", "--gpu-decode"}, {"device_pixels", "--device-pixels"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		size_t len = strlen(names[i][0]);
+
+		if (strncmp(text, names[i][0], len) != 0 || (text[len] && !strchr(" ,;:)", text[len])))
+			continue;
+		*ret_len = len;
+		return names[i][1];
+	}
+	return NULL;
+}
+
+void ps_loader_complain(const char *prefix, const char *text)
+{
+	char out[2048] = "";
+	size_t n = 0, len = 0;
+
+	for (const char *p = text; *p && n + 24 < sizeof(out);) {
+		const char *flag = p == text || p[-1] == ' ' || p[-1] == '(' ? flag_of(p, &len) : NULL;
+
+		if (flag)
+			n += (size_t)snprintf(out + n, sizeof(out) - n, "%s", flag);
+		else
+			out[n++] = *p;
+		p += flag ? len : 1;
+	}
+	out[n] = 0;
+	ps_complain("%s%s", prefix, out);
+}
+
 void ps_option_complain(const char *command, char **argv)
 {
 	const char *word = argv[optind - 1];

@@ -10,6 +10,7 @@
 #endif
 #include <string.h>
 
+#include "device/device.h"
 #include "tools/tools.h"
 
 static const struct ps_option_help options_help[] = {
@@ -143,6 +144,14 @@ static void help(void)
 	        "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n");
 }
 
+static bool device_check(const char *option, const char *name)
+{
+	if (ps_device_is_named(name))
+		return true;
+	ps_complain("%s %s: no such device; use cpu, cuda or cuda:N", option, name);
+	return false;
+}
+
 /* "auto", or a number. */
 static bool gpu_decode_take(double *ret_share)
 {
@@ -263,7 +272,8 @@ static bool run_take(struct ps_bench_options *o, int c)
 		return list_take("--sweep-batch", 65536, o->batches, &o->nbatches);
 	case OPT_SWEEP_DEVICE:
 		for (o->ndevices = 0; (word = strsep(&rest, ",")) && o->ndevices < PS_BENCH_MAX_SWEEP;)
-			o->devices[o->ndevices++] = word;
+			if (!device_check("--sweep-device", o->devices[o->ndevices++] = word))
+				return false;
 		return true;
 	case OPT_PLOT:
 		o->plot = optarg;
@@ -303,7 +313,7 @@ static bool option_take(struct ps_bench_options *o, int c)
 		return ps_arg_bytes("--memory-budget", optarg, &l->memory_budget);
 	case OPT_DEVICE:
 		l->device = optarg;
-		return true;
+		return device_check("--device", optarg);
 	case OPT_GPU_DECODE:
 		return gpu_decode_take(&l->gpu_decode);
 	case OPT_WINDOW:
@@ -402,7 +412,7 @@ static int bench_once(struct ps_bench_options *o)
 	}
 	r = ps_bench_run(o, &all, epochs, &error);
 	if (r < 0) {
-		ps_complain("%s", error.text);
+		ps_loader_complain("", error.text);
 		return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
 	}
 	profile = all.profile;

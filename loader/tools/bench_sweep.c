@@ -178,6 +178,6 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 	}
 	if (best)
 		return PS_EXIT_OK;
-	ps_complain("bench: no run of the sweep worked: %s", points[0].error.text);
+	ps_loader_complain("bench: no run of the sweep worked: ", points[0].error.text);
 	return PS_EXIT_FAILED;
 }

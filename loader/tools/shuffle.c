@@ -174,7 +174,7 @@ static int run(const struct penstock_options *o, char **names, size_t n, bool js
 		quality_print("this order", &mine, false);
 		quality_print("permutation", &full, false);
 	} else {
-		ps_complain("%s", r < 0 && error.text[0] ? error.text : "out of memory");
+		ps_loader_complain("", r < 0 && error.text[0] ? error.text : "out of memory");
 	}
 	free(p.v);
 	free(p.shards);

@@ -30,6 +30,9 @@ int ps_cmd_split(int argc, char **argv);
 /* One line on stderr: "penstock-loader: TEXT", control characters as '?': names in shards are not trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 
+/* The same of a text of the library: options that it names become the flags that set them. */
+void ps_loader_complain(const char *prefix, const char *text);
+
 /* The line for what getopt_long() just refused. */
 void ps_option_complain(const char *command, char **argv);
 

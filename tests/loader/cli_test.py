@@ -93,7 +93,7 @@ def indexes_may_lie_in_another_folder():
     for command in ["bench", "--json", "--image", "32", "--epochs", "1"], ["shuffle-quality", "--json"]:
         args = [*command, "--order", "permutation"]
         r = tap.run(*args, "t-{0..2}.tar")
-        assert r.returncode != 0 and b"no such index" in r.stderr and b"--index-dir DIR" in r.stderr, r
+        assert r.returncode != 0 and b"no such index" in r.stderr and b"--index-dir here" in r.stderr, r
         r = tap.run(*args, "--index-dir", "indexes", "t-{0..2}.tar")
         tap.equal((r.returncode, json.loads(r.stdout)["samples"]), (0, 30), r.stderr)
 
@@ -201,12 +201,14 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--crop", "left", "t-0.tar"], 2, "random|center"),
     (["bench", "--on-error", "ignore", "t-0.tar"], 2, "fail|skip"),
     (["bench", "--memory-budget", "2X", "t-0.tar"], 2, "512M"),
-    (["bench", "--memory-budget", "1M", "t-0.tar"], 1, "memory_budget"),
+    (["bench", "--memory-budget", "1M", "t-0.tar"], 1, "--memory-budget of 1 MiB"),
     (["bench", "--rank", "1", "t-0.tar"], 2, "rank 1 of world 1"),
     (["bench", "--world", "2", "t-0.tar"], 2, "each rank needs a shard"),
     (["bench", "--lanes", "3", "--world", "2", "t-0.tar", "t-1.tar"], 2, "multiple of world"),
     (["bench", "--device", "cuda:999", "t-0.tar"], 1, "device cuda"),
-    (["bench", "--device", "abacus", "t-0.tar"], 1, "no such device"),
+    (["bench", "--device", "abacus", "t-0.tar"], 2, "no such device"),
+    (["bench", "--sweep", "--sweep-device", "cpu,gpu", "t-0.tar"], 2, "--sweep-device gpu: no such device"),
+    (["bench", "--field", "nosuch=bytes", "t-0.tar"], 1, "by --on-error skip"),
     (["bench", "t-{0.tar"], 2, "unbalanced braces"),
     (["ls", "t-{0.tar"], 2, "unbalanced braces"),
     (["bench", "@nolist"], 1, "nolist"),
