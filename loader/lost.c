@@ -85,8 +85,9 @@ const char *ps_lost_hint(const char *shard, int errnum)
 	if (errnum == ENOTCONN)
 		return "the mount is gone: mount it anew";
 	if (is_on_mount(shard))
-		return errnum == ENOENT ? "check the path, and the mount and its origin"
-		                        : "check the mount and its origin (getfattr -n user.penstock.error FILE)";
+		return errnum == ENOENT
+		               ? "check the path, and the mount and its origin"
+		               : "check the mount and its origin (getfattr -n user.penstock.error FILE)";
 	if (errnum == ENOENT)
 		return "check the path (braces expand here, the shell's * and ? do not)";
 	return "check the path, and the disk or share it is on";

@@ -185,7 +185,8 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 		/* tar pads with zeros what it writes to tapes, and gzip lets them pass. */
 		d->state = d->any && in[0] == 0 ? STATE_PADDING : STATE_BODY;
 		if (d->state == STATE_BODY && (in[0] != 0x1f || (nin > 1 && in[1] != 0x8b)))
-			return ps_error_set(err, EBADMSG, d->any ? "garbage behind its end" : "not in the gzip format");
+			return ps_error_set(
+			        err, EBADMSG, d->any ? "garbage behind its end" : "not in the gzip format");
 		d->frame = (struct ps_frame_header){.content_nbytes = UINT64_MAX, .checksum = true};
 		if (d->state == STATE_BODY) {
 			*ret_event = PS_DECODE_HEADER;

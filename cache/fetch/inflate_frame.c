@@ -197,7 +197,8 @@ void ps_unpacker_end_of_input(struct ps_unpacker *unpacker)
 	struct ps_inflate *inflate = inflater->inflate;
 
 	if (!ps_decoder_may_end(unpacker->decoder)) {
-		damaged(unpacker, EIO, unpacker->input.at == 0 ? "it is empty" : "it ends in the middle of a frame");
+		damaged(unpacker, EIO,
+		        unpacker->input.at == 0 ? "it is empty" : "it ends in the middle of a frame");
 		return;
 	}
 	uint64_t expect = unpacker->end == UINT64_MAX ? unpacker->size : unpacker->end;

@@ -73,7 +73,8 @@ static int data_load(struct ps_index *x, struct ps_load_error *err)
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(err, ENOENT,
-		        "%s: no such index; make it by penstock-loader index (beside shards that are read-only: "
+		        "%s: no such index; make it by penstock-loader index (beside shards that are "
+		        "read-only: "
 		        "--dir DIR there, and index_dir here)",
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)

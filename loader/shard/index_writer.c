@@ -324,7 +324,8 @@ static void head_write(
 int ps_index_writer_finish(struct ps_index_writer *w, const struct ps_index_version *v, uint64_t plain_nbytes,
         uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err)
 {
-	size_t head = PS_INDEX_HEAD + ps_index_pad8(v->etag_len) + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
+	size_t head = PS_INDEX_HEAD + ps_index_pad8(v->etag_len) +
+	              (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
 	struct file f = {0};
 	int r = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
 

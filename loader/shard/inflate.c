@@ -342,7 +342,8 @@ int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, 
 		f->garbage = !f->inside && f->any && !may_begin(f->codec, s.in, s.in_n);
 		if (f->garbage)
 			return ps_load_error_set(err, EBADMSG,
-			        "garbage behind the end of the %s data, at byte %ju of the file; write it anew without",
+			        "garbage behind the end of the %s data, at byte %ju of the file; write it "
+			        "anew without",
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		s.taken = 0;
 		s.ended = false;

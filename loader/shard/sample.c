@@ -131,9 +131,9 @@ int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_loa
 
 bool ps_errno_is_lost(int errnum)
 {
-	static const int lost[] = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EACCES, EPERM, EIO, EREMOTEIO, ENXIO,
-	        ENODEV, ENOTCONN, ESTALE, ETIMEDOUT, ECONNREFUSED, ECONNRESET, ECONNABORTED, EHOSTUNREACH, ENETUNREACH,
-	        ENETDOWN};
+	static const int lost[] = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EACCES, EPERM, EIO,
+	        EREMOTEIO, ENXIO, ENODEV, ENOTCONN, ESTALE, ETIMEDOUT, ECONNREFUSED, ECONNRESET, ECONNABORTED,
+	        EHOSTUNREACH, ENETUNREACH, ENETDOWN};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(lost); i++)
 		if (errnum == lost[i])

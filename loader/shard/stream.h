@@ -74,8 +74,8 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err) PS_M
 /* True if it is decompressed while it is read. */
 bool ps_stream_is_inflated(const struct ps_stream *stream);
 
-/* Reads what stands behind the end of a tar in compressed data, up to 1 MiB: their checksum is there. -EBADMSG: it
- * does not fit, or something else follows: *ret_garbage. */
+/* Reads what stands behind the end of a tar in compressed data, up to 1 MiB: their checksum is there.
+ * -EBADMSG: it does not fit, or something else follows: *ret_garbage. */
 int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_load_error *err) PS_MUST_USE;
 
 /* Bytes taken so far. */

@@ -80,7 +80,8 @@ static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
 /* What is wrong with the first bytes of a file. */
 static const char *no_header(const struct ps_tar *t)
 {
-	return ps_stream_is_inflated(t->stream) ? "no tar header" : "no tar header, nor gzip, zstd or lz4 data";
+	return ps_stream_is_inflated(t->stream) ? "no tar header"
+	                                        : "no tar header, nor gzip, zstd or lz4 data";
 }
 
 /* -- Numbers ------------------------------------------------------------------------------------------ */
@@ -373,9 +374,9 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		if (r < 0)
 			return r;
 		if (n < PS_TAR_BLOCK)
-			return at > 0 ? -ENODATA
-			     : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
-			              : damaged(at, no_header(t), err);
+			return at > 0   ? -ENODATA
+			       : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
+			                : damaged(at, no_header(t), err);
 		if (h[0] == 0 && h[OFF_CHKSUM] == 0 && memcmp(h, h + 1, PS_TAR_BLOCK - 1) == 0)
 			return extended ? damaged(at, "the archive ends behind an extended header", err) : 0;
 		if (!checksum_fits(h))

@@ -279,7 +279,8 @@ int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_a
         struct ps_bench_result *ret_epochs, struct penstock_error *error)
 {
 	ps_autofree float *next_us = calloc(NEXT_PLACES, sizeof(*next_us));
-	struct consumer c = {.quiet = o->quiet, .talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
+	struct consumer c = {
+	        .quiet = o->quiet, .talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
 	int r = 0;
 
 	if (!next_us)

@@ -27,7 +27,7 @@ struct cat {
 	const struct cat_options *o;
 	struct ps_tar_out *out; /* NULL with --field */
 	uint64_t found;
-	uint64_t matched; /* samples of the key, if one was asked for */
+	uint64_t matched;         /* samples of the key, if one was asked for */
 	char *fields[MAX_FIELDS]; /* of those, until the one that was asked for is found */
 	size_t nfields;
 };

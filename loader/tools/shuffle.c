@@ -198,7 +198,8 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	static const struct option longs[] = {{"order", required_argument, NULL, 'o'},
 	        {"shuffle-window", required_argument, NULL, 'w'}, {"lanes", required_argument, NULL, 'l'},
 	        {"batch", required_argument, NULL, 'b'}, {"seed", required_argument, NULL, 's'},
-	        {"index-dir", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"index-dir", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	static const char *const orders[] = {"none", "shards", "window", "permutation"};
 	struct penstock_options o;
 	struct penstock_field field;
