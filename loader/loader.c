@@ -27,8 +27,9 @@ struct penstock_loader {
 	struct ps_options options;
 	struct ps_schedule schedule;
 	struct ps_plan *plan;
-	struct ps_plan *made;  /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
-	const char *made_not;  /* why it makes none, though it may; NULL: it does, or may not */
+	struct ps_plan
+	        *made; /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
+	const char *made_not; /* why it makes none, though it may; NULL: it does, or may not */
 	struct ps_device *device;
 	struct ps_gpu_decode gpu;
 	struct ps_pipeline *pipeline;
@@ -431,8 +432,7 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 		r = bad_sample(b, b->bad_rows[0], err);
 		if (b->rows[b->bad_rows[0]].lost)
 			r = lost_sample(b, b->bad_rows[0], err);
-	}
-	else if (b->failed) {
+	} else if (b->failed) {
 		*err = b->why;
 		r = b->failed;
 	}
@@ -587,8 +587,8 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	snprintf(s.pixels, sizeof(s.pixels), "%s%s%s", l->made ? l->device->ops->name : "cpu",
 	        l->made_not ? ": " : "", l->made_not ? l->made_not : "");
 	if (!l->gpu.nvjpeg)
-		snprintf(s.gpu_decode_why, sizeof(s.gpu_decode_why), "%.*s", (int)sizeof(s.gpu_decode_why) - 1,
-		        l->gpu.why.text);
+		snprintf(s.gpu_decode_why, sizeof(s.gpu_decode_why), "%.*s",
+		        (int)sizeof(s.gpu_decode_why) - 1, l->gpu.why.text);
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;

@@ -367,10 +367,10 @@ struct penstock_options {
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
 	uint32_t max_bad;  /* SKIP: more bad samples than this behind each other fail; 100 */
 
-	/* Where batches lie. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of that
-	 * NVIDIA GPU, in its primary context, which CUDA's runtime and torch use, too; each batch is filled in
-	 * page-locked host memory (within memory_budget) and copied from there; see penstock_batch_use(). The
-	 * driver is opened when it is asked for: -ENODEV where there is none. */
+	/* Where batches lie. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of
+	 * that NVIDIA GPU, in its primary context, which CUDA's runtime and torch use, too; each batch is
+	 * filled in page-locked host memory (within memory_budget) and copied from there; see
+	 * penstock_batch_use(). The driver is opened when it is asked for: -ENODEV where there is none. */
 	const char *device;
 
 	/* Folder of the shards' indexes (`penstock-loader index --dir`); NULL (default): beside the shards.
@@ -470,20 +470,22 @@ struct penstock_options {
 	const char *job;
 	uint32_t plan_epochs;
 
-	/* Who finishes images (transforms, MixUp and CutMix, normalising, layout): enum penstock_device_pixels;
-	 * AUTO: the device, if it can and if that saves bytes or work: images of f32, f16 and bf16 are sent as
-	 * bytes, and come out the same to the bit. Such tensors are on the device alone (`host` is NULL). */
+	/* Who finishes images (transforms, MixUp and CutMix, normalising, layout): enum
+	 * penstock_device_pixels; AUTO: the device, if it can and if that saves bytes or work: images of f32,
+	 * f16 and bf16 are sent as bytes, and come out the same to the bit. Such tensors are on the device
+	 * alone (`host` is NULL). */
 	uint32_t device_pixels;
 
-	/* Device cuda: the share of JPEGs that the GPU decodes (nvJPEG: its engine for JPEG where it has one, else
-	 * the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share with which
-	 * both are busy, found in the first batches and frozen then, or 0 where there is no nvJPEG. A sample's
-	 * hash decides who decodes it, so runs repeat themselves for any number of threads and ranks; a state
-	 * keeps the share. The GPU's pixels differ by a few levels from those of other runs, which are the same
-	 * everywhere; libpenstock(3) says by how many. Images that it does not take are decoded by the
-	 * processor one by one. Damage inside compressed pixels may go unnoticed on the GPU, so which samples
-	 * are bad can differ with the share. Takes page-locked memory beside memory_budget, 128 KiB and more a
-	 * row of each batch of `depth`. 0 (default): the processor decodes all. -ENODEV: a share, and no nvJPEG.
+	/* Device cuda: the share of JPEGs that the GPU decodes (nvJPEG: its engine for JPEG where it has one,
+	 * else the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share
+	 * with which both are busy, found in the first batches and frozen then, or 0 where there is no
+	 * nvJPEG. A sample's hash decides who decodes it, so runs repeat themselves for any number of threads
+	 * and ranks; a state keeps the share. The GPU's pixels differ by a few levels from those of other
+	 * runs, which are the same everywhere; libpenstock(3) says by how many. Images that it does not take
+	 * are decoded by the processor one by one. Damage inside compressed pixels may go unnoticed on the
+	 * GPU, so which samples are bad can differ with the share. Takes page-locked memory beside
+	 * memory_budget, 128 KiB and more a row of each batch of `depth`. 0 (default): the processor decodes
+	 * all. -ENODEV: a share, and no nvJPEG.
 	 */
 	double gpu_decode;
 };
@@ -550,8 +552,8 @@ int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers,
 
 /* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
  * read ahead do not count), as bytes for any machine: 208 (32 more with gpu_decode), and, where not all
- * shards have an index, 56 a lane of this rank. Returns how many; with `buf` NULL that is all it does. -ENOBUFS: `size` is less. Blocks:
- * never. */
+ * shards have an index, 56 a lane of this rank. Returns how many; with `buf` NULL that is all it does.
+ * -ENOBUFS: `size` is less. Blocks: never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
 
@@ -583,8 +585,8 @@ enum penstock_memory {
 	PENSTOCK_MEMORY_CUDA = 2,
 };
 
-/* Of options.device_pixels. AUTO is OFF for loaders with a `transform` or a `profile`, which look at pixels, and
- * on devices without kernels: a library built without nvcc, or a driver that cannot run them; see
+/* Of options.device_pixels. AUTO is OFF for loaders with a `transform` or a `profile`, which look at pixels,
+ * and on devices without kernels: a library built without nvcc, or a driver that cannot run them; see
  * penstock_stats.pixels. */
 enum penstock_device_pixels {
 	PENSTOCK_PIXELS_AUTO,
@@ -744,27 +746,29 @@ struct penstock_stats {
 	 * memory. */
 	uint64_t copied_bytes;
 	double copy_seconds;
-	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is AUTO and the
-	 * device cannot. */
+	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is
+	 * AUTO and the device cannot. */
 	char pixels[192];
-	/* options.gpu_decode: images that the GPU decoded (by its engine, and together with threads here) and the
-	 * processor in fields that the GPU may decode; the share in force, of 1; what each engine could do alone,
-	 * images a second, 0 where that is not known; and why the GPU decodes nothing though it was asked to
+	/* options.gpu_decode: images that the GPU decoded (by its engine, and together with threads here) and
+	 * the processor in fields that the GPU may decode; the share in force, of 1; what each engine could
+	 * do alone, images a second, 0 where that is not known; and why the GPU decodes nothing though it was
+	 * asked to
 	 * ("": it does, or was not). */
 	uint64_t gpu_engine_images, gpu_hybrid_images, cpu_images;
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;
 	char gpu_decode_why[160];
-	uint64_t shards_lost; /* that could not be opened or read, each counted once: penstock_loader_lost() */
+	uint64_t
+	        shards_lost; /* that could not be opened or read, each counted once: penstock_loader_lost() */
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */
 int penstock_loader_stats(struct penstock_loader *loader, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error);
 
-/* A shard that could not be opened, or not be read to its end, because of what stores it: its file is gone, or a
- * mount, disk or origin did not answer. What it would have given is missing from the epoch; a row or more tell of
- * it as bad samples. Since 0.2. */
+/* A shard that could not be opened, or not be read to its end, because of what stores it: its file is gone,
+ * or a mount, disk or origin did not answer. What it would have given is missing from the epoch; a row or
+ * more tell of it as bad samples. Since 0.2. */
 struct penstock_lost {
 	const char *shard; /* valid as long as the loader, as is the other text */
 	const char *reason;
@@ -773,7 +777,8 @@ struct penstock_lost {
 
 #define PENSTOCK_LOST_KEPT 64 /* that are told of; stats.shards_lost counts all */
 
-/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are not so many. Any thread. */
+/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are not so many. Any
+ * thread. */
 int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct penstock_lost *ret_lost);
 
 /* Of a loader with options.profile: the batches made so far, as JSON: for each field bytes or items of a

@@ -1,7 +1,7 @@
-/* The checksum of an object whose listing told none, where HEADs tell it (struct ps_origin): asked for beside the first
- * bytes that are fetched of it, so that it is known by the time all are there. Without an answer, or with one that has
- * none, there is nothing to compare, as with any other object. Not of small objects: of those a HEAD each would be most
- * of the requests. Nor where a store has none to tell. */
+/* The checksum of an object whose listing told none, where HEADs tell it (struct ps_origin): asked for beside
+ * the first bytes that are fetched of it, so that it is known by the time all are there. Without an answer,
+ * or with one that has none, there is nothing to compare, as with any other object. Not of small objects: of
+ * those a HEAD each would be most of the requests. Nor where a store has none to tell. */
 #include "fetch/fill_private.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define ASK_IN_VAIN 8 /* HEADs behind each other without a checksum: the store has none */
 
 struct ask {
-	struct ps_head head; /* first: done() gets back to the ask from it */
+	struct ps_head head;       /* first: done() gets back to the ask from it */
 	struct ps_fill_file *file; /* a reference */
 	struct ps_remote expect;
 };
@@ -45,7 +45,8 @@ void ps_fill_ask_sum(struct ps_fill_file *file)
 		PS_LOCK_SCOPE(&file->lock);
 		ask->expect = file->remote;
 	}
-	ask->head = (struct ps_head){.url = ps_object_url(file->object), .done = asked, .seen = PS_REMOTE_UNKNOWN};
+	ask->head = (struct ps_head){
+	        .url = ps_object_url(file->object), .done = asked, .seen = PS_REMOTE_UNKNOWN};
 	atomic_fetch_add(&file->fill->origin_requests, 1);
 	origin->ops->head(origin, &ask->head);
 }

@@ -65,8 +65,9 @@ struct penstock_batch {
 	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
 	struct ps_budget *budget;   /* that late fields count against; NULL: not counted */
 	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
-	struct ps_nvjpeg_rows *decoded[PS_PLAN_MAX_FIELDS]; /* images that the GPU decodes (decode.h); NULL: none are */
-	uint64_t grown_nbytes;      /* of mem, for late fields: what was counted */
+	struct ps_nvjpeg_rows
+	        *decoded[PS_PLAN_MAX_FIELDS]; /* images that the GPU decodes (decode.h); NULL: none are */
+	uint64_t grown_nbytes;                /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;
 	struct ps_piece *pieces[PS_PLAN_MAX_FIELDS];    /* by row; late fields */
@@ -80,18 +81,18 @@ struct penstock_batch {
 	uint64_t seq; /* in the order of delivery, over epochs */
 	uint64_t epoch, index;
 	uint32_t offload; /* share of images that is offered to the GPU, of PS_OFFLOAD_ALL */
-	uint32_t want;  /* rows that it is to have; 0: of a rank that has no sample in this step */
-	uint32_t nrows; /* that have a sample */
-	uint32_t ndone; /* of them decoded */
-	bool closed;    /* no more rows will come */
-	bool drop;      /* closed, and not to be delivered */
-	bool pad;       /* fill up to cap when finishing */
+	uint32_t want;    /* rows that it is to have; 0: of a rank that has no sample in this step */
+	uint32_t nrows;   /* that have a sample */
+	uint32_t ndone;   /* of them decoded */
+	bool closed;      /* no more rows will come */
+	bool drop;        /* closed, and not to be delivered */
+	bool pad;         /* fill up to cap when finishing */
 
 	/* Set by ps_batch_finish(). */
 	uint32_t out_rows;
 	uint32_t nbad;
 	struct ps_late late[PS_PLAN_MAX_FIELDS + 1];
-	size_t used; /* bytes of the slot */
+	size_t used;       /* bytes of the slot */
 	struct ps_mix mix; /* what was drawn for it, for the fields that the device makes */
 	int failed;
 	struct ps_load_error why; /* of failed */

@@ -72,15 +72,17 @@ void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3]
 struct ps_image_outline {
 	bool plain_jpeg; /* a JPEG of YCbCr or gray that need not be turned; of others nothing else is told */
 	struct ps_image_size stored;
-	struct ps_region region;      /* of it, that has a weight in the result */
-	struct ps_resize_tables resize; /* from the region to the result; borrowed until the decoder's next call */
+	struct ps_region region; /* of it, that has a weight in the result */
+	struct ps_resize_tables
+	        resize; /* from the region to the result; borrowed until the decoder's next call */
 };
 
-/* Reads the head of a file and draws what ps_image_decode() would, of a decoder that makes one view and follows
- * nobody; the placement is that of this image from now on, for those that follow. Errors as there, as far as the
- * head tells. */
+/* Reads the head of a file and draws what ps_image_decode() would, of a decoder that makes one view and
+ * follows nobody; the placement is that of this image from now on, for those that follow. Errors as there, as
+ * far as the head tells. */
 int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
-        const struct ps_rng_key *key, struct ps_image_outline *ret_outline, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_rng_key *key, struct ps_image_outline *ret_outline,
+        struct ps_load_error *err) PS_MUST_USE;
 
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder);
 

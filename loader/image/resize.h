@@ -90,9 +90,9 @@ void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink);
 /* Feeds one row: region.width RGB triples, starting at the region's left edge. */
 void ps_resize_row(struct ps_resize *r, const uint8_t *rgb);
 
-/* What a plan comes to, for devices that do it themselves; borrowed until the next plan. The horizontal pass shifts by
- * h->bits - fraction and clamps to 255 << fraction, the vertical one shifts by v->bits + fraction. Rows of a flip_v
- * come last first. */
+/* What a plan comes to, for devices that do it themselves; borrowed until the next plan. The horizontal pass
+ * shifts by h->bits - fraction and clamps to 255 << fraction, the vertical one shifts by v->bits + fraction.
+ * Rows of a flip_v come last first. */
 struct ps_resize_axis;
 struct ps_resize_tables {
 	const struct ps_resize_axis *h, *v; /* resize_axis.h */

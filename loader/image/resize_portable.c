@@ -62,23 +62,24 @@ static void vertical_f32(const int16_t *const *rows, const int16_t *weights, uin
         uint32_t n, float scale, float bias, void *dst)
 {
 	for (uint32_t x = 0; x < n; x++)
-		((float *)dst)[x] = ps_pixel_normalised((uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias);
+		((float *)dst)[x] = ps_pixel_normalised(
+		        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias);
 }
 
 static void vertical_f16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
         uint32_t n, float scale, float bias, void *dst)
 {
 	for (uint32_t x = 0; x < n; x++)
-		((uint16_t *)dst)[x] =
-		        ps_f16_of(ps_pixel_normalised((uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
+		((uint16_t *)dst)[x] = ps_f16_of(ps_pixel_normalised(
+		        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
 }
 
 static void vertical_bf16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
         uint32_t n, float scale, float bias, void *dst)
 {
 	for (uint32_t x = 0; x < n; x++)
-		((uint16_t *)dst)[x] =
-		        ps_bf16_of(ps_pixel_normalised((uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
+		((uint16_t *)dst)[x] = ps_bf16_of(ps_pixel_normalised(
+		        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
 }
 
 const struct ps_resize_kernels ps_resize_portable = {

@@ -31,8 +31,8 @@ struct ps_pipeline {
 	struct ps_slab_pool slabs;
 	struct ps_lane_source source;
 	struct ps_offload_times times; /* of the engines */
-	atomic_bool stop; /* also read without the lock, by streams */
-	int wake_fd;      /* readable once stop is set */
+	atomic_bool stop;              /* also read without the lock, by streams */
+	int wake_fd;                   /* readable once stop is set */
 	pthread_t *threads;
 	uint32_t nthreads;
 
@@ -67,20 +67,21 @@ struct ps_pipeline {
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
 	uint64_t reread;
-	struct ps_offload offload; /* which images the GPU decodes, and, while that is tuned: */
+	struct ps_offload offload;            /* which images the GPU decodes, and, while that is tuned: */
 	struct ps_offload_meter offload_from; /* the engines' times when they had got going */
 	uint64_t nfinished;                   /* batches */
-	struct ps_cost cost;         /* of rows */
-	struct ps_tune tunes[2];     /* of readers and workers */
-	uint32_t started[2];         /* of them, so far */
-	double blame_ns[PS_NBLAMES]; /* what the consumer waited for; waits that are over */
-	pthread_cond_t unpark;       /* threads beyond tunes[].now: it has grown */
+	struct ps_cost cost;                  /* of rows */
+	struct ps_tune tunes[2];              /* of readers and workers */
+	uint32_t started[2];                  /* of them, so far */
+	double blame_ns[PS_NBLAMES];          /* what the consumer waited for; waits that are over */
+	pthread_cond_t unpark;                /* threads beyond tunes[].now: it has grown */
 	struct ps_tune_mark {
 		uint64_t ns, total_ns[PENSTOCK_NSTAGES], wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
 	} tuned; /* when the tunes were looked at last, and the stages' times then */
 };
 
-/* What the engines did so far. Takes the lock of the GPU's decoder, which may be held while images are parsed. */
+/* What the engines did so far. Takes the lock of the GPU's decoder, which may be held while images are
+ * parsed. */
 struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *pipeline);
 
 /* Stops and joins all threads. */

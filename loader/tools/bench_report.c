@@ -60,8 +60,8 @@ static json_t *gpu_decode_json(const struct penstock_stats *s)
 	if (s->gpu_share == 0 && s->gpu_engine_images + s->gpu_hybrid_images == 0 && !s->gpu_decode_why[0])
 		return NULL;
 	return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:s}", "share", s->gpu_share, "engine_images",
-	        (json_int_t)s->gpu_engine_images, "hybrid_images", (json_int_t)s->gpu_hybrid_images, "cpu_images",
-	        (json_int_t)s->cpu_images, "gpu_images_per_second", s->gpu_images_per_second,
+	        (json_int_t)s->gpu_engine_images, "hybrid_images", (json_int_t)s->gpu_hybrid_images,
+	        "cpu_images", (json_int_t)s->cpu_images, "gpu_images_per_second", s->gpu_images_per_second,
 	        "cpu_images_per_second", s->cpu_images_per_second, "why_not", s->gpu_decode_why);
 }
 
@@ -70,7 +70,8 @@ static void gpu_decode_print(const struct penstock_stats *s)
 	if (s->gpu_decode_why[0])
 		printf("the GPU decodes nothing: %s\n", s->gpu_decode_why);
 	else if (s->gpu_share > 0 || s->gpu_engine_images + s->gpu_hybrid_images > 0)
-		printf("JPEGs: %.1f%% to the GPU: %ju decoded by its engine, %ju with threads here, %ju by threads alone; "
+		printf("JPEGs: %.1f%% to the GPU: %ju decoded by its engine, %ju with threads here, %ju by "
+		       "threads alone; "
 		       "alone the GPU would make %.0f/s, the threads %.0f/s\n",
 		        100 * s->gpu_share, (uintmax_t)s->gpu_engine_images, (uintmax_t)s->gpu_hybrid_images,
 		        (uintmax_t)s->cpu_images, s->gpu_images_per_second, s->cpu_images_per_second);
@@ -82,16 +83,18 @@ static json_t *result_json(const struct ps_bench_result *r)
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f, s:o*}",
+	return json_pack(
+	        "{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f, s:o*}",
 	        "epoch", (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
 	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
-	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad, "shards_lost", (json_int_t)r->stats.shards_lost,
-	        "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for",
-	        waits_json(&r->stats), "bottleneck", r->stats.bottleneck, "advice", r->stats.advice,
-	        "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds,
-	        "gpu_decode", gpu_decode_json(&r->stats));
+	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
+	        "shards_lost", (json_int_t)r->stats.shards_lost, "peak_rss_bytes",
+	        (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for", waits_json(&r->stats),
+	        "bottleneck", r->stats.bottleneck, "advice", r->stats.advice, "copied_bytes",
+	        (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds, "gpu_decode",
+	        gpu_decode_json(&r->stats));
 }
 
 /* What the consumer lost, and to what. */
@@ -122,7 +125,8 @@ static bool report_json(const struct ps_bench_options *o, const struct ps_bench_
 	        json_real(per(all->stats.copied_bytes, all->stats.copy_seconds)));
 	json_object_set_new(root, "pixels", json_string(all->stats.pixels));
 	if (all->lost_first[0])
-		json_object_set_new(root, "first_lost", json_string(all->lost_first) ?: json_string("(its name is not UTF-8)"));
+		json_object_set_new(root, "first_lost",
+		        json_string(all->lost_first) ?: json_string("(its name is not UTF-8)"));
 	if (all->has_idle)
 		json_object_set_new(root, "step", step_json(all));
 	ok = root && json_object_set_new(root, "epochs", list) == 0 &&

@@ -312,7 +312,9 @@ ps_cu_result event_elapsed_mock(float *ret_ms, ps_cu_event from, ps_cu_event to)
 	if (event_query_mock(from) != 0 || event_query_mock(to) != 0)
 		return PS_CU_NOT_READY;
 	PS_LOCK_SCOPE(&the.lock);
-	*ret_ms = (float)((((const struct event *)(void *)to)->at - ((const struct event *)(void *)from)->at) * 1e3);
+	*ret_ms =
+	        (float)((((const struct event *)(void *)to)->at - ((const struct event *)(void *)from)->at) *
+	                1e3);
 	return 0;
 }
 
@@ -411,15 +413,16 @@ ps_cu_result host_unregister_mock(void *p)
 
 /* -- Kernels: their code of kernels.h, over host memory ------------------------------------------------ */
 
-#define RUN(name, args, shared_nbytes, call)                                                     \
-	static void run_##name(const void *all, uint32_t nblocks)                                  \
-	{                                                                                          \
-		static uint8_t shared[(shared_nbytes) > 0 ? (shared_nbytes) : 1] __attribute__((aligned(16))); \
-		struct args a;                                                                     \
-		memcpy(&a, all, sizeof(a));                                                        \
-		(void)shared;                                                                      \
-		for (uint32_t block = 0; block < nblocks; block++)                                 \
-			call;                                                                      \
+#define RUN(name, args, shared_nbytes, call)                                     \
+	static void run_##name(const void *all, uint32_t nblocks)                \
+	{                                                                        \
+		static uint8_t shared[(shared_nbytes) > 0 ? (shared_nbytes) : 1] \
+		        __attribute__((aligned(16)));                            \
+		struct args a;                                                   \
+		memcpy(&a, all, sizeof(a));                                      \
+		(void)shared;                                                    \
+		for (uint32_t block = 0; block < nblocks; block++)               \
+			call;                                                    \
 	}
 PS_KERNELS(RUN)
 #undef RUN
