@@ -29,24 +29,30 @@ char *ps_path_absolute(const char *path)
 	return ps_strbuf_take(&b);
 }
 
-/* Levenshtein's distance, of words short enough for one row of it. */
+/* Levenshtein's distance, of words short enough for three rows of it; two neighbours that changed places count as one. */
 void ps_suggest(const char *word, const char *candidate, const char **best, unsigned *distance)
 {
-	unsigned row[64];
+	unsigned rows[3][64];
 	size_t n = strlen(candidate);
 
-	if (n >= PS_ARRAY_LEN(row))
+	if (n >= PS_ARRAY_LEN(rows[0]))
 		return;
+	unsigned *before = rows[0], *above = rows[1], *row = rows[2];
 	for (size_t j = 0; j <= n; j++)
 		row[j] = (unsigned)j;
 	for (size_t i = 0; word[i]; i++) {
-		unsigned corner = row[0]++;
+		unsigned *free_row = before;
 
+		before = above;
+		above = row;
+		row = free_row;
+		row[0] = (unsigned)i + 1;
 		for (size_t j = 1; j <= n; j++) {
-			unsigned change = corner + (word[i] != candidate[j - 1]);
+			unsigned change = above[j - 1] + (word[i] != candidate[j - 1]);
 
-			corner = row[j];
-			row[j] = PS_MIN(change, PS_MIN(row[j], row[j - 1]) + 1);
+			row[j] = PS_MIN(change, PS_MIN(above[j], row[j - 1]) + 1);
+			if (i > 0 && j > 1 && word[i] == candidate[j - 2] && word[i - 1] == candidate[j - 1])
+				row[j] = PS_MIN(row[j], before[j - 2] + 1);
 		}
 	}
 	/* Half of a short word changed is another word. */

@@ -171,6 +171,7 @@ static void what_was_probably_meant_is_suggested(void **state)
 	        {"udi", "uid"},
 	        {"completely-else", NULL},
 	        {"x", NULL},
+	        {"udx", NULL},
 	        {"", NULL},
 	};
 
