@@ -6,7 +6,9 @@ requires nginx
 cat >"$T/inner.sh" <<END
 . "$top_srcdir/tests/lib.sh"
 start_nginx
-cat "\$T/nginx/nginx.pid" "/proc/\$(cat "\$T/nginx/nginx.pid")/task/\$(cat "\$T/nginx/nginx.pid")/children" |
+master=\$(cat "\$T/nginx/nginx.pid")
+wait_until 20 grep -q . "/proc/\$master/task/\$master/children"
+cat "\$T/nginx/nginx.pid" "/proc/\$master/task/\$master/children" |
 	tr ' ' '\n' | grep . >"$T/pids"
 setsid sleep 1000 >/dev/null 2>&1 &
 echo \$! >>"$T/pids"
