@@ -17,7 +17,7 @@
 
 static void readers_of_a_thousand_files_share_a_little_memory(void **state)
 {
-	struct fixture_options options = {.memory_bytes = 16 * PS_MIB, .timeout_ms = 60000};
+	struct fixture_options options = {.memory_bytes = 16 * PS_MIB, .timeout_ms = 600000};
 	struct fixture *f = fixture_new(&options);
 	static struct ps_fill_file *files[NFILES];
 	static struct ps_readahead *ras[NFILES];
