@@ -480,8 +480,8 @@ struct penstock_options {
 	 * else the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share
 	 * with which both are busy, found in the first batches and frozen then, or 0 where there is no
 	 * nvJPEG. A sample's hash decides who decodes it, so runs repeat themselves for any number of threads
-	 * and ranks; a state keeps the share. The GPU's pixels differ by a few levels from those of other
-	 * runs, which are the same everywhere; libpenstock(3) says by how many. Images that it does not take
+	 * and ranks; a state keeps the share. The GPU's pixels are not quite those of other
+	 * runs, which are the same everywhere; libpenstock(3) says how far off they may be. Images that it does not take
 	 * are decoded by the processor one by one. Damage inside compressed pixels may go unnoticed on the
 	 * GPU, so which samples are bad can differ with the share. Takes page-locked memory beside
 	 * memory_budget, 128 KiB and more a row of each batch of `depth`. 0 (default): the processor decodes

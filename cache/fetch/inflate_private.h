@@ -1,7 +1,8 @@
 /* What the files of the inflating stage share: inflate.c (memory, places, threads), inflater.c (inflaters and
  * what the index keeps of them), inflate_part.c (gets that wait), inflate_plan.c (who serves them),
  * inflate_unpacker.c (when an unpacker runs, parks, ends), inflate_frame.c (decoding), inflate_input.c
- * (compressed bytes), inflate_out.c (where plain bytes go), inflate_size.c (how long it is).
+ * (compressed bytes), inflate_out.c (where plain bytes go), inflate_write.c (to the disk beside decoding),
+ * inflate_size.c (how long it is).
  *
  * An unpacker decodes one stretch of a shard: the frames that a get touches, where a map tells of them, else
  * from the last known beginning of a frame to the end.

@@ -301,8 +301,8 @@ class Loader:
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
         (see rank_and_world()).
     state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
-    gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels differ by a
-        few levels from the processor's.
+    gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels are not
+        quite the processor's.
     options: all other options of penstock.h by their names: threads, seed, order="window", shuffle_window, lanes,
         end="uneven", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
         them.
