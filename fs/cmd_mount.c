@@ -171,10 +171,13 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 {
 	struct ps_conf_mount told = {0};
 	struct ps_error err = {0};
+	size_t ngiven = m->options.given.n;
 
 	if (ps_conf_apply(conf, section, &m->options, &m->request, &told, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
 	ps_autofree char *where = told.mountpoint;
+	if (ps_options_in_vain(&m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
 	if (!mountpoint && !where)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
 		                                           "MOUNTPOINT",
@@ -319,7 +322,8 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	}
 	if (rc < 0)
 		return refuse_source(m, &err);
-	rc = ps_options_in_vain(&m->options.given, m->request.sources, m->request.nsources, &err);
+	rc = ps_options_in_vain(
+	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
 	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text) : run(m, args[nargs - 1]);
 }
 

@@ -4,14 +4,21 @@
 
 #include "commands.h"
 #include "mounts.h"
+#include "vain.h"
 #include "warm.h"
 
 #define JOBS_DEFAULT 8
 
 struct warm {
-	struct ps_mount_options mount; /* first: the tables of options.h count from here */
+	struct ps_mount_options mount;   /* first: the tables of options.h count from here */
+	struct ps_mount_request request; /* its source alone */
 	struct ps_warm_options options;
 };
+
+static struct ps_given *given_of(void *ctx)
+{
+	return &((struct warm *)ctx)->mount.given;
+}
 
 static const struct ps_opt options[] = {
         {"jobs", 'j', PS_OPT_COUNT, offsetof(struct warm, options.jobs), "N", "files at a time [8]",
@@ -25,10 +32,12 @@ static const struct ps_opts opts = {
         .usage = "MOUNTPOINT|SOURCE [GLOB...] [OPTION...]",
         .about = "Fetches files into the cache: those that match a GLOB, or all. Goes on where an earlier "
                  "run ended.\n"
-                 "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes the\n"
+                 "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes "
+                 "the\n"
                  "options of cache and origin below.",
         .tables = {options, ps_options_source},
         .other = ps_options_generic,
+        .given = given_of,
 };
 
 static volatile sig_atomic_t stop;
@@ -51,7 +60,9 @@ static int run(struct warm *w, char **argv, int nargs)
 
 	if (!strstr(argv[1], "://") && argv[1][0] != '@') {
 		if (ps_mounts_lookup(argv[1], &mounts, &info, &err) == 0) {
-			int code = ps_warm_mount(info, globs, nglobs, &w->options);
+			int code = ps_options_without_source(&w->mount.given, info->mountpoint, &err) < 0
+			                   ? ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text)
+			                   : ps_warm_mount(info, globs, nglobs, &w->options);
 
 			ps_mounts_fini(&mounts);
 			return code;
@@ -60,16 +71,15 @@ static int run(struct warm *w, char **argv, int nargs)
 			return ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
 	}
 	w->mount.foreground = true; /* logs to stderr */
-	if (ps_mount_options_finish(&w->mount, &err) < 0)
-		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
-	ps_autofree char *source = ps_source_absolute(argv[1]);
-	if (!source)
-		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
-	ps_autofree char *canonical = ps_source_canonical(source, &err);
-	if (!canonical)
-		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
+	int rc = ps_request_add_source(&w->request, "", argv[1], &err);
 	ps_source_wipe(argv[1]);
-	return ps_warm_source(source, globs, nglobs, &w->mount, &w->options);
+	if (rc == 0)
+		rc = ps_options_in_vain(&w->mount.given, w->mount.given.n, w->request.sources, 1, &err);
+	if (rc == 0)
+		rc = ps_mount_options_finish(&w->mount, &err);
+	if (rc < 0)
+		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
+	return ps_warm_source(w->request.sources[0].source, globs, nglobs, &w->mount, &w->options);
 }
 
 int ps_cmd_warm(int argc, char **argv)
@@ -86,5 +96,6 @@ int ps_cmd_warm(int argc, char **argv)
 		code = run(&w, argv, nargs);
 	}
 	ps_mount_options_fini(&w.mount);
+	ps_request_fini(&w.request);
 	return code;
 }

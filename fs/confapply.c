@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "conffile.h"
+#include "vain.h"
 
 static const char defaults[] = "defaults";
 
@@ -137,10 +138,21 @@ static struct ps_given *given_of(void *ctx)
 	return &((struct ps_mount_options *)ctx)->given;
 }
 
+static int check_vain(
+        const struct context *c, const char *option, const struct ps_source_request *sources, size_t nsources)
+{
+	struct ps_error err = {0};
+
+	return ps_option_in_vain(option, sources, nsources, &err) < 0 ? complain(c, "%s", err.text) : 0;
+}
+
 static const struct ps_opts opts = {
         .command = "mount", .tables = {ps_options_source, ps_options_mount}, .given = given_of};
 
-static int set_option(const struct context *c, const char *key, struct ps_mount_options *o)
+/* sources: those that the option is for. nsources 0, in [defaults]: those of any mount, so that it cannot be
+ * in vain. */
+static int set_option(const struct context *c, const char *key, const struct ps_source_request *sources,
+        size_t nsources, struct ps_mount_options *o)
 {
 	const char *value = c->entry->value;
 	char *secret = NULL;
@@ -168,6 +180,8 @@ static int set_option(const struct context *c, const char *key, struct ps_mount_
 		if (rc < 0)
 			complain(c, "%s", err.text);
 	}
+	if (rc == 0 && nsources)
+		rc = check_vain(c, opt->name, sources, nsources);
 	if (secret)
 		explicit_bzero(secret, strlen(secret));
 	free(secret);
@@ -218,7 +232,7 @@ static int set_source_option(const struct context *c, const char *dot, struct ps
 		if (strlen(s->name) != n || strncmp(s->name, c->entry->key, n) != 0)
 			continue;
 		ps_mount_options_init(&o);
-		rc = set_option(c, dot + 1, &o);
+		rc = set_option(c, dot + 1, s, 1, &o);
 		if (rc == 0 && ps_request_give_source(s, &o) < 0)
 			rc = ps_error_set(c->err, ENOMEM, "out of memory");
 		ps_mount_options_fini(&o);
@@ -284,7 +298,7 @@ static int take_entry(const struct context *c, size_t ngiven, struct ps_mount_op
 	const struct ps_opt *opt = find_option(key, &file);
 	if (opt && was_given(o, ngiven, opt->name))
 		return 0;
-	return set_option(c, key, o);
+	return set_option(c, key, request->sources, ps_conf_is_mount(c->section) ? request->nsources : 0, o);
 }
 
 int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section,

@@ -114,6 +114,17 @@ wrong ":4: .*no name for a folder" "source.a/b = /x/"
 wrong ":4: .*/no-such-file" "user-file = /no-such-file"
 wrong ":4: option user: not of the form" "user = geheim"
 wrong ":4: unknown key 'foreground'" "foreground = yes"
+wrong ":4: option region: it is for buckets \(s3://, gs://\), which file://$T/src/ is not" "region = eu"
+wrong ":4: option insecure: it is for sources that are not local, which file://$T/src/ is not" "insecure = yes"
+wrong ":5: option hf-token-file: it is for hf://.*, which s3://b/ is not" "source.val = s3://b/" "val.hf_token_file = /x"
+wrong ":5: option gs-credentials: .* none of 2 sources is" "source.val = s3://b/" "gs-credentials = /x"
+# What [defaults] says is for those mounts that know what it is; the command line is for this one.
+printf '[defaults]\nregion = eu\n[x]\nsource = %s/src/\nmountpoint = %s/m1\nno-sign-request = no\n' "$T" "$T" >"$T/vain.conf"
+check "options of other sources may stand in [defaults], or be switched off" penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE"
+check "the mount goes" penstock umount "$T/m1"
+rc=0
+penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE" --region us >"$T/out" 2>&1 || rc=$?
+equal "one of the command line that is for other sources" "2 1" "$rc $(grep -c "^penstock mount: option region: it is for buckets" "$T/out")"
 mode=640
 wrong ":4: header holds a secret, and others may read" "header = X: geheim"
 wrong ":4: source.val holds a secret" "source.val = https://me:geheim@host/"

@@ -43,10 +43,18 @@ bad 2 "cache-size.*least is 1" mount "$T/src/" "$T/empty" --cache-size 1
 bad 2 "memory.*least is 1" mount "$T/src/" "$T/empty" --memory 1
 bad 2 "max-bandwidth.*least is 64" mount "$T/src/" "$T/empty" --max-bandwidth 1
 bad 1 "min-free.*in all" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --min-free 1E
-bad 2 "profile.*s3://" mount https://127.0.0.1/ "$T/empty" --profile me
-bad 2 "hf-token-file.*hf://" mount s3://bucket/ "$T/empty" --hf-token-file "$T/plain"
-bad 2 "gs-credentials.*gs://" mount s3://bucket/ "$T/empty" -o gs-credentials="$T/plain"
-bad 2 "proxy.*not local" mount "$T/src/" "$T/empty" --proxy http://127.0.0.1:1
+echo "X: y" >"$T/headers"
+for command in mount warm; do
+	place=()
+	if [[ $command == mount ]]; then place=("$T/empty"); fi
+	bad 2 "profile.*s3://.*, which https://127.0.0.1/ is not" $command https://me:pw@127.0.0.1/ "${place[@]}" --profile me
+	bad 2 "profile.*s3://" $command HTTPS://127.0.0.1/ "${place[@]}" --profile me
+	bad 2 "hf-token-file.*hf://.* s3://bucket/" $command s3://bucket/ "${place[@]}" --hf-token-file "$T/plain"
+	bad 2 "gs-credentials.*gs://.* s3://bucket/" $command s3://bucket/ "${place[@]}" -o gs-credentials="$T/plain"
+	bad 2 "proxy.*not local.* file://$T/src/" $command "$T/src/" "${place[@]}" --proxy http://127.0.0.1:1
+	bad 2 "option header-file.*not local" $command "$T/src/" "${place[@]}" --header-file "$T/headers"
+done
+bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0.0.1/ b="$T/src/" "$T/empty" --profile me
 bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
 bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
 bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me

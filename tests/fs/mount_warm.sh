@@ -21,6 +21,10 @@ equal "fetches what is missing only" 0 "$(grep -c 'GET /train/.*tar' "$T/nginx/a
 equal "and that all" cached "$(state val/shard-000001.tar)"
 check "the bytes are right" read_tree 1m
 check_not "a glob that matches nothing is an error" timeout 20 penstock warm "$MNT" 'nothing*'
+rc=0
+penstock warm "$MNT" -j 2 --header-file <(echo "X: y") >"$T/out" 2>&1 || rc=$?
+equal "options of cache and origin are the mount's own" "2 1" \
+	"$rc $(grep -c "^penstock warm: option header-file: it is for a SOURCE, and $MNT is a mount, which has its own" "$T/out")"
 umount_penstock
 
 # Interrupted, then resumed.
