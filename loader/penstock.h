@@ -742,8 +742,8 @@ struct penstock_stats {
 	 * and what would help. */
 	const char *bottleneck;
 	char advice[160];
-	/* Copies to the device that are over, and how long they took there; 0 where batches stay in host
-	 * memory. */
+	/* Copies of batches to the device that are over, and how long they took there; 0 where batches stay in
+	 * host memory. Images that the GPU decoded itself are not copied, and their files are not counted. */
 	uint64_t copied_bytes;
 	double copy_seconds;
 	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is

@@ -86,15 +86,6 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 	return r;
 }
 
-int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
-{
-	struct ps_make makes[PS_PLAN_MAX_FIELDS];
-
-	if (!b->mirror)
-		return 0;
-	return b->device->ops->send(b->mirror, b->mem, b->used, makes, ps_make_tell(b, makes), err);
-}
-
 int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_error *err)
 {
 	int r;
@@ -127,6 +118,7 @@ void ps_batch_fini(struct penstock_batch *b)
 	free(b->rows);
 	free(b->bad_rows);
 	free(b->sources);
+	free(b->stretches);
 	if (b->budget)
 		ps_budget_give(b->budget, b->grown_nbytes);
 	ps_decode_fini(b);

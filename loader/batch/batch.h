@@ -67,6 +67,7 @@ struct penstock_batch {
 	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
 	struct ps_nvjpeg_rows
 	        *decoded[PS_PLAN_MAX_FIELDS]; /* images that the GPU decodes (decode.h); NULL: none are */
+	struct ps_stretch *stretches;         /* what is sent, where some are (send.h); NULL: all */
 	uint64_t grown_nbytes;                /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;
@@ -137,7 +138,7 @@ void ps_batch_decode(struct penstock_batch *batch, uint32_t row, struct ps_batch
  * 0. */
 void ps_batch_finish(struct penstock_batch *batch);
 
-/* Begins the copy of a finished batch to its device; nothing where that is the host. */
+/* Begins the copy of a finished batch to its device (send.h); nothing where that is the host. */
 int ps_batch_send(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
 
 /* The consumer has done with it, but for what its streams were given. *ret_arrived: its slot may be written.

@@ -7,6 +7,7 @@
 
 #include "batch/make.h"
 #include "batch/pictures.h"
+#include "batch/send.h"
 #include "pipeline/stage.h"
 
 bool ps_decode_offloads(const struct ps_plan *plan, uint32_t i)
@@ -30,7 +31,7 @@ int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps
 		if (ps_decode_offloads(b->plan, i))
 			r = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->plan->fields[i].image.out_width,
 			        b->plan->fields[i].image.out_height, &b->decoded[i], err);
-	return r;
+	return r < 0 ? r : ps_send_init(b, err);
 }
 
 void ps_decode_clear(struct penstock_batch *b)

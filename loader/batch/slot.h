@@ -7,7 +7,7 @@
  * the order of the options, each with its second plane (NAME:y), lengths and mask behind it. Late fields
  * (ragged, or padded to the longest row) follow when the batch is whole and their sizes are known; the memory
  * grows for them and stays so. One copy of [0, used) takes a whole batch to a device, where the same places
- * hold.
+ * hold; send.h tells which parts need not go.
  *
  * A field that the device makes (make.h) has u8 planes here, a struct ps_image_ops of each image behind them, and
  * its elements on the device alone, `made` bytes into what the mirror has for that.

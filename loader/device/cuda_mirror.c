@@ -23,7 +23,7 @@ struct cuda_mirror {
 	struct ps_mirror base;
 	size_t made_nbytes;
 	ps_cu_event begin, copied, sent;
-	size_t under_way;     /* bytes of the copy that is not known to be over; 0: none is */
+	size_t under_way;     /* bytes of the copies that are not known to be over; 0: none is */
 	pthread_mutex_t lock; /* the rest */
 	struct user *users;
 	uint32_t nusers, nplaces;
@@ -155,31 +155,54 @@ int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *si
 	return 0;
 }
 
-/* A batch's copy and kernels stand behind each other: no other's come between, and scratch is its own. */
-static ps_cu_result batch_give(struct ps_cuda_device *d, struct cuda_mirror *m, const void *slot,
-        size_t nbytes, const struct ps_make *makes, uint32_t nmakes)
+static ps_cu_result slot_copy(struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *s)
+{
+	ps_cu_result r = 0;
+
+	for (uint32_t i = 0; i < s->nstretches && r == 0; i++) {
+		const struct ps_stretch *at = &s->stretches[i];
+
+		r = d->cu->copy_to_device((ps_cu_pointer)(uintptr_t)(m->base.data + at->at),
+		        (const uint8_t *)s->slot + at->at, at->nbytes, d->stream);
+	}
+	return r;
+}
+
+/* A batch's copies and kernels stand behind each other: no other's come between, and scratch is its own; and
+ * what another decoder put into the mirror comes behind the copies. */
+static ps_cu_result batch_give(
+        struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *sending)
 {
 	const struct ps_make_places at = {
 	        .slot = m->base.data, .made = m->base.made, .scratch = (uint8_t *)(uintptr_t)d->scratch};
+	const struct ps_make *makes = sending->makes;
 	ps_cu_result r;
 
 	PS_LOCK_SCOPE(&d->lock);
 	r = d->cu->event_record(m->begin, d->stream);
 	if (r == 0)
-		r = d->cu->copy_to_device((ps_cu_pointer)(uintptr_t)m->base.data, slot, nbytes, d->stream);
+		r = slot_copy(d, m, sending);
 	if (r == 0)
 		r = d->cu->event_record(m->copied, d->stream);
-	for (uint32_t i = 0; i < nmakes && r == 0; i++)
+	for (uint32_t i = 0; i < sending->nmakes && r == 0; i++)
 		if (makes[i].decoded)
 			r = ps_nvjpeg_place(makes[i].decoded, makes[i].sources, makes[i].nimages,
 			        m->base.data + makes[i].planes, d->stream);
-	for (uint32_t i = 0; i < nmakes && r == 0; i++)
+	for (uint32_t i = 0; i < sending->nmakes && r == 0; i++)
 		r = ps_make_launch(&d->kernels, &makes[i], &at, d->stream);
 	return r == 0 ? d->cu->event_record(m->sent, d->stream) : r;
 }
 
-int ps_cuda_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
-        uint32_t nmakes, struct ps_load_error *err)
+static size_t nbytes_of(const struct ps_sending *s)
+{
+	size_t sum = 0;
+
+	for (uint32_t i = 0; i < s->nstretches; i++)
+		sum += s->stretches[i].nbytes;
+	return sum;
+}
+
+int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -190,19 +213,19 @@ int ps_cuda_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, cons
 	if (e < 0)
 		return e;
 	PS_LOCK_SCOPE(&m->lock);
-	if (nbytes > mirror->nbytes)
-		r = memory_take(d, m, nbytes + nbytes / 4);
+	if (sending->nbytes > mirror->nbytes)
+		r = memory_take(d, m, sending->nbytes + sending->nbytes / 4);
 	for (uint32_t i = 0; i < m->nusers && r == 0; i++)
 		r = cu->stream_wait(d->stream, m->users[i].left, 0);
 	m->nusers = 0;
 	if (r == 0)
-		r = batch_give(d, m, slot, nbytes, makes, nmakes);
+		r = batch_give(d, m, sending);
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(cu, r, err,
-		        nmakes ? "cannot copy a batch to the GPU and finish it there"
-		               : "cannot copy a batch to the GPU");
-	m->under_way = nbytes;
+		        sending->nmakes ? "cannot copy a batch to the GPU and finish it there"
+		                        : "cannot copy a batch to the GPU");
+	m->under_way = nbytes_of(sending);
 	return 0;
 }
 

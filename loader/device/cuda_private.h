@@ -48,8 +48,7 @@ ps_cu_result ps_cuda_stream_new(struct ps_cuda_device *device, ps_cu_stream *ret
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
         struct ps_mirror **ret_mirror, struct ps_load_error *err);
 void ps_cuda_mirror_free(struct ps_mirror *mirror);
-int ps_cuda_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
-        uint32_t nmakes, struct ps_load_error *err);
+int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
 int ps_cuda_arrived(struct ps_mirror *mirror);
 int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err);
 int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *err);

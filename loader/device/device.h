@@ -1,6 +1,6 @@
 /* Where batches lie. A slot (batch/slot.h) is host memory that decoding writes to; on a device with memory of
- * its own each slot has a mirror there, to which the whole slot is sent in one copy. The same places hold in
- * both.
+ * its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it that
+ * are needed. The same places hold in both.
  *
  *   alloc, mirror_new                            once a batch of the pipeline
  *   send ──▶ use(stream)... ──▶ leave ──▶ send   of each batch that comes to lie there
@@ -46,10 +46,25 @@ struct ps_mirror_size {
 	size_t scratch; /* that making them needs */
 };
 
+struct ps_stretch {
+	size_t at, nbytes; /* in the slot, and in the mirror */
+};
+
+/* What is sent of a slot. */
+struct ps_sending {
+	const void *slot;
+	size_t nbytes; /* that the mirror is to have room for: stretches end before */
+	const struct ps_stretch
+	        *stretches; /* to be copied: at least one, none empty, apart from each other */
+	uint32_t nstretches;
+	uint32_t nmakes; /* fields to be made of the copy */
+	const struct ps_make *makes;
+};
+
 /* Of all copies that are over. */
 struct ps_device_copies {
-	uint64_t nbytes;
-	double seconds; /* as the device measured, one copy after the other */
+	uint64_t nbytes; /* that went over, not those between stretches */
+	double seconds;  /* as the device measured, one copy after the other */
 };
 
 struct ps_device_ops {
@@ -70,10 +85,9 @@ struct ps_device_ops {
 	int (*mirror_new)(struct ps_device *device, const struct ps_mirror_size *size,
 	        struct ps_mirror **ret_mirror, struct ps_load_error *err);
 	void (*mirror_free)(struct ps_mirror *mirror); /* NULL is allowed */
-	/* Copies [0, nbytes) of the slot, which must stay as it is until it has arrived, and makes what is to
-	 * be made of the copy: then it has arrived. */
-	int (*send)(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
-	        uint32_t nmakes, struct ps_load_error *err);
+	/* Copies the stretches of the slot, which must stay as it is until it has arrived, and makes what is
+	 * to be made of the copy: then it has arrived. What is between stretches has any value there. */
+	int (*send)(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
 	/* 1: the last send is over, or there was none; 0: not yet; -EIO. */
 	int (*arrived)(struct ps_mirror *mirror);
 	int (*wait)(struct ps_mirror *mirror, struct ps_load_error *err); /* until it has */

@@ -399,15 +399,13 @@ static int fake_mirror_new(struct ps_device *device, const struct ps_mirror_size
 	return 0;
 }
 
-static int fake_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, const struct ps_make *makes,
-        uint32_t nmakes, struct ps_load_error *err)
+/* What is to be made is left out: it says that it cannot. */
+static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);
-	struct job copy = {.what = COPY, .from = slot, .nbytes = nbytes};
+	size_t nbytes = sending->nbytes;
 	int r = 0;
 
-	(void)makes;
-	(void)nmakes; /* it says that it cannot */
 	PS_LOCK_SCOPE(&the.lock);
 	if (the.lost)
 		return lost(err);
@@ -424,9 +422,15 @@ static int fake_send(struct ps_mirror *mirror, const void *slot, size_t nbytes, 
 	for (uint32_t i = 0; i < m->nusers && r == 0; i++)
 		r = wait_for(m->stream, m->users[i].left);
 	m->nusers = 0;
-	copy.to = mirror->data;
-	if (r == 0)
+	for (uint32_t i = 0; i < sending->nstretches && r == 0; i++) {
+		const struct ps_stretch *at = &sending->stretches[i];
+		const struct job copy = {.what = COPY,
+		        .to = mirror->data + at->at,
+		        .from = (const uint8_t *)sending->slot + at->at,
+		        .nbytes = at->nbytes};
+
 		r = job_give(m->stream, &copy);
+	}
 	if (r == 0)
 		r = record(m->stream, &m->sent);
 	return r == 0 ? 0 : ps_load_error_set(err, -r, "out of memory");

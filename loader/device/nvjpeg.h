@@ -64,6 +64,9 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err) PS_
 bool ps_nvjpeg_refused(
         const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes);
 
+/* The row's image comes from the GPU: nobody else need bring its pixels. Once submitted it stays so. */
+bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
+
 /* Makes `stream` put the images where `planes` has image i, for each i of n whose row sources[i] the GPU
  * decodes; the device's context is entered. */
 ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *sources, uint32_t n,

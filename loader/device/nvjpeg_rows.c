@@ -212,15 +212,20 @@ bool ps_nvj_sheet_add(
 
 /* -- To the batch --------------------------------------------------------------------------------------- */
 
+bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row)
+{
+	enum ps_nvj_who who = rows->entries[row].who;
+
+	return who == PS_NVJ_ENGINE || who == PS_NVJ_HYBRID;
+}
+
 static uint32_t moves_make(struct ps_nvjpeg_rows *rows, const uint32_t *sources, uint32_t n, uint8_t *planes)
 {
 	struct ps_move *moves = (struct ps_move *)(void *)(rows->sheet + rows->moves);
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		enum ps_nvj_who who = rows->entries[sources[i]].who;
-
-		if (who != PS_NVJ_ENGINE && who != PS_NVJ_HYBRID)
+		if (!ps_nvjpeg_has(rows, sources[i]))
 			continue;
 		moves[count++] = (struct ps_move){
 		        .from = (const uint8_t *)(uintptr_t)rows->planes + sources[i] * rows->image_nbytes,

@@ -84,6 +84,8 @@ static double bare_run(const struct slots *s, double seconds)
 static double ring_run(const struct slots *s, double seconds)
 {
 	const struct ps_device_ops *ops = gpu.device->ops;
+	const struct ps_stretch all = {.at = 0, .nbytes = s->nbytes};
+	struct ps_sending sending = {.nbytes = s->nbytes, .stretches = &all, .nstretches = 1};
 	struct ps_load_error err = {0};
 	double begin = gpu_now();
 	uint64_t n = 0;
@@ -92,7 +94,8 @@ static double ring_run(const struct slots *s, double seconds)
 		struct ps_mirror *m = s->mirrors[n % GPU_DEPTH];
 
 		gpu_must_ps(ops->wait(m, &err), &err);
-		gpu_must_ps(ops->send(m, s->host[n % GPU_DEPTH], s->nbytes, NULL, 0, &err), &err);
+		sending.slot = s->host[n % GPU_DEPTH];
+		gpu_must_ps(ops->send(m, &sending, &err), &err);
 		gpu_must_ps(ops->use(m, gpu.stream, &err), &err);
 		gpu_must_ps(ops->leave(m, &err), &err);
 	}

@@ -33,9 +33,47 @@ struct range {
 	struct range *next;
 	const char *from;
 	size_t nbytes;
+	uint64_t copied, ncopies; /* to it, from the host; of `pieces` */
 };
-static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct range *ranges;
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER; /* both lists */
+static struct range *ranges;                                    /* of host memory that is locked */
+static struct range *pieces;                                    /* of device memory */
+
+static bool range_add(struct range **list, const void *p, size_t nbytes)
+{
+	struct range *r = malloc(sizeof(*r));
+
+	if (!r)
+		return false;
+	*r = (struct range){.from = p, .nbytes = nbytes};
+	PS_LOCK_SCOPE(&ranges_lock);
+	r->next = *list;
+	*list = r;
+	return true;
+}
+
+static bool range_remove(struct range **list, const void *p)
+{
+	PS_LOCK_SCOPE(&ranges_lock);
+	for (struct range **at = list; *at; at = &(*at)->next) {
+		struct range *r = *at;
+
+		if (r->from != p)
+			continue;
+		*at = r->next;
+		free(r);
+		return true;
+	}
+	return false;
+}
+
+/* The one that has all of [p, p + nbytes); the lock is held. */
+static struct range *range_find(struct range *list, const char *p, size_t nbytes)
+{
+	while (list && (p < list->from || p + nbytes > list->from + list->nbytes))
+		list = list->next;
+	return list;
+}
 
 /* Beside each piece of memory and each event, whatever uses it when it goes. */
 static void all_sync(void)
@@ -93,6 +131,7 @@ EXPORT int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg)
 EXPORT long mock_cuda_leaks(void);
 EXPORT void mock_cuda_capture(int on);
 EXPORT long mock_cuda_urgent(void);
+EXPORT void mock_cuda_copied_to(const void *p, uint64_t *ret_nbytes, uint64_t *ret_ncopies);
 
 void mock_cuda_lose(void)
 {
@@ -125,6 +164,21 @@ long mock_cuda_leaks(void)
 long mock_cuda_urgent(void)
 {
 	return nurgent;
+}
+
+/* What was copied from the host to the piece of device memory that has p, since the last call. */
+void mock_cuda_copied_to(const void *p, uint64_t *ret_nbytes, uint64_t *ret_ncopies)
+{
+	struct range *r;
+
+	*ret_nbytes = *ret_ncopies = 0;
+	PS_LOCK_SCOPE(&ranges_lock);
+	r = range_find(pieces, p, 1);
+	if (!r)
+		return;
+	*ret_nbytes = r->copied;
+	*ret_ncopies = r->ncopies;
+	r->copied = r->ncopies = 0;
 }
 
 /* -- The driver ---------------------------------------------------------------------------------------- */
@@ -324,6 +378,10 @@ ps_cu_result memory_alloc_mock(ps_cu_pointer *ret_pointer, size_t nbytes)
 
 	USABLE();
 	p = malloc(nbytes);
+	if (p && !range_add(&pieces, p, nbytes)) {
+		free(p);
+		p = NULL;
+	}
 	*ret_pointer = (ps_cu_pointer)(uintptr_t)p;
 	return made(p);
 }
@@ -332,6 +390,8 @@ ps_cu_result memory_free_mock(ps_cu_pointer pointer)
 {
 	if (depth == 0)
 		return INVALID_CONTEXT;
+	if (!range_remove(&pieces, (void *)(uintptr_t)pointer))
+		return INVALID_VALUE;
 	free((void *)(uintptr_t)pointer); /* not waiting for streams: the loader must have */
 	nobjects--;
 	return 0;
@@ -339,12 +399,8 @@ ps_cu_result memory_free_mock(ps_cu_pointer pointer)
 
 static bool is_locked(const char *p, size_t nbytes)
 {
-	bool found = false;
-
 	PS_LOCK_SCOPE(&ranges_lock);
-	for (const struct range *r = ranges; r && !found; r = r->next)
-		found = p >= r->from && p + nbytes <= r->from + r->nbytes;
-	return found;
+	return range_find(ranges, p, nbytes);
 }
 
 static ps_cu_result copy(void *to, const void *from, size_t nbytes, ps_cu_stream stream)
@@ -358,8 +414,19 @@ static ps_cu_result copy(void *to, const void *from, size_t nbytes, ps_cu_stream
 
 ps_cu_result copy_to_device_mock(ps_cu_pointer to, const void *from, size_t nbytes, ps_cu_stream stream)
 {
+	struct range *piece;
+
 	USABLE();
 	if (!is_locked(from, nbytes))
+		return INVALID_VALUE;
+	pthread_mutex_lock(&ranges_lock);
+	piece = range_find(pieces, (const char *)(uintptr_t)to, nbytes);
+	if (piece) {
+		piece->copied += nbytes;
+		piece->ncopies++;
+	}
+	pthread_mutex_unlock(&ranges_lock);
+	if (!piece)
 		return INVALID_VALUE;
 	return copy((void *)(uintptr_t)to, from, nbytes, stream);
 }
@@ -378,37 +445,20 @@ ps_cu_result cuMemcpyDtoDAsync_v2(ps_cu_pointer to, ps_cu_pointer from, size_t n
 
 ps_cu_result host_register_mock(void *p, size_t nbytes, unsigned flags)
 {
-	struct range *r;
-
 	USABLE();
 	if (flags != PS_CU_HOST_REGISTER_PORTABLE)
 		return INVALID_VALUE;
-	r = malloc(sizeof(*r));
-	if (made(r) != 0)
-		return PS_CU_OUT_OF_MEMORY;
-	*r = (struct range){.from = p, .nbytes = nbytes};
-	PS_LOCK_SCOPE(&ranges_lock);
-	r->next = ranges;
-	ranges = r;
-	return 0;
+	return made(range_add(&ranges, p, nbytes) ? p : NULL);
 }
 
 ps_cu_result host_unregister_mock(void *p)
 {
 	if (depth == 0)
 		return INVALID_CONTEXT;
-	PS_LOCK_SCOPE(&ranges_lock);
-	for (struct range **at = &ranges; *at; at = &(*at)->next) {
-		struct range *r = *at;
-
-		if (r->from != p)
-			continue;
-		*at = r->next;
-		free(r);
-		nobjects--;
-		return 0;
-	}
-	return INVALID_VALUE;
+	if (!range_remove(&ranges, p))
+		return INVALID_VALUE;
+	nobjects--;
+	return 0;
 }
 
 /* -- Kernels: their code of kernels.h, over host memory ------------------------------------------------ */

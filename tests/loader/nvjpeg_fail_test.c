@@ -1,0 +1,87 @@
+/* GPUs that decode images and run out of memory, are lost, or are left in the middle of it; with the mocks.
+ */
+#include "config.h"
+
+#include <errno.h>
+
+#include "nvjpeg_fixture.h"
+
+/* The processor does not step in: its pixels are others, and the next run may have had memory. */
+static void without_memory_a_run_fails(void **state)
+{
+	(void)state;
+	for (int no_hardware = 0; no_hardware < 2; no_hardware++) {
+		struct penstock_loader *l;
+		struct penstock_batch *b;
+		struct penstock_error e;
+		struct setting s;
+
+		gpu.set(no_hardware, 0, -1, 0);
+		setting_init(&s, "photos.tar", "cuda", 0.5);
+		l = loader_open(&s);
+		assert_int_equal(penstock_loader_next(l, &b, &e), -ENOMEM);
+		penstock_loader_close(l);
+	}
+}
+
+static void a_lost_device_ends_in_an_error(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	int r;
+
+	(void)state;
+	setting_init(&s, "photos.tar", "cuda", 1);
+	s.o.epochs = 0;
+	l = loader_open(&s);
+	assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+	penstock_batch_release(b);
+	gpu.lose();
+	while ((r = penstock_loader_next(l, &b, &e)) >= 0)
+		if (r == 1)
+			penstock_batch_release(b);
+	assert_true(r == -EIO || r == -ENOMEM);
+	penstock_loader_close(l);
+}
+
+/* Batches that are half made when the loader goes elsewhere, or is closed. */
+static void work_under_way_is_waited_for(void **state)
+{
+	struct setting s;
+
+	(void)state;
+	setting_init(&s, "photos.tar", "cuda", 1);
+	s.o.epochs = 0;
+	s.o.end = PENSTOCK_END_DROP_LAST;
+	for (int i = 0; i < 12; i++) {
+		struct penstock_loader *l = loader_open(&s);
+		struct record r = {0};
+
+		if (i % 2)
+			gpu.set(i % 4 == 1, 0, 0, 0);
+		for (int k = 0; k < i % 3; k++)
+			(void)batch_record(l, "cls", &r);
+		if (i % 4 == 2)
+			assert_int_equal(penstock_loader_set_epoch(l, 7, NULL), 0);
+		if (i % 4 == 3)
+			(void)batch_record(l, "cls", &r);
+		penstock_loader_close(l);
+		free(r.p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest with_mocks[] = {
+	        TEST(without_memory_a_run_fails), TEST(work_under_way_is_waited_for),
+	        TEST(a_lost_device_ends_in_an_error), /* the last: it stays lost */
+	};
+	int failed = 0;
+
+	gpu_open();
+	if (gpu.set)
+		failed += cmocka_run_group_tests(with_mocks, shards_make, shards_remove);
+	return failed;
+}
