@@ -117,15 +117,17 @@ void ps_frame_map_add(struct ps_frame_map *map, uint64_t packed, uint64_t plain)
 {
 	const struct ps_frame_point *last = map->n ? &map->points[map->n - 1] : NULL;
 
-	if (map->n >= PS_FRAME_MAP_MAX || map->whole ||
+	if (map->n >= PS_FRAME_MAP_MAX || map->whole || map->gap ||
 	        (last && (packed <= last->packed || plain < last->plain)))
 		return;
 	if (map->n == map->cap) {
 		size_t cap = map->cap ? 2 * map->cap : 16;
 		struct ps_frame_point *points = reallocarray(map->points, cap, sizeof *points);
 
-		if (!points)
+		if (!points) {
+			map->gap = true;
 			return;
+		}
 		map->points = points;
 		map->cap = cap;
 	}
@@ -273,71 +275,4 @@ int ps_seek_table_parse(const uint8_t *p, size_t n, uint64_t file_nbytes, struct
 	map.whole = true;
 	*ret = map;
 	return 0;
-}
-
-/* Walking ---------------------------------------------------------------------------------------- */
-
-/* Bytes of the frame's blocks and checksum, from behind its header; 0: it does not end in here. */
-static size_t blocks_nbytes(const uint8_t *p, size_t n, bool checksum)
-{
-	size_t at = 0;
-
-	for (;;) {
-		if (n - at < 3)
-			return 0;
-		uint32_t header = (uint32_t)le(p + at, 3);
-		size_t block = (header >> 1 & 3) == 1 ? 1 : header >> 3; /* a repeated byte is one */
-
-		at += 3;
-		if ((header >> 1 & 3) == 3 || n - at < block)
-			return 0;
-		at += block;
-		if (header & 1)
-			break;
-	}
-	if (!checksum)
-		return at;
-	return n - at < 4 ? 0 : at + 4;
-}
-
-int ps_frames_walk(const uint8_t *bytes, size_t n, struct ps_frame_map *ret)
-{
-	struct ps_frame_map map = {0};
-	uint64_t plain = 0;
-	size_t at = 0;
-	int rc = 0;
-
-	while (at < n && rc == 0) {
-		struct ps_frame_header h;
-
-		rc = ps_frame_header_parse(bytes + at, n - at, &h);
-		if (rc < 0) {
-			rc = -EBADMSG;
-			break;
-		}
-		ps_frame_map_add(&map, at, plain);
-		size_t left = n - at - h.header_nbytes;
-		size_t body = h.skippable ? (size_t)h.content_nbytes
-		                          : blocks_nbytes(bytes + at + h.header_nbytes, left, h.checksum);
-		if (body > left || (!h.skippable && body == 0))
-			rc = -EBADMSG;
-		else if (!h.skippable && h.content_nbytes == UINT64_MAX)
-			rc = -ENODATA;
-		else if (!h.skippable &&
-		         (__builtin_add_overflow(plain, h.content_nbytes, &plain) || plain > INT64_MAX))
-			rc = -EBADMSG;
-		at += h.header_nbytes + body;
-	}
-	if (rc == 0 && n == 0)
-		rc = -EBADMSG;
-	if (rc == 0) {
-		ps_frame_map_add(&map, at, plain);
-		map.whole = map.n >= 2 && map.points[map.n - 1].packed == at;
-		rc = map.whole ? 0 : -ENOMEM;
-	}
-	if (rc < 0)
-		ps_frame_map_fini(&map);
-	else
-		*ret = map;
-	return rc;
 }

@@ -46,6 +46,7 @@ struct ps_frame_map {
 	struct ps_frame_point *points;
 	size_t n, cap;
 	bool whole;
+	bool gap; /* there was no memory for a point: none comes behind it */
 };
 #define PS_FRAME_MAP_MAX (UINT32_C(1) << 20) /* points; of longer files those behind are not remembered */
 void ps_frame_map_fini(struct ps_frame_map *map);
@@ -62,11 +63,6 @@ uint64_t ps_seek_footer_parse(const uint8_t bytes[static PS_SEEK_FOOTER_NBYTES],
  */
 int ps_seek_table_parse(
         const uint8_t *bytes, size_t n, uint64_t file_nbytes, struct ps_frame_map *ret) PS_MUST_USE;
-
-/* Of a file that is in memory as a whole: its frames, as far as headers of frames and blocks tell. 0: all is
- * declared and *ret is whole. -ENODATA: a frame does not tell its size. -EBADMSG: damaged, or no such file.
- * -ENOMEM. */
-int ps_frames_walk(const uint8_t *bytes, size_t n, struct ps_frame_map *ret) PS_MUST_USE;
 
 /* A map as the index keeps it, and back: differences as numbers of 7 bits a byte. Decoding checks that it
  * rises; -EBADMSG. */

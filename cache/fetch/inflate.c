@@ -218,7 +218,7 @@ static void abort_one(struct ps_inflater *inflater)
 		next = s->next;
 		ps_unpacker_kill(PS_CONTAINER_OF(s, struct ps_unpacker, link));
 	}
-	ps_size_abort(inflater);
+	ps_headers_cancel(inflater);
 	ps_inflater_wake(inflater);
 }
 

@@ -2,7 +2,7 @@
  * what the index keeps of them), inflate_part.c (gets that wait), inflate_plan.c (who serves them),
  * inflate_unpacker.c (when an unpacker runs, parks, ends), inflate_frame.c (decoding), inflate_input.c
  * (compressed bytes), inflate_out.c (where plain bytes go), inflate_write.c (to the disk beside decoding),
- * inflate_size.c (how long it is).
+ * inflate_size.c (how long it is), inflate_headers.c (as far as headers tell).
  *
  * An unpacker decodes one stretch of a shard: the frames that a get touches, where a map tells of them, else
  * from the last known beginning of a frame to the end.
@@ -296,8 +296,15 @@ int ps_size_found(struct ps_unpacker *unpacker) PS_MUST_USE;
 void ps_size_answer(struct ps_inflater *inflater, int errnum, const char *text);
 /* Waiters whose time is up. The lock is held, and dropped meanwhile. */
 void ps_size_expire(struct ps_inflate *inflate, uint64_t now_ns);
-void ps_size_abort(struct ps_inflater *inflater);
-/* Goes on once the headers have come; true: it did something. The lock is held, and dropped meanwhile. */
+/* Goes on with it, if that is possible now. The lock is held, and dropped meanwhile. */
 void ps_size_step(struct ps_inflater *inflater);
+
+/* inflate_headers.c: the lock is held ----------------------------------------------------------------- */
+/* Goes on with what has come; drops the lock for the index. Either it is answered in the end, or what is left to do
+ * is PS_SIZING_ALL. */
+void ps_headers_step(struct ps_inflater *inflater);
+void ps_headers_tick(struct ps_inflater *inflater, uint64_t now_ns); /* another attempt may be due */
+void ps_headers_cancel(struct ps_inflater *inflater);
+void ps_headers_free(struct ps_inflater *inflater); /* but what is at the origin */
 
 #endif

@@ -1,7 +1,6 @@
-/* How long it is what a shard holds. Cheap ways first: a small file's headers, the seek table at the end, the
- * header of the only frame. What these do not tell (gzip, zstd from a pipe, many frames without a table)
- * takes decoding all of it, which goes into the cache on the way: the file has its size at the end, and by
- * then all of its bytes. */
+/* How long it is what a shard holds, found out once for all who ask. What headers do not tell (gzip, zstd from a
+ * pipe, many frames without a table at an origin across a network) takes decoding all of it, which goes into the
+ * cache on the way: the file has its size at the end, and by then all of its bytes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,27 +8,6 @@
 
 #include "base/size.h"
 #include "fetch/inflate_private.h"
-
-#define HEAD_NBYTES \
-	(144 * UINT64_C(1024)) /* a whole block of 128 KiB that could not be compressed, and its headers */
-#define TABLE_MAX_NBYTES (16 * PS_MIB)
-#define HEADERS_ATTEMPTS 5
-#define HEADERS_RETRY_NS (300 * PS_NS_PER_MS)
-
-enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE };
-
-struct ps_sizing {
-	struct ps_get get; /* first */
-	struct iovec iov;
-	struct ps_inflater *inflater;
-	enum step step;
-	bool pending, done;
-	struct ps_error err;
-	unsigned attempts;
-	uint64_t retry_ns;
-	uint8_t *head, *data; /* data: of this step */
-	size_t nhead;
-};
 
 /* Waiters ---------------------------------------------------------------------------------------- */
 
@@ -56,14 +34,6 @@ void ps_size_answer(struct ps_inflater *inflater, int errnum, const char *text)
 {
 	inflater->sizing = PS_SIZING_NO;
 	answer(inflater, ps_steal_ptr(&inflater->waiters), errnum, inflater->size, text);
-}
-
-void ps_size_abort(struct ps_inflater *inflater)
-{
-	struct ps_sizing *sizing = inflater->headers;
-
-	if (sizing && sizing->pending)
-		inflater->base->ops->cancel(inflater->base, &sizing->get);
 }
 
 void ps_inflater_size(struct ps_inflater *inflater, ps_inflate_size_fn fn, void *arg)
@@ -131,11 +101,7 @@ void ps_size_expire(struct ps_inflate *inflate, uint64_t now_ns)
 		struct ps_inflater *inflater = PS_CONTAINER_OF(l, struct ps_inflater, link);
 		struct ps_waiter *expired = take_expired(inflater, now_ns);
 
-		if (inflater->headers && inflater->headers->retry_ns &&
-		        now_ns >= inflater->headers->retry_ns) {
-			inflater->headers->retry_ns = 0;
-			ps_inflater_wake(inflater);
-		}
+		ps_headers_tick(inflater, now_ns);
 		l = l->next;
 		if (!expired)
 			continue;
@@ -143,207 +109,6 @@ void ps_size_expire(struct ps_inflate *inflate, uint64_t now_ns)
 		        "its size is not known yet: it is being decompressed; ask again");
 		l = head->next; /* the list may be another one by now */
 	}
-}
-
-/* Headers ---------------------------------------------------------------------------------------- */
-
-static void headers_done(struct ps_get *get, const struct ps_error *err)
-{
-	struct ps_sizing *sizing = (struct ps_sizing *)get;
-	struct ps_inflater *inflater = sizing->inflater;
-	struct ps_inflate *inflate = inflater->inflate;
-
-	ps_fill_count_bytes(inflate->fill, get->wire_nbytes);
-	ps_fill_count_request(inflate->fill, err->err && err->err != ECANCELED);
-	PS_LOCK_SCOPE(&inflate->lock);
-	sizing->err = *err;
-	sizing->pending = false;
-	sizing->done = true;
-	if (!inflater->expect.etag[0])
-		memcpy(inflater->expect.etag, get->seen.etag, sizeof inflater->expect.etag);
-	ps_inflater_wake(inflater);
-	ps_inflater_unref(inflater); /* the work queue has one */
-}
-
-static void headers_progress(struct ps_get *get, size_t nbytes_so_far)
-{
-	(void)get;
-	(void)nbytes_so_far;
-}
-
-/* The lock is held. */
-static int headers_submit(struct ps_sizing *sizing, enum step step, uint64_t offset, uint64_t nbytes)
-{
-	struct ps_inflater *inflater = sizing->inflater;
-
-	free(sizing->data);
-	sizing->data = malloc(nbytes);
-	if (!sizing->data)
-		return -ENOMEM;
-	sizing->step = step;
-	sizing->done = false;
-	sizing->pending = true;
-	sizing->iov = (struct iovec){.iov_base = sizing->data, .iov_len = nbytes};
-	memset(&sizing->get, 0, sizeof sizing->get);
-	sizing->get.url = inflater->url;
-	sizing->get.expect = inflater->expect;
-	sizing->get.offset = offset;
-	sizing->get.nbytes = nbytes;
-	sizing->get.iov = &sizing->iov;
-	sizing->get.niov = 1;
-	sizing->get.progress = headers_progress;
-	sizing->get.done = headers_done;
-	ps_inflater_ref(inflater);
-	inflater->base->ops->get(inflater->base, &sizing->get);
-	return 0;
-}
-
-static void headers_free(struct ps_inflater *inflater)
-{
-	struct ps_sizing *sizing = ps_steal_ptr(&inflater->headers);
-
-	if (!sizing)
-		return;
-	free(sizing->head);
-	free(sizing->data);
-	free(sizing);
-}
-
-/* The size that the only frame's header declares; PS_SIZE_UNKNOWN: it is not declared, or the file is longer
- * than such a frame is likely to be. That it is the only one shows for certain at its end, before whose last
- * bytes are handed out. */
-static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbytes)
-{
-	struct ps_decoder *decoder = ps_decoder_new(PS_CODING_ZSTD);
-	ps_autofree uint8_t *scratch = malloc(PS_CHUNK_SIZE);
-	uint64_t content = PS_SIZE_UNKNOWN, plain = 0;
-	size_t at = 0, body = 0, used, made;
-	enum ps_decode_event event;
-	struct ps_error err;
-
-	while (decoder && scratch) {
-		if (ps_decoder_step(decoder, head + at, nhead - at, scratch, PS_CHUNK_SIZE, &used, &made,
-		            &event, &err) < 0)
-			break;
-		at += used;
-		plain += made;
-		const struct ps_frame_header *frame = ps_decoder_frame(decoder);
-		if (event == PS_DECODE_HEADER && !frame->skippable) {
-			content = frame->content_nbytes;
-			body = at;
-			if (ps_decoder_nbytes(decoder) > 256 * PS_MIB)
-				break; /* not worth it here */
-		}
-		if (event == PS_DECODE_END && !frame->skippable) {
-			content = PS_SIZE_UNKNOWN; /* and something follows: another frame, mostly */
-			break;
-		}
-		if (!used && !made && event == PS_DECODE_MORE)
-			break;
-	}
-	ps_decoder_free(decoder);
-	if (content == PS_SIZE_UNKNOWN || plain == 0 || content > PS_OBJECT_MAX_NBYTES)
-		return PS_SIZE_UNKNOWN;
-	double expected = (double)content * (double)(at - body) / (double)plain;
-	return (double)file_nbytes <= expected * 1.25 + 512.0 * 1024 ? content : PS_SIZE_UNKNOWN;
-}
-
-/* The lock is held, and dropped for the index. */
-static void found(struct ps_inflater *inflater, uint64_t size, bool declared)
-{
-	inflater->size = size;
-	inflater->declared = declared;
-	inflater->sizing = PS_SIZING_NO;
-	headers_free(inflater);
-	ps_inflater_save(inflater);
-	ps_size_answer(inflater, 0, "");
-}
-
-/* What this step's bytes tell; true: asked for more, or the size is known. False: the headers do not tell it.
- */
-static bool headers_look(struct ps_inflater *inflater, struct ps_sizing *sizing)
-{
-	uint64_t size = inflater->source.size;
-	uint64_t table;
-
-	switch (sizing->step) {
-	case STEP_HEAD:
-		sizing->nhead = sizing->get.nbytes;
-		sizing->head = ps_steal_ptr(&sizing->data);
-		if (sizing->nhead == size) {
-			if (ps_frames_walk(sizing->head, sizing->nhead, &inflater->map) < 0)
-				return false;
-			found(inflater, inflater->map.points[inflater->map.n - 1].plain, false);
-			return true;
-		}
-		return headers_submit(
-		               sizing, STEP_FOOTER, size - PS_SEEK_FOOTER_NBYTES, PS_SEEK_FOOTER_NBYTES) == 0;
-	case STEP_FOOTER:
-		table = ps_seek_footer_parse(sizing->data, size);
-		if (table && table <= TABLE_MAX_NBYTES)
-			return headers_submit(sizing, STEP_TABLE, size - table, table) == 0;
-		size = judge_head(sizing->head, sizing->nhead, size);
-		if (size == PS_SIZE_UNKNOWN)
-			return false;
-		found(inflater, size, true);
-		return true;
-	case STEP_TABLE:
-		if (ps_seek_table_parse(sizing->data, sizing->get.nbytes, size, &inflater->map) < 0) {
-			ps_log_warning("inflate: %s: its seek table does not fit it, and is not used",
-			        inflater->url);
-			return false;
-		}
-		found(inflater, inflater->map.points[inflater->map.n - 1].plain, false);
-		return true;
-	}
-	return false;
-}
-
-/* The lock is held. */
-static void headers_step(struct ps_inflater *inflater)
-{
-	struct ps_sizing *sizing = inflater->headers;
-
-	if (!sizing) {
-		sizing = calloc(1, sizeof *sizing);
-		if (!sizing || inflater->source.size == 0) {
-			free(sizing);
-			inflater->sizing = PS_SIZING_ALL;
-			return;
-		}
-		sizing->inflater = inflater;
-		inflater->headers = sizing;
-		if (headers_submit(sizing, STEP_HEAD, 0, PS_MIN(HEAD_NBYTES, inflater->source.size)) < 0)
-			inflater->sizing = PS_SIZING_ALL;
-		return;
-	}
-	if (sizing->pending || sizing->retry_ns)
-		return;
-	if (!sizing->done ||
-	        (sizing->err.err && sizing->err.retryable && sizing->attempts < HEADERS_ATTEMPTS)) {
-		sizing->attempts++;
-		if (sizing->done) {
-			sizing->done = false;
-			sizing->retry_ns = ps_clock_mono_ns() + (HEADERS_RETRY_NS << sizing->attempts);
-		} else if (headers_submit(sizing, sizing->step, sizing->get.offset, sizing->get.nbytes) < 0) {
-			inflater->sizing = PS_SIZING_ALL;
-		}
-		return;
-	}
-	if (sizing->err.err) {
-		struct ps_error err = sizing->err;
-
-		headers_free(inflater);
-		ps_log_warning("inflate: %s: %s", inflater->url, err.text);
-		ps_size_answer(inflater,
-		        err.err == EAGAIN || err.err == EPROTO || err.err == EHOSTUNREACH ? EIO : err.err,
-		        err.text);
-		return;
-	}
-	if (headers_look(inflater, sizing))
-		return;
-	headers_free(inflater);
-	inflater->sizing = PS_SIZING_ALL;
 }
 
 /* All of it -------------------------------------------------------------------------------------- */
@@ -400,13 +165,12 @@ static void decode_all(struct ps_inflater *inflater)
 void ps_size_step(struct ps_inflater *inflater)
 {
 	if (inflater->aborted) {
-		if (inflater->headers && !inflater->headers->pending)
-			headers_free(inflater);
+		ps_headers_free(inflater);
 		ps_size_answer(inflater, ECANCELED, "cancelled");
 		return;
 	}
 	if (inflater->sizing == PS_SIZING_HEADERS)
-		headers_step(inflater);
+		ps_headers_step(inflater);
 	if (inflater->sizing == PS_SIZING_ALL)
 		decode_all(inflater);
 }

@@ -128,7 +128,7 @@ static void inflater_free(struct ps_inflater *inflater)
 		return;
 	ps_object_put(inflater->object);
 	ps_frame_map_fini(&inflater->map);
-	free(inflater->headers);
+	ps_headers_free(inflater);
 	free(inflater->url);
 	free(inflater->object_url);
 	free(inflater);

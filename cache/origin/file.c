@@ -320,6 +320,7 @@ int ps_file_open(struct ps_source *source, struct ps_origin **ret, struct ps_err
 		return ps_error_set(err, ENOMEM, "out of memory");
 	}
 	file->origin.ops = &file_ops;
+	file->origin.local = true;
 	file->source = *source;
 	*source = (struct ps_source){0};
 	pthread_mutex_init(&file->lock, NULL);

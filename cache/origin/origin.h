@@ -136,6 +136,7 @@ struct ps_origin_ops {
 struct ps_origin {
 	const struct ps_origin_ops *ops;
 	struct ps_origin *base; /* that it stands on: what ends all work of the base ends its work, too. NULL: none */
+	bool local;             /* its bytes lie on this machine, or as near: reading them twice costs little */
 	bool heads_tell_sums;   /* of objects, and gets do not */
 	_Atomic unsigned sumless_heads; /* behind each other, that told none; whoever asks for sums counts */
 };

@@ -6,9 +6,12 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
-#include "fetch/frame.h"
+#include "base/size.h"
+#include "fetch/frame_walk.h"
 
 static void names(void **state)
 {
@@ -140,6 +143,125 @@ static void maps(void **state)
 	ps_frame_map_fini(&back);
 }
 
+/* What zstd itself makes of `n` bytes of text; unsized: from a pipe. */
+static void add_frame(struct ps_strbuf *file, size_t n, bool sized, bool checksum)
+{
+	ps_autofree char *plain = malloc(n + 1), *packed = malloc(ZSTD_compressBound(n) + 64);
+	ZSTD_CCtx *cctx = ZSTD_createCCtx();
+	ZSTD_inBuffer in = {.src = plain, .size = n};
+	ZSTD_outBuffer out = {.dst = packed, .size = ZSTD_compressBound(n) + 64};
+	uint32_t x = (uint32_t)n;
+
+	assert_non_null(cctx);
+	for (size_t i = 0; i < n; i++) {
+		x = x * 1664525 + 1013904223;
+		plain[i] = (char)(i % 100000 < 30000 ? x >> 24 : 'a' + (x >> 30)); /* raw blocks and others */
+	}
+	ZSTD_CCtx_setParameter(cctx, ZSTD_c_checksumFlag, checksum);
+	if (sized)
+		ZSTD_CCtx_setPledgedSrcSize(cctx, n);
+	assert_false(ZSTD_isError(ZSTD_compressStream2(cctx, &out, &in, ZSTD_e_flush)));
+	assert_int_equal(ZSTD_compressStream2(cctx, &out, &in, ZSTD_e_end), 0);
+	ps_strbuf_addn(file, packed, out.pos);
+	ZSTD_freeCCtx(cctx);
+}
+
+/* In windows of `window` bytes, as they are asked for. */
+static int walk_in(const struct ps_strbuf *file, size_t window, struct ps_frame_walk *walk)
+{
+	int rc;
+
+	*walk = (struct ps_frame_walk){.file_nbytes = file->len};
+	do {
+		uint64_t at = walk->at;
+
+		rc = ps_frame_walk_step(
+		        walk, (const uint8_t *)file->s + at, PS_MIN(window, file->len - (size_t)at), at);
+		assert_true(rc != -EAGAIN || walk->at > at);
+	} while (rc == -EAGAIN);
+	return rc;
+}
+
+static void walks(void **state)
+{
+	static const uint8_t skippable[] = {0x51, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'x', 'y', 'z'};
+	static const size_t sizes[] = {0, 1, 700, 130000, 131072, 131073, 500000, 2000000};
+	static const size_t windows[] = {PS_FRAME_HEADER_MAX, 4096, PS_MIB, SIZE_MAX};
+	ps_autostrbuf struct ps_strbuf file = {0};
+	uint64_t begins[2 * PS_ARRAY_LEN(sizes)];
+	struct ps_frame_walk walk;
+	uint64_t plain = 0;
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
+		begins[2 * i] = file.len;
+		add_frame(&file, sizes[i], true, i % 2);
+		begins[2 * i + 1] = file.len;
+		ps_strbuf_addn(&file, skippable, sizeof skippable);
+		plain += sizes[i];
+	}
+	for (size_t w = 0; w < PS_ARRAY_LEN(windows); w++) {
+		assert_int_equal(walk_in(&file, windows[w], &walk), 0);
+		assert_int_equal(walk.plain, plain);
+		assert_true(walk.map.whole);
+		assert_int_equal(walk.map.n, PS_ARRAY_LEN(begins) + 1);
+		for (size_t i = 0; i < PS_ARRAY_LEN(begins); i++)
+			assert_int_equal(walk.map.points[i].packed, begins[i]);
+		ps_frame_walk_fini(&walk);
+	}
+
+	size_t whole = file.len;
+	for (size_t cut = 1; cut < 200; cut++) { /* some of these end with a frame */
+		file.len = whole - cut;
+		bool at_end = cut == sizeof skippable;
+		assert_int_equal(walk_in(&file, 4096, &walk), at_end ? 0 : -EBADMSG);
+		ps_frame_walk_fini(&walk);
+	}
+	file.len = whole;
+	ps_strbuf_add(&file, "trailing");
+	assert_int_equal(walk_in(&file, 4096, &walk), -EBADMSG);
+	ps_frame_walk_fini(&walk);
+	file.len = whole;
+	add_frame(&file, 70000, false, false);
+	assert_int_equal(walk_in(&file, 4096, &walk), -ENODATA);
+	ps_frame_walk_fini(&walk);
+	file.len = 0;
+	assert_int_equal(walk_in(&file, 4096, &walk), -EBADMSG);
+	ps_frame_walk_fini(&walk);
+}
+
+/* A frame cannot hold more than its blocks, nor less than those of them that are not compressed. */
+static void walks_past_lies(void **state)
+{
+	/* 8 bytes of size; a last block "abc" as it is; a last block of 5 times "a" */
+	uint8_t raw[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 3, 0, 0, 0, 0, 0, 0, 0, 0x19, 0, 0, 'a', 'b', 'c'};
+	uint8_t repeated[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 5, 0, 0, 0, 0, 0, 0, 0, 0x2b, 0, 0, 'a'};
+	static const struct {
+		uint8_t size[8];
+		int raw, repeated;
+	} cases[] = {
+	        {{3}, 0, -EBADMSG},
+	        {{5}, -EBADMSG, 0},
+	        {{4}, -EBADMSG, -EBADMSG},
+	        {{0}, -EBADMSG, -EBADMSG},
+	        {{3, 0, 0, 0, 0, 0, 0, 1}, -EBADMSG, -EBADMSG},
+	        {{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, -EBADMSG, -EBADMSG},
+	};
+	struct ps_frame_walk walk;
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		memcpy(raw + 5, cases[i].size, 8);
+		memcpy(repeated + 5, cases[i].size, 8);
+		walk = (struct ps_frame_walk){.file_nbytes = sizeof raw};
+		assert_int_equal(ps_frame_walk_step(&walk, raw, sizeof raw, 0), cases[i].raw);
+		ps_frame_walk_fini(&walk);
+		walk = (struct ps_frame_walk){.file_nbytes = sizeof repeated};
+		assert_int_equal(ps_frame_walk_step(&walk, repeated, sizeof repeated, 0), cases[i].repeated);
+		ps_frame_walk_fini(&walk);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -147,6 +269,8 @@ int main(void)
 	        cmocka_unit_test(headers),
 	        cmocka_unit_test(seek_tables),
 	        cmocka_unit_test(maps),
+	        cmocka_unit_test(walks),
+	        cmocka_unit_test(walks_past_lies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -388,6 +388,61 @@ static void the_only_unpacker_never_waits_for_memory(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
+/* Frames of `nbytes` together, each of `frame`; the last one from a pipe unless `sized`. */
+static void fill_frames(struct shard *shard, uint64_t nbytes, size_t frame, bool sized)
+{
+	ps_autofree uint8_t *plain = malloc(frame);
+	uint64_t x = 1;
+
+	for (uint64_t at = 0; at < nbytes; at += frame) {
+		size_t n = (size_t)PS_MIN((uint64_t)frame, nbytes - at);
+
+		for (size_t i = 0; i < n; i++) {
+			x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+			plain[i] = i % 3 ? (uint8_t)(x >> 60) : byte_at(at + i);
+		}
+		add_frame(&shard->unit, plain, n, 0, sized || at + frame < nbytes);
+	}
+	shard->size = shard->unit.len;
+}
+
+/* What is decoded before the size of such a shard is known. */
+static uint64_t decoded_for_size(const char *dir, bool local, bool sized_frames)
+{
+	const uint64_t nbytes = 20 * PS_MIB + 17;
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, sized_frames);
+	stage_start(&s, dir, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.origin.local = local;
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	uint64_t decoded = atomic_load(&s.inflate->plain_bytes);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+	return decoded;
+}
+
+static void frames_nearby_are_walked_over(void **state)
+{
+	assert_int_equal(decoded_for_size(*state, true, true), 0);
+}
+
+static void frames_across_a_network_come_once(void **state)
+{
+	assert_int_equal(decoded_for_size(*state, false, true), 20 * PS_MIB + 17);
+}
+
+static void a_frame_that_does_not_tell_is_decoded(void **state)
+{
+	assert_int_equal(decoded_for_size(*state, true, false), 20 * PS_MIB + 17);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
 int main(void)
@@ -396,6 +451,9 @@ int main(void)
 	        TEST(who_comes_while_every_thread_decodes_has_a_turn_soon),
 	        TEST(idle_unpackers_make_place_at_once),
 	        TEST(the_only_unpacker_never_waits_for_memory),
+	        TEST(frames_nearby_are_walked_over),
+	        TEST(frames_across_a_network_come_once),
+	        TEST(a_frame_that_does_not_tell_is_decoded),
 	};
 
 	return cmocka_run_group_tests_name("inflate", tests, NULL, NULL);

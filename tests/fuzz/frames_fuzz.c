@@ -1,8 +1,11 @@
 /* Frame headers, seek tables, maps of frames and the decoders, on bytes that nobody vouches for. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "fetch/decode.h"
+#include "fetch/frame_walk.h"
 
 #define OUT_MAX ((size_t)1 << 22)
 
@@ -61,6 +64,28 @@ static void decode(enum ps_coding coding, const uint8_t *data, size_t size)
 	ps_decoder_free(decoder);
 }
 
+/* All of it at once, and as little at a time as there may be, come to the same end. */
+static void walk(const uint8_t *data, size_t size)
+{
+	struct ps_frame_walk whole = {.file_nbytes = size}, bites = {.file_nbytes = size};
+	int rc = ps_frame_walk_step(&whole, data, size, 0), rc_bites;
+
+	do {
+		uint64_t at = bites.at;
+		size_t n = PS_MIN(size - (size_t)at, (size_t)PS_FRAME_HEADER_MAX);
+
+		rc_bites = ps_frame_walk_step(&bites, data + at, n, at);
+		if (rc_bites == -EAGAIN && bites.at == at)
+			abort();
+	} while (rc_bites == -EAGAIN);
+	if (rc == -EAGAIN || rc != rc_bites || (rc == 0 && (whole.plain != bites.plain || whole.map.n != bites.map.n)))
+		abort();
+	if (rc == 0)
+		check_map(&whole.map);
+	ps_frame_walk_fini(&whole);
+	ps_frame_walk_fini(&bites);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ps_frame_map map = {0};
@@ -68,8 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (ps_frame_header_parse(data, size, &header) == 0 && header.header_nbytes > size)
 		abort();
-	if (ps_frames_walk(data, size, &map) == 0)
-		check_map(&map);
+	walk(data, size);
 	if (size >= PS_SEEK_FOOTER_NBYTES) {
 		uint64_t table = ps_seek_footer_parse(data + size - PS_SEEK_FOOTER_NBYTES, size);
 
