@@ -75,11 +75,6 @@ static int set_up(CURL *curl, struct running *r, struct curl_slist **headers, ch
 		rc = add_header(headers, call->headers[i]);
 	if (rc || curl_easy_setopt(curl, CURLOPT_URL, call->url) != CURLE_OK)
 		return -ENOMEM;
-#if LIBCURL_VERSION_NUM >= 0x075500
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, *headers);
 	if (call->body || strcmp(call->method, "GET") != 0) {
@@ -88,10 +83,7 @@ static int set_up(CURL *curl, struct running *r, struct curl_slist **headers, ch
 	}
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
-	/* "" is no proxy, whatever this process's environment says. */
-	rc = call->access ? ps_http_access_set(call->access, curl, call->url, false)
-	     : curl_easy_setopt(curl, CURLOPT_PROXY, "") == CURLE_OK ? 0
-	                                                             : -ENOMEM;
+	rc = ps_http_access_set(call->access, curl, call->url, false);
 	if (rc)
 		return rc;
 	if (call->ca_file)

@@ -1,15 +1,11 @@
 /* What every source needs: the environment, files, and keys made of what was read. */
 #include "origin/credentials_source.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pwd.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include <openssl/crypto.h>
-
+#include "base/secret_file.h"
 #include "base/strbuf.h"
 
 extern char **environ;
@@ -105,66 +101,30 @@ char *ps_key_path(const struct ps_key_context *x, const char *path)
 	return ps_strbuf_take(&b);
 }
 
-static int read_all(int fd, char *text, size_t max, size_t *ret_nbytes)
-{
-	size_t n = 0;
-	ssize_t got = 0;
-
-	while (n < max && ((got = read(fd, text + n, max - n)) > 0 || (got < 0 && errno == EINTR)))
-		n += got > 0 ? (size_t)got : 0;
-	*ret_nbytes = n;
-	return got < 0 ? -errno : 0;
-}
-
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err)
 {
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	struct stat st;
-	size_t n = 0;
+	static const struct ps_secret_file kind = {.max_nbytes = PS_CREDENTIALS_FILE_MAX_NBYTES};
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return ps_error_set(err, errno, "%s: %s", path, strerror(errno));
-	if (!S_ISREG(st.st_mode))
-		return ps_error_set(err, EINVAL, "%s: not a regular file", path);
-	if (st.st_size > PS_CREDENTIALS_FILE_MAX_NBYTES)
-		return ps_error_set(err, EFBIG, "%s: longer than 1 MiB", path);
-	/* A file that grows meanwhile is cut: it is being written, and will be read again. */
-	size_t max = (size_t)st.st_size;
-	char *text = malloc(max + 1);
-	if (!text)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	int rc = read_all(fd, text, max, &n);
-	if (rc) {
-		OPENSSL_cleanse(text, n);
-		free(text);
-		return ps_error_set(err, -rc, "%s: %s", path, strerror(-rc));
-	}
-	text[n] = '\0';
-	*ret = text;
-	*ret_nbytes = n;
-	return 0;
+	return ps_secret_file_read(path, &kind, ret, ret_nbytes, err);
 }
 
 int ps_key_read_token(const char *path, char **ret, struct ps_error *err)
 {
-	ps_autosecret char *text = NULL;
-	size_t n = 0;
-	int rc = ps_key_read_file(path, &text, &n, err);
+	static const struct ps_secret_file kind = {
+	        .max_nbytes = PS_CREDENTIALS_FILE_MAX_NBYTES, .is_shared = true};
+	ps_autosecret char *text = NULL, *token = NULL;
+	int rc = ps_secret_file_read(path, &kind, &text, NULL, err);
 
 	if (rc)
 		return rc;
-	while (n && isspace((unsigned char)text[n - 1]))
-		text[--n] = '\0';
-	size_t blanks = strspn(text, " \t\r\n");
-	memmove(text, text + blanks, n - blanks + 1);
-	n -= blanks;
-	if (!n)
+	rc = ps_secret_token(text, &token);
+	if (rc == -EINVAL)
+		return ps_error_set(err, EINVAL, "%s: not a token: blanks or control characters in it", path);
+	if (rc)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (!token)
 		return ps_error_set(err, EINVAL, "%s: empty", path);
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)text[i] <= ' ' || (unsigned char)text[i] >= 0x7f)
-			return ps_error_set(
-			        err, EINVAL, "%s: not a token: blanks or control characters in it", path);
-	*ret = ps_steal_ptr(&text);
+	*ret = ps_steal_ptr(&token);
 	return 0;
 }
 

@@ -38,9 +38,10 @@ const char *ps_key_env(const struct ps_key_context *x, const char *name);
 /* "~/x" below $HOME, "x" below the folder where the mount was asked for. NULL: out of memory. The caller
  * frees it. */
 char *ps_key_path(const struct ps_key_context *x, const char *path);
-/* A small file's bytes, NUL-terminated, for ps_secret_free(). The text starts with the path. */
+/* A file of keys or passwords (base/secret_file.h): its bytes, NUL-terminated, for ps_secret_free(). The text
+ * of an error starts with the path. */
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
-/* The same without the blanks at its ends, and without control characters (-EINVAL): a token. */
+/* A file that holds a token: without the blanks at its ends, and without control characters (-EINVAL). */
 int ps_key_read_token(const char *path, char **ret, struct ps_error *err) PS_MUST_USE;
 /* An error with `retryable`: the network, or a server that is busy. */
 int ps_key_fail_status(

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/secret.h"
 #include "origin/credentials.h"
 #include "origin/hf_private.h"
 #include "origin/hf_token.h"
@@ -141,7 +142,7 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 {
 	struct ps_origin_options mine = *options;
 	ps_autostrbuf struct ps_strbuf token = {0};
-	ps_autofree char *found = NULL;
+	ps_autosecret char *found = NULL;
 	const char *headers[MAX_HEADERS + 1];
 	size_t n = 0;
 	int rc = ps_hf_token_find(options->env, options->hf_token_file, &found, err);
@@ -157,8 +158,6 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 		headers[n++] = ps_strbuf_peek(&token);
 		hf->has_token = true;
 	}
-	if (found)
-		explicit_bzero(found, strlen(found));
 	headers[n] = NULL;
 	mine.headers = headers;
 	rc = token.failed ? ps_error_set(err, ENOMEM, "out of memory")

@@ -1,12 +1,11 @@
 #include "origin/hf_token.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/secret_file.h"
 #include "base/strbuf.h"
 #include "origin/credentials.h"
 #include "origin/hf_source.h"
@@ -18,37 +17,23 @@ static int out_of_memory(struct ps_error *err)
 }
 
 /* Blanks and line ends around it are no part of a token; an empty one is none. */
-static int take(const char *text, size_t n, const char *where, char **ret, struct ps_error *err)
+static int take(const char *text, const char *where, char **ret, struct ps_error *err)
 {
-	while (n && isspace((unsigned char)text[n - 1]))
-		n--;
-	while (n && isspace((unsigned char)*text)) {
-		text++;
-		n--;
-	}
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)text[i] <= ' ' || (unsigned char)text[i] >= 0x7f)
-			return ps_error_set(err, EINVAL, "%s: not a token of the Hugging Face Hub", where);
-	*ret = n ? strndup(text, n) : NULL;
-	return n && !*ret ? out_of_memory(err) : 0;
+	int rc = ps_secret_token(text, ret);
+
+	if (rc == -EINVAL)
+		return ps_error_set(err, EINVAL, "%s: not a token of the Hugging Face Hub", where);
+	return rc ? out_of_memory(err) : 0;
 }
 
 static int read_file(const char *path, char **ret, struct ps_error *err)
 {
-	char text[PS_HF_TOKEN_MAX_NBYTES + 1];
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = 0, len = 0;
+	static const struct ps_secret_file kind = {
+	        .what = "token file", .max_nbytes = PS_HF_TOKEN_MAX_NBYTES};
+	ps_autosecret char *text = NULL;
+	int rc = ps_secret_file_read(path, &kind, &text, NULL, err);
 
-	if (fd < 0)
-		return ps_error_set(err, errno, "token file %s: %s", path, strerror(errno));
-	while (len < (ssize_t)sizeof text && (n = read(fd, text + len, sizeof text - (size_t)len)) > 0)
-		len += n;
-	int rc = n < 0 ? ps_error_set(err, errno, "token file %s: %s", path, strerror(errno))
-	         : len > PS_HF_TOKEN_MAX_NBYTES
-	                 ? ps_error_set(err, EFBIG, "token file %s: too long for a token", path)
-	                 : take(text, (size_t)len, path, ret, err);
-	explicit_bzero(text, sizeof text);
-	return rc;
+	return rc ? rc : take(text, path, ret, err);
 }
 
 /* "~/x" is below HOME, as in HF_HOME. */
@@ -94,8 +79,7 @@ int ps_hf_token_find(const char *const *env, const char *file, char **ret, struc
 	}
 	for (size_t i = 0; !file && !rc && !token && i < PS_ARRAY_LEN(names); i++)
 		if (ps_env_get(env, names[i]))
-			rc = take(ps_env_get(env, names[i]), strlen(ps_env_get(env, names[i])), names[i], &token,
-			        err);
+			rc = take(ps_env_get(env, names[i]), names[i], &token, err);
 	if (!file && !rc && !token) {
 		ps_autofree char *path = default_file(env);
 

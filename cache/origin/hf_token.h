@@ -1,6 +1,6 @@
 /* Where huggingface_hub keeps a user's token: the same places count here. And which endpoint it asks.
  *
- * Ownership: strings handed out are the caller's; a token is a secret (explicit_bzero() before free()). env: as
+ * Ownership: strings handed out are the caller's; a token is for ps_secret_free(). env: as
  * for ps_env_get(). Threads: any. Blocks: on disk. Errors: a text without the token. */
 #ifndef PS_ORIGIN_HF_TOKEN_H
 #define PS_ORIGIN_HF_TOKEN_H

@@ -1,35 +1,28 @@
 #include "origin/http_access.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/secret_file.h"
 #include "origin/credentials.h"
 #include "origin/url.h"
 
-#define PASSWORD_MAX_NBYTES 1024
+#define PASSWORD_FILE_MAX_NBYTES 4096
 
 static int out_of_memory(struct ps_error *err)
 {
 	return ps_error_set(err, ENOMEM, "out of memory");
 }
 
-static void free_secret(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
 void ps_http_access_fini(struct ps_http_access *a)
 {
-	free_secret(a->proxy);
-	free_secret(a->tls_proxy);
-	free_secret(a->key_password);
+	ps_secret_free(a->proxy);
+	ps_secret_free(a->tls_proxy);
+	ps_secret_free(a->key_password);
 	free(a->no_proxy);
 	free(a->ca_file);
 	free(a->ca_dir);
@@ -146,16 +139,14 @@ static int take_trusted(struct ps_http_access *a, const struct ps_origin_options
 /* The first line of a file. */
 static int read_password(const char *path, char **ret, struct ps_error *err)
 {
-	char text[PASSWORD_MAX_NBYTES + 1];
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, PASSWORD_MAX_NBYTES);
+	static const struct ps_secret_file kind = {
+	        .what = "password file", .max_nbytes = PASSWORD_FILE_MAX_NBYTES};
+	ps_autosecret char *text = NULL;
+	int rc = ps_secret_file_read(path, &kind, &text, NULL, err);
 
-	if (n < 0)
-		return ps_error_set(err, errno, "password file %s: %s", path, strerror(errno));
-	text[n] = '\0';
-	text[strcspn(text, "\r\n")] = '\0';
-	*ret = strdup(text);
-	explicit_bzero(text, sizeof text);
+	if (rc)
+		return rc;
+	*ret = strndup(text, strcspn(text, "\r\n"));
 	return *ret ? 0 : out_of_memory(err);
 }
 
@@ -195,12 +186,21 @@ int ps_http_access_init(struct ps_http_access *a, const struct ps_origin_options
 
 int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *url, bool is_own)
 {
+	static const struct ps_http_access nothing;
+
+	if (!a)
+		a = &nothing;
 	const char *proxy = strncasecmp(url, "https:", 6) == 0 ? a->tls_proxy : a->proxy;
 	/* "": none, whatever the process's own environment says. */
 	int rc = curl_easy_setopt(curl, CURLOPT_PROXY, proxy ? proxy : "");
 
 	if (!rc)
 		rc = curl_easy_setopt(curl, CURLOPT_NOPROXY, a->no_proxy ? a->no_proxy : "");
+#if LIBCURL_VERSION_NUM >= 0x075500
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
 	/* What a proxy says to CONNECT is no answer of the host's. */
 	curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	if (!rc && a->ca_file)

@@ -25,7 +25,8 @@ int ps_http_access_init(
         struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err) PS_MUST_USE;
 void ps_http_access_fini(struct ps_http_access *a);
 
-/* Sets up a request for url. is_own: it may see our certificate. -ENOMEM. */
+/* Sets up a request for url, by http or https and nothing else. a NULL: no proxy, and the system's
+ * certificates. is_own: it may see our certificate. -ENOMEM. */
 int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *url, bool is_own) PS_MUST_USE;
 
 #endif

@@ -2,13 +2,13 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/secret_file.h"
 #include "origin/credentials.h"
 
 struct scan {
@@ -121,20 +121,13 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 
 static int read_file(const char *path, const char *host, struct ps_strbuf *ret, struct ps_error *err)
 {
-	char text[PS_NETRC_MAX_NBYTES];
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = 0, len = 0;
+	static const struct ps_secret_file kind = {.what = "netrc file", .max_nbytes = PS_NETRC_MAX_NBYTES};
+	ps_autosecret char *text = NULL;
+	size_t n = 0;
+	int rc = ps_secret_file_read(path, &kind, &text, &n, err);
 
-	if (fd < 0)
-		return ps_error_set(err, errno, "netrc file %s: %s", path, strerror(errno));
-	while (len < (ssize_t)sizeof text && (n = read(fd, text + len, sizeof text - (size_t)len)) > 0)
-		len += n;
-	int rc = n < 0 ? ps_error_set(err, errno, "netrc file %s: %s", path, strerror(errno)) : 0;
-	if (!rc && len == (ssize_t)sizeof text)
-		rc = ps_error_set(err, EFBIG, "netrc file %s: longer than 64 KiB", path);
 	if (!rc)
-		ps_netrc_find(text, (size_t)len, host, ret);
-	explicit_bzero(text, sizeof text);
+		ps_netrc_find(text, n, host, ret);
 	return rc;
 }
 

@@ -20,8 +20,8 @@
 /* True: there is an entry with a login; "login:password" is added to ret. */
 bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_strbuf *ret);
 
-/* From options->netrc_file (it must be readable; "" is no file), else of the environment $NETRC or ~/.netrc. *ret NULL:
- * nothing is known of the host; else for explicit_bzero() and free(). */
+/* From options->netrc_file (it must be readable; "" is no file), else of the environment $NETRC or ~/.netrc.
+ * *ret NULL: nothing is known of the host; else for ps_secret_free(). */
 int ps_netrc_user_password(const struct ps_origin_options *options, const char *host, char **ret,
         struct ps_error *err) PS_MUST_USE;
 

@@ -5,6 +5,7 @@
 
 #include <openssl/crypto.h>
 
+#include "base/secret_file.h"
 #include "origin/ini.h"
 
 #define ENTRIES_MAX 20000
@@ -92,10 +93,12 @@ static int take_entry(void *arg, const struct ps_ini_entry *entry)
 
 static int read_file(struct ps_profiles *all, const char *path, bool is_config, struct ps_error *err)
 {
+	const struct ps_secret_file kind = {
+	        .max_nbytes = PS_CREDENTIALS_FILE_MAX_NBYTES, .is_shared = is_config};
 	struct reading r = {.all = all, .is_config = is_config, .err = err};
 	char *text = NULL;
 	size_t n = 0;
-	int rc = ps_key_read_file(path, &text, &n, err);
+	int rc = ps_secret_file_read(path, &kind, &text, &n, err);
 
 	if (rc == -ENOENT || rc == -ENOTDIR)
 		return 0;

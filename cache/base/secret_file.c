@@ -1,0 +1,97 @@
+#include "base/secret_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <openssl/crypto.h>
+
+#include "base/log.h"
+
+static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
+        struct ps_error *err)
+{
+	return ps_error_set(
+	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
+}
+
+static int check(
+        const char *path, const struct ps_secret_file *kind, const struct stat *st, struct ps_error *err)
+{
+	if (!S_ISREG(st->st_mode))
+		return fail(path, kind, EINVAL, "not a regular file", err);
+	if (!kind->is_shared && (st->st_mode & (S_IROTH | S_IWOTH)))
+		ps_log_warning("%s%s%s: everybody on this machine may %s it: chmod o-rwx would end that",
+		        kind->what ? kind->what : "", kind->what ? " " : "", path,
+		        st->st_mode & S_IROTH ? "read" : "write");
+	return 0;
+}
+
+/* Up to max bytes; a buffer of its full size from the start, as one that grows leaves copies behind. */
+static ssize_t read_all(int fd, char *text, size_t max)
+{
+	size_t n = 0;
+	ssize_t got = 0;
+
+	while (n < max && ((got = read(fd, text + n, max - n)) > 0 || (got < 0 && errno == EINTR)))
+		n += got > 0 ? (size_t)got : 0;
+	return got < 0 ? -errno : (ssize_t)n;
+}
+
+int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
+        struct ps_error *err)
+{
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fail(path, kind, errno, strerror(errno), err);
+	int rc = check(path, kind, &st, err);
+	if (rc)
+		return rc;
+	size_t room = kind->max_nbytes + 2; /* one byte to see that it is longer, and the NUL */
+	char *text = malloc(room);
+	if (!text)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	ssize_t n = read_all(fd, text, room - 1);
+	if (n < 0) {
+		rc = fail(path, kind, (int)-n, strerror((int)-n), err);
+	} else if ((size_t)n > kind->max_nbytes) {
+		char why[64];
+
+		snprintf(why, sizeof why, "longer than %zu KiB", kind->max_nbytes / 1024);
+		rc = fail(path, kind, EFBIG, why, err);
+	} else if (memchr(text, '\0', (size_t)n)) {
+		rc = fail(path, kind, EINVAL, "not text: there is a NUL byte in it", err);
+	}
+	if (rc) {
+		OPENSSL_cleanse(text, room);
+		free(text);
+		return rc;
+	}
+	text[n] = '\0';
+	*ret = text;
+	if (ret_nbytes)
+		*ret_nbytes = (size_t)n;
+	return 0;
+}
+
+int ps_secret_token(const char *text, char **ret)
+{
+	text += strspn(text, " \t\r\n\v\f");
+	size_t n = strlen(text);
+
+	while (n && strchr(" \t\r\n\v\f", text[n - 1]))
+		n--;
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)text[i] <= ' ' || (unsigned char)text[i] >= 0x7f)
+			return -EINVAL;
+	char *token = n ? strndup(text, n) : NULL;
+	if (n && !token)
+		return -ENOMEM;
+	*ret = token;
+	return 0;
+}

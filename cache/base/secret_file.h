@@ -1,0 +1,32 @@
+/* Small files that hold secrets (tokens, passwords, keys), read whole.
+ *
+ * A file must be a regular one, of text, and no longer than its kind may be. Of one that everybody on the
+ * machine may read or write a warning is logged, each time it is read.
+ *
+ * Ownership: the caller's; texts are for ps_secret_free(). Threads: any. Blocks: on disk.
+ * Errors: -errno, and a text that begins with the file's name and holds nothing of what is in it. */
+#ifndef PS_BASE_SECRET_FILE_H
+#define PS_BASE_SECRET_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/secret.h"
+
+struct ps_secret_file {
+	const char *what;  /* stands before the path in messages: "token file"; NULL: nothing does */
+	size_t max_nbytes; /* a multiple of 1024; longer is -EFBIG */
+	bool is_shared; /* usually readable by everybody, and no warning is due: a token that a cluster lays
+	                   down */
+};
+
+/* The file's bytes, NUL-terminated. -EINVAL: no regular file, or no text. ret_nbytes may be NULL. */
+int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
+        struct ps_error *err) PS_MUST_USE;
+
+/* A copy of text without the blanks and line ends around it; NULL: nothing is left. -EINVAL: what is left can
+ * be no token, as there are blanks, control characters or what is not ASCII in it. */
+int ps_secret_token(const char *text, char **ret) PS_MUST_USE;
+
+#endif
