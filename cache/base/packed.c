@@ -61,6 +61,12 @@ void ps_packed_add(struct ps_packed *p, const void *bytes, size_t n)
 	}
 }
 
+void ps_packed_settle(struct ps_packed *p)
+{
+	ZSTD_freeCCtx(p->compressor);
+	p->compressor = NULL;
+}
+
 /* Appends the block of the frame at *at, and steps over it. */
 static int unpack(const struct ps_packed *p, ZSTD_DCtx *d, size_t *at, char *block, struct ps_strbuf *window)
 {

@@ -22,6 +22,8 @@ struct ps_packed {
 void ps_packed_fini(struct ps_packed *p);
 void ps_packed_reset(struct ps_packed *p);
 void ps_packed_add(struct ps_packed *p, const void *bytes, size_t n);
+/* Gives back what only adding needs, of a text that is kept; it can be added to all the same. */
+void ps_packed_settle(struct ps_packed *p);
 
 /* Some text. `more`: it goes on behind it. *ret_used bytes are done with; the others are given once more,
  * with what follows them, so one who needs to see further uses less than all. A result other than 0 ends the

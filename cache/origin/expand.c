@@ -134,8 +134,19 @@ static int expand_braces(struct expansion *x)
 	return rc;
 }
 
-int ps_expand(const struct ps_source *source, const char *text, size_t nbytes, ps_sign_fn sign,
-        void *sign_arg, struct ps_names *names)
+static int expand_manifest(struct expansion *x, const struct ps_packed *text)
+{
+	const char *name = x->source->canonical;
+	char safe[PS_URL_TEXT_LEN];
+	int rc = ps_manifest_parse(text, x->source->base, take, x, x->names->err);
+
+	if (rc == -EINVAL)
+		ps_error_prefix(x->names->err, "list %s", ps_url_redact(name + (*name == '@'), safe));
+	return rc;
+}
+
+int ps_expand(const struct ps_source *source, const struct ps_packed *text, ps_sign_fn sign, void *sign_arg,
+        struct ps_names *names)
 {
 	struct expansion x = {.source = source, .names = names, .sign = sign, .sign_arg = sign_arg};
 	int rc = 0;
@@ -145,7 +156,7 @@ int ps_expand(const struct ps_source *source, const char *text, size_t nbytes, p
 		if (source->kind == PS_SOURCE_BRACES)
 			rc = expand_braces(&x);
 		else
-			rc = ps_manifest_parse(text, nbytes, source->base, take, &x, names->err);
+			rc = expand_manifest(&x, text);
 	}
 	ps_common_fini(&x.common);
 	ps_strbuf_fini(&x.key);

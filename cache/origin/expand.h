@@ -10,9 +10,9 @@
 /* Told of every URL with signature parameters of its own. -errno ends it. */
 typedef int (*ps_sign_fn)(void *arg, const char *url, const char *signature);
 
-/* text, nbytes: the manifest's, of a source of that kind. An entry that is another
- * origin's business (a file in a list of URLs) is an error. */
-int ps_expand(const struct ps_source *source, const char *text, size_t nbytes, ps_sign_fn sign,
-        void *sign_arg, struct ps_names *names) PS_MUST_USE;
+/* text: the manifest's, of a source of that kind; else NULL. An entry that is another origin's business (a
+ * file in a list of URLs) is an error; what is wrong with a manifest is told with its name and the line. */
+int ps_expand(const struct ps_source *source, const struct ps_packed *text, ps_sign_fn sign, void *sign_arg,
+        struct ps_names *names) PS_MUST_USE;
 
 #endif

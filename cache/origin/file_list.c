@@ -129,21 +129,16 @@ static int list_dir(const char *url, struct ps_names *names)
 /* Reads a manifest given by URL, as the local one of @list.txt. */
 static int list_manifest(const struct ps_source *source, struct ps_names *names)
 {
-	char *text;
-	size_t nbytes;
+	ps_autopacked struct ps_packed text = {0};
 
-	if (source->text)
-		return ps_expand(source, source->text, source->text_nbytes, NULL, NULL, names);
+	if (source->text.nbytes)
+		return ps_expand(source, &source->text, NULL, NULL, names);
 	ps_autofree char *path = NULL;
 	int rc = ps_file_path(source->canonical, &path);
 	if (rc)
 		return ps_error_set(names->err, -rc, "%s: %s", source->canonical, strerror(-rc));
-	rc = ps_source_read_file(path, &text, &nbytes, names->err);
-	if (rc)
-		return rc;
-	rc = ps_expand(source, text, nbytes, NULL, NULL, names);
-	free(text);
-	return rc;
+	rc = ps_source_read_file(path, &text, names->err);
+	return rc ? rc : ps_expand(source, &text, NULL, NULL, names);
 }
 
 int ps_file_list(const struct ps_source *source, ps_list_fn fn, void *arg, const _Atomic bool *stop,
@@ -159,7 +154,7 @@ int ps_file_list(const struct ps_source *source, ps_list_fn fn, void *arg, const
 	else if (source->kind == PS_SOURCE_MANIFEST)
 		rc = list_manifest(source, &names);
 	else
-		rc = ps_expand(source, NULL, 0, NULL, NULL, &names);
+		rc = ps_expand(source, NULL, NULL, NULL, &names);
 	ps_names_fini(&names);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/secret.h"
 #include "origin/expand.h"
 #include "origin/http_get.h"
 #include "origin/http_list.h"
@@ -79,16 +80,26 @@ static int sign(void *arg, const char *url, const char *signature)
 	return ps_http_client_sign(arg, url, signature);
 }
 
+/* -ECANCELED: there is one. */
+static int find_query(void *arg, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	(void)arg, (void)more;
+	*ret_used = n;
+	return memchr(text, '?', n) ? -ECANCELED : 0;
+}
+
 static int learn_signatures(struct ps_http *http, struct ps_error *err)
 {
 	const struct ps_source *source = &http->source;
 	struct ps_names names;
 
-	if (!source->text || !memchr(source->text, '?', source->text_nbytes))
-		return 0;
+	int rc = ps_packed_each(&source->text, find_query, NULL);
+
+	if (rc != -ECANCELED)
+		return rc ? ps_error_set(err, ENOMEM, "out of memory") : 0;
 	ps_names_init(&names, ignore, NULL, NULL, err);
 	names.quiet = true;
-	int rc = ps_expand(source, source->text, source->text_nbytes, sign, &http->client, &names);
+	rc = ps_expand(source, &source->text, sign, &http->client, &names);
 	ps_names_fini(&names);
 	return rc;
 }
@@ -116,9 +127,7 @@ static int init_client(struct ps_http *http, const struct ps_origin_options *opt
 	if (found)
 		mine.user_password = found;
 	rc = ps_http_client_init(&http->client, http->source.first, &mine, err);
-	if (found)
-		explicit_bzero(found, strlen(found));
-	free(found);
+	ps_secret_free(found);
 	return rc;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "origin/expand.h"
+#include "origin/http_manifest.h"
 #include "origin/http_page.h"
 #include "origin/listing.h"
 #include "origin/names.h"
@@ -187,26 +188,6 @@ static int sign(void *arg, const char *url, const char *signature)
 	return ps_http_client_sign(arg, url, signature);
 }
 
-static int list_manifest(struct ps_http_client *c, const struct ps_source *source, struct ps_names *names)
-{
-	char safe[PS_URL_TEXT_LEN];
-	struct ps_page_body body;
-
-	if (source->text)
-		return ps_expand(source, source->text, source->text_nbytes, sign, c, names);
-	struct ps_http_page *page = ps_http_page_start(c, source->canonical, PS_MANIFEST_MAX_NBYTES);
-	if (!page)
-		return out_of_memory(names);
-	int rc = ps_http_page_wait(page, names->stop, &body, names->err);
-	if (!rc) {
-		rc = ps_expand(source, body.text, body.nbytes, sign, c, names);
-		if (rc == -EINVAL)
-			ps_error_prefix(names->err, "%s", ps_url_redact(source->canonical, safe));
-	}
-	ps_http_page_free(page);
-	return rc;
-}
-
 int ps_http_list(struct ps_http_client *c, const struct ps_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err)
 {
@@ -220,9 +201,9 @@ int ps_http_list(struct ps_http_client *c, const struct ps_source *source, ps_li
 	if (source->kind == PS_SOURCE_DIR)
 		rc = list_dir(c, source->canonical, &names);
 	else if (source->kind == PS_SOURCE_MANIFEST)
-		rc = list_manifest(c, source, &names);
+		rc = ps_http_manifest_list(c, source, sign, c, &names);
 	else
-		rc = ps_expand(source, NULL, 0, sign, c, &names);
+		rc = ps_expand(source, NULL, sign, c, &names);
 	ps_names_fini(&names);
 	return rc;
 }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "origin/expand.h"
+#include "origin/http_manifest.h"
 #include "origin/http_page.h"
 #include "origin/names.h"
 #include "origin/s3_page.h"
@@ -207,7 +208,7 @@ static int list_name(struct walk *walk, const struct ps_source *source)
 	if (rc == -EACCES) {
 		ps_log_debug("list: %s", walk->names->err->text);
 		*walk->names->err = (struct ps_error){0};
-		return ps_expand(source, NULL, 0, NULL, NULL, walk->names);
+		return ps_expand(source, NULL, NULL, NULL, walk->names);
 	}
 	if (rc || walk->nkeys)
 		return rc;
@@ -224,35 +225,14 @@ static int list_name(struct walk *walk, const struct ps_source *source)
 	return rc;
 }
 
-static int list_manifest(struct walk *walk, const struct ps_source *source)
-{
-	char safe[PS_URL_TEXT_LEN];
-	struct ps_page_body body;
-
-	if (source->text)
-		return ps_expand(source, source->text, source->text_nbytes, NULL, NULL, walk->names);
-	struct ps_http_page *page =
-	        ps_http_page_start(walk->client, source->canonical, PS_MANIFEST_MAX_NBYTES);
-	if (!page)
-		return out_of_memory(walk->names);
-	int rc = ps_http_page_wait(page, walk->names->stop, &body, walk->names->err);
-	if (!rc) {
-		rc = ps_expand(source, body.text, body.nbytes, NULL, NULL, walk->names);
-		if (rc == -EINVAL)
-			ps_error_prefix(walk->names->err, "%s", ps_url_redact(source->canonical, safe));
-	}
-	ps_http_page_free(page);
-	return rc;
-}
-
 static int list(struct walk *walk, const struct ps_source *source)
 {
 	if (source->kind == PS_SOURCE_DIR)
 		return list_prefix(walk);
 	if (source->kind == PS_SOURCE_MANIFEST)
-		return list_manifest(walk, source);
+		return ps_http_manifest_list(walk->client, source, NULL, NULL, walk->names);
 	if (source->is_pattern || walk->bucket.version)
-		return ps_expand(source, NULL, 0, NULL, NULL, walk->names);
+		return ps_expand(source, NULL, NULL, NULL, walk->names);
 	return list_name(walk, source);
 }
 

@@ -26,7 +26,7 @@ void ps_source_fini(struct ps_source *s)
 	free(s->url);
 	free(s->first);
 	free(s->canonical);
-	free(s->text);
+	ps_packed_fini(&s->text);
 	free(s->base);
 	*s = (struct ps_source){0};
 }
@@ -196,7 +196,7 @@ static int parse_path_source(const char *path, struct ps_source *s, struct ps_er
 
 /* Local manifests --------------------------------------------------------------------------------- */
 
-int ps_source_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err)
+int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error *err)
 {
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -205,26 +205,21 @@ int ps_source_read_file(const char *path, char **ret, size_t *ret_nbytes, struct
 		return ps_error_set(err, errno, "list %s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return ps_error_set(err, EINVAL, "list %s: not a regular file", path);
-	if ((uint64_t)st.st_size > PS_MANIFEST_MAX_NBYTES)
-		return ps_error_set(err, EFBIG, "list %s: larger than 512 MiB", path);
-	size_t size = (size_t)st.st_size, done = 0;
-	ps_autofree char *text = malloc(size + 1);
-	if (!text)
+	ps_autofree char *block = malloc(PS_PACKED_BLOCK_NBYTES);
+	if (!block)
 		return out_of_memory(err);
-	while (done < size) {
-		ssize_t n = read(fd, text + done, size - done);
-
+	for (ssize_t n; (n = read(fd, block, PS_PACKED_BLOCK_NBYTES)) != 0;) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return ps_error_set(err, errno, "list %s: %s", path, strerror(errno));
-		if (n == 0)
-			break;
-		done += (size_t)n;
+		ps_packed_add(ret, block, (size_t)n);
+		if (ret->failed)
+			return out_of_memory(err);
+		if (ret->nbytes > PS_MANIFEST_MAX_NBYTES)
+			return ps_error_set(err, EFBIG, "list %s: larger than 512 MiB", path);
 	}
-	text[done] = '\0';
-	*ret = ps_steal_ptr(&text);
-	*ret_nbytes = done;
+	ps_packed_settle(ret);
 	return 0;
 }
 
@@ -251,7 +246,7 @@ static int parse_local_manifest(const char *name, struct ps_source *s, struct ps
 	if (!realpath(name, path))
 		return ps_error_set(err, errno, "list %s: %s", name, strerror(errno));
 	s->kind = PS_SOURCE_MANIFEST;
-	int rc = ps_source_read_file(path, &s->text, &s->text_nbytes, err);
+	int rc = ps_source_read_file(path, &s->text, err);
 	if (rc)
 		return rc;
 	s->base = file_url(path);
@@ -260,7 +255,7 @@ static int parse_local_manifest(const char *name, struct ps_source *s, struct ps
 	s->canonical = ps_strbuf_take(&b);
 	if (!s->base || !s->canonical)
 		return out_of_memory(err);
-	rc = ps_manifest_parse(s->text, s->text_nbytes, s->base, take_first, &first, err);
+	rc = ps_manifest_parse(&s->text, s->base, take_first, &first, err);
 	if (rc == 0)
 		return ps_error_set(err, EINVAL, "list %s: no entry in it", path);
 	if (rc && rc != -ECANCELED)

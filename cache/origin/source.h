@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "base/packed.h"
 
 enum ps_source_kind { PS_SOURCE_BRACES, PS_SOURCE_DIR, PS_SOURCE_MANIFEST };
 
@@ -29,9 +30,8 @@ struct ps_source {
 	char *url;       /* the URL as written, whole, with its secrets; NULL for a local manifest */
 	char *first; /* the first URL that it stands for, with its secrets: whose host may see credentials */
 	char *canonical; /* without them */
-	char *text;      /* a local manifest's text, NULL otherwise */
-	size_t text_nbytes;
-	char *base;           /* what relative lines of a manifest are relative to */
+	struct ps_packed text; /* a local manifest's, which is not empty; else it is */
+	char *base;            /* what relative lines of a manifest are relative to */
 	const char *endpoint; /* what is put into the URLs of objects in buckets (s3_url.h); the origin's, or
 	                         NULL */
 };
@@ -39,8 +39,7 @@ struct ps_source {
 int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *err) PS_MUST_USE;
 void ps_source_fini(struct ps_source *s);
 
-/* A local list's whole text, NUL-terminated, to free(). -EINVAL: not a regular file, -EFBIG. Blocks on disk.
- */
-int ps_source_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
+/* Adds a local list's whole text. -EINVAL: not a regular file, -EFBIG. Blocks on disk. */
+int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error *err) PS_MUST_USE;
 
 #endif

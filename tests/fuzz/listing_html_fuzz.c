@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "origin/listing_private.h"
+#include "windows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -14,24 +15,9 @@ static int look(void *arg, const struct ps_listing_entry *e)
 	return 0;
 }
 
-/* In windows of the text, as it would come from a server. */
-static void feed(struct ps_listing *l,
-        int (*fn)(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used), const char *text,
-        size_t size)
+static int feed(void *l, const char *text, size_t n, bool more, size_t *ret_used)
 {
-	size_t step = size / 3 + 1, have = 0, used;
-	int rc;
-
-	do {
-		have += step < size - have ? step : size - have;
-		used = 0;
-		rc = fn(l, text, have, have < size, &used);
-		if (used > have)
-			abort();
-		text += used;
-		size -= used;
-		have -= used;
-	} while (rc == 0 && have < size);
+	return ps_listing_html_feed(l, text, n, more, ret_used);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -40,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!l || ps_listing_html_init(l) < 0)
 		abort();
-	feed(l, ps_listing_html_feed, (const char *)data, size);
+	feed_windows(feed, l, (const char *)data, size);
 	ps_listing_free(l);
 	return 0;
 }

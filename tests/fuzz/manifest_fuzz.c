@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "origin/manifest.h"
+#include "windows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +19,11 @@ static int look(void *arg, const struct ps_manifest_entry *e)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	int n = 0;
+	struct ps_manifest *m = ps_manifest_new("https://host/dir/list.txt", look, &n, NULL);
 
-	(void)!ps_manifest_parse((const char *)data, size, "https://host/dir/list.txt", look, &n, NULL);
+	if (!m)
+		abort();
+	feed_windows(ps_manifest_feed, m, (const char *)data, size);
+	ps_manifest_free(m);
 	return 0;
 }
