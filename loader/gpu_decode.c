@@ -38,7 +38,8 @@ static int fields_check(const struct ps_plan *plan, const char *made_not, struct
 }
 
 static int nvjpeg_open(const struct penstock_options *o, const struct ps_plan *plan, const char *made_not,
-        struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *err)
+        struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
+        struct ps_load_error *err)
 {
 	int r;
 
@@ -46,7 +47,7 @@ static int nvjpeg_open(const struct penstock_options *o, const struct ps_plan *p
 		return ps_load_error_set(err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only",
 		        device->ops->name);
 	r = fields_check(plan, made_not, err);
-	return r < 0 ? r : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, err);
+	return r < 0 ? r : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, ret_refused, err);
 }
 
 int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_plan *plan, const char *made_not,
@@ -56,7 +57,7 @@ int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_plan *p
 	int r = 0;
 
 	if (g.asked != 0)
-		r = nvjpeg_open(o, plan, made_not, device, &g.nvjpeg, is_auto(&g) ? &g.why : err);
+		r = nvjpeg_open(o, plan, made_not, device, &g.nvjpeg, &g.refused, is_auto(&g) ? &g.why : err);
 	if (r < 0 && (!is_auto(&g) || r != -ENODEV)) {
 		if (is_auto(&g))
 			*err = g.why;

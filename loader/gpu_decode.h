@@ -18,10 +18,11 @@
 #include "state.h"
 
 struct ps_gpu_decode {
-	double asked;              /* options.gpu_decode */
-	struct ps_nvjpeg *nvjpeg;  /* NULL: the processor decodes */
-	struct ps_offload offload; /* to begin with */
-	struct ps_load_error why;  /* of auto: why the processor decodes */
+	double asked;                 /* options.gpu_decode */
+	struct ps_nvjpeg *nvjpeg;     /* NULL: the processor decodes */
+	struct ps_offload offload;    /* to begin with */
+	struct ps_load_error why;     /* of auto: why the processor decodes */
+	struct ps_load_error refused; /* nvJPEG's libraries that are not used, and why; the text may be "" */
 };
 
 /* plan: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: it was told not to)

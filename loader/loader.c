@@ -589,6 +589,10 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	if (!l->gpu.nvjpeg)
 		snprintf(s.gpu_decode_why, sizeof(s.gpu_decode_why), "%.*s",
 		        (int)sizeof(s.gpu_decode_why) - 1, l->gpu.why.text);
+	else
+		snprintf(s.gpu_library, sizeof(s.gpu_library), "%s", ps_nvjpeg_path(l->gpu.nvjpeg));
+	snprintf(s.gpu_refused, sizeof(s.gpu_refused), "%.*s", (int)sizeof(s.gpu_refused) - 1,
+	        l->gpu.refused.text);
 	memset(ret_stats, 0, size);
 	memcpy(ret_stats, &s, PS_MIN(size, sizeof(s)));
 	return 0;

@@ -481,11 +481,11 @@ struct penstock_options {
 	 * with which both are busy, found in the first batches and frozen then, or 0 where there is no
 	 * nvJPEG. A sample's hash decides who decodes it, so runs repeat themselves for any number of threads
 	 * and ranks; a state keeps the share. The GPU's pixels are not quite those of other
-	 * runs, which are the same everywhere; libpenstock(3) says how far off they may be. Images that it does not take
-	 * are decoded by the processor one by one. Damage inside compressed pixels may go unnoticed on the
-	 * GPU, so which samples are bad can differ with the share. Takes page-locked memory beside
-	 * memory_budget, 128 KiB and more a row of each batch of `depth`. 0 (default): the processor decodes
-	 * all. -ENODEV: a share, and no nvJPEG.
+	 * runs, which are the same everywhere; libpenstock(3) says how far off they may be. Images that it
+	 * does not take are decoded by the processor one by one. Damage inside compressed pixels may go
+	 * unnoticed on the GPU, so which samples are bad can differ with the share. Takes page-locked memory
+	 * beside memory_budget, 128 KiB and more a row of each batch of `depth`. 0 (default): the processor
+	 * decodes all. -ENODEV: a share, and no nvJPEG.
 	 */
 	double gpu_decode;
 };
@@ -742,8 +742,9 @@ struct penstock_stats {
 	 * and what would help. */
 	const char *bottleneck;
 	char advice[160];
-	/* Copies of batches to the device that are over, and how long they took there; 0 where batches stay in
-	 * host memory. Images that the GPU decoded itself are not copied, and their files are not counted. */
+	/* Copies of batches to the device that are over, and how long they took there; 0 where batches stay
+	 * in host memory. Images that the GPU decoded itself are not copied, and their files are not counted.
+	 */
 	uint64_t copied_bytes;
 	double copy_seconds;
 	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is
@@ -760,6 +761,9 @@ struct penstock_stats {
 	char gpu_decode_why[160];
 	uint64_t
 	        shards_lost; /* that could not be opened or read, each counted once: penstock_loader_lost() */
+	/* The file of the nvJPEG that decodes ("": none), and those that were found but cannot be used here,
+	 * each with its reason. */
+	char gpu_library[256], gpu_refused[512];
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -56,9 +56,27 @@ static ps_nvj_status handle_create(struct ps_nvjpeg *n)
 	return s;
 }
 
-static int decoders_make(struct ps_nvjpeg *n, struct ps_load_error *err)
+static void decoders_free(struct ps_nvjpeg *n)
 {
-	ps_nvj_status s = handle_create(n);
+	if (n->state)
+		(void)n->lib->state_destroy(n->state);
+	if (n->hybrid)
+		(void)n->lib->decoder_destroy(n->hybrid);
+	if (n->handle)
+		(void)n->lib->destroy(n->handle);
+	n->state = NULL;
+	n->hybrid = NULL;
+	n->handle = NULL;
+}
+
+/* ps_nvjpeg_starts. Memory that is short is no fault of the library: another one would give other pixels. */
+static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
+{
+	struct ps_nvjpeg *n = arg;
+	ps_nvj_status s;
+
+	n->lib = lib;
+	s = handle_create(n);
 
 	if (s == 0)
 		s = n->lib->decoder_create(n->handle, PS_NVJ_BACKEND_HYBRID, &n->hybrid);
@@ -70,8 +88,9 @@ static int decoders_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 		        n->handle, n->state, (int)n->most_rows, 1, 1, PS_NVJ_CHROMA_444, PS_NVJ_OUTPUT_RGBI);
 	if (s == 0)
 		return 0;
-	(void)ps_nvj_error(s, err, "the library does not start (is it made for this driver?)");
-	return -ENODEV;
+	decoders_free(n);
+	return ps_load_error_set(err, s == PS_NVJ_ALLOCATOR_FAILURE ? ENOMEM : ENODEV,
+	        "it does not start on this GPU and driver: %s (status %d)", ps_nvjpeg_status(s), s);
 }
 
 static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
@@ -89,11 +108,12 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 }
 
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
-        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *err)
+        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused, struct ps_load_error *err)
 {
 	struct ps_nvjpeg *n = calloc(1, sizeof(*n));
 	int r;
 
+	*ret_refused = (struct ps_load_error){0};
 	if (!n)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	n->device = device;
@@ -109,11 +129,9 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
 	if (!n->files || !n->lengths || !n->images || !n->workers)
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	else
-		r = ps_nvjpeg_library_get(&n->lib, err);
-	if (r == 0)
 		r = ps_cuda_enter(n->cuda, err);
 	if (r == 0) {
-		r = decoders_make(n, err);
+		r = ps_nvjpeg_library_find(decoders_make, n, &n->lib, ret_refused, err);
 		if (r == 0)
 			r = streams_make(n, err);
 		ps_cuda_leave(n->cuda);
@@ -132,12 +150,7 @@ static void gpu_free(struct ps_nvjpeg *n)
 
 	if (n->stream)
 		(void)cu->stream_sync(n->stream);
-	if (n->state)
-		(void)n->lib->state_destroy(n->state);
-	if (n->hybrid)
-		(void)n->lib->decoder_destroy(n->hybrid);
-	if (n->handle)
-		(void)n->lib->destroy(n->handle);
+	decoders_free(n);
 	if (n->begin)
 		(void)cu->event_destroy(n->begin);
 	if (n->end)
@@ -168,6 +181,11 @@ void ps_nvjpeg_free(struct ps_nvjpeg *n)
 uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *n)
 {
 	return (uint64_t)n->lib->version << 16 | n->flags << 1 | n->hardware;
+}
+
+const char *ps_nvjpeg_path(const struct ps_nvjpeg *n)
+{
+	return n->lib->path;
 }
 
 void ps_nvjpeg_stats(struct ps_nvjpeg *n, struct ps_nvjpeg_stats *ret_stats)

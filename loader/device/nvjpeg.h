@@ -27,14 +27,19 @@ struct ps_nvjpeg;
 struct ps_nvjpeg_worker;
 struct ps_nvjpeg_rows;
 
-/* Of a CUDA device with kernels. -ENODEV: no library, or it does not start there; the text says what to do.
- * `most_rows`: of any batch. */
+/* Of a CUDA device with kernels. -ENODEV: no library that starts there; the text says what to do.
+ * `most_rows`: of any batch. *ret_refused gets a text of libraries that were not taken and why
+ * (nvjpeg_library.h), also where none was. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
-        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
+        struct ps_load_error *err) PS_MUST_USE;
 void ps_nvjpeg_free(struct ps_nvjpeg *nvjpeg); /* NULL is allowed */
 
 /* A number of library and engines: with another one pixels may be others. */
 uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *nvjpeg);
+
+/* The library's file. Valid for ever. */
+const char *ps_nvjpeg_path(const struct ps_nvjpeg *nvjpeg);
 
 struct ps_nvjpeg_stats {
 	uint64_t hardware, hybrid, refused; /* images: decoded so, and those that it was asked for in vain */

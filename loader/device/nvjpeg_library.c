@@ -5,9 +5,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <link.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#define PS_NVJPEG_TRIED 32 /* beyond, a library that is found twice is tried twice */
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
@@ -29,12 +33,29 @@ static const struct {
         {NULL, "/usr/lib/python3/dist-packages/nvidia/*/lib"},
 };
 
-static struct {
-	pthread_once_t once;
+/* A library that is open, found sound or not. */
+struct opened {
+	struct opened *next;
+	void *handle;
 	struct ps_nvjpeg_library library;
-	int failed; /* -errno */
-	struct ps_load_error why;
-} the = {.once = PTHREAD_ONCE_INIT};
+};
+
+static struct {
+	pthread_mutex_t lock; /* all of it; what is in the list stays as it is */
+	struct opened *all;
+} the = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* One look for a library that can be used. */
+struct search {
+	ps_nvjpeg_starts starts;
+	void *arg;
+	const struct ps_nvjpeg_library *found;
+	int failed;                    /* -errno other than -ENODEV: it ends here */
+	struct ps_load_error why;      /* of failed */
+	struct ps_load_error *refused; /* the text: each candidate and why */
+	void *tried[PS_NVJPEG_TRIED];  /* handles: one library may be found in several places */
+	uint32_t ntried;
+};
 
 const char *ps_nvjpeg_status(ps_nvj_status status)
 {
@@ -46,54 +67,7 @@ const char *ps_nvjpeg_status(ps_nvj_status status)
 	return i < PS_ARRAY_LEN(texts) ? texts[i] : "unknown error";
 }
 
-static void *open_loaded(void)
-{
-	void *handle = NULL;
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(sonames) && !handle; i++)
-		handle = dlopen(sonames[i], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-	return handle;
-}
-
-static void *open_by_name(void)
-{
-	void *handle = NULL;
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(sonames) && !handle; i++)
-		handle = dlopen(sonames[i], RTLD_NOW | RTLD_LOCAL);
-	return handle;
-}
-
-static void *open_matching(const char *pattern)
-{
-	void *handle = NULL;
-	glob_t found;
-
-	if (glob(pattern, 0, NULL, &found) == 0)
-		for (size_t i = 0; i < found.gl_pathc && !handle; i++)
-			handle = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
-	globfree(&found);
-	return handle;
-}
-
-static void *open_in_places(void)
-{
-	void *handle = NULL;
-	char pattern[512];
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(sonames) && !handle; i++) {
-		for (size_t k = 0; k < PS_ARRAY_LEN(places) && !handle; k++) {
-			const char *root = places[k].variable ? getenv(places[k].variable) : "";
-
-			if (!root || (places[k].variable && root[0] != '/'))
-				continue;
-			if (snprintf(pattern, sizeof(pattern), "%s%s/%s", root, places[k].folder,
-			            sonames[i]) < (int)sizeof(pattern))
-				handle = open_matching(pattern);
-		}
-	}
-	return handle;
-}
+/* -- A library ------------------------------------------------------------------------------------------ */
 
 static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_load_error *err)
 {
@@ -110,64 +84,203 @@ static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_loa
 		*all[i].place = dlsym(handle, all[i].symbol);
 		if (!*all[i].place)
 			return ps_load_error_set(err, ENODEV,
-			        "nvJPEG: the library has no %s: it is too old; use that of CUDA 11.2 or "
-			        "later",
+			        "it has no %s: it is older than that of CUDA 11.2, or no nvJPEG",
 			        all[i].symbol);
 	}
 	return 0;
 }
 
-static void library_describe(struct ps_nvjpeg_library *l)
+static void version_ask(struct ps_nvjpeg_library *l)
 {
 	int number[3] = {0};
-	Dl_info info;
 
 	(void)l->property(PS_NVJ_PROPERTY_MAJOR, &number[0]);
 	(void)l->property(PS_NVJ_PROPERTY_MINOR, &number[1]);
 	(void)l->property(PS_NVJ_PROPERTY_PATCH, &number[2]);
 	l->version = number[0] * 1000000 + number[1] * 1000 + number[2];
-	if (dladdr(*(void **)(void *)&l->create, &info) != 0 && info.dli_fname)
-		snprintf(l->path, sizeof(l->path), "%s", info.dli_fname);
 }
 
-static int library_open(struct ps_nvjpeg_library *l, struct ps_load_error *err)
+static void path_ask(void *handle, const char *name, char path[static 256])
 {
-	const char *named = getenv("PENSTOCK_NVJPEG"), *why;
-	void *handle = NULL;
+	const struct link_map *map;
+	bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0];
+
+	snprintf(path, 256, "%s", known ? map->l_name : name);
+}
+
+/* What is known of an open library; NULL: it lacks functions (the text says which), or there is no memory. */
+static const struct ps_nvjpeg_library *library_of(void *handle, const char *name, struct ps_load_error *err)
+{
+	struct opened *o;
+
+	PS_LOCK_SCOPE(&the.lock);
+	for (o = the.all; o; o = o->next)
+		if (o->handle == handle)
+			return &o->library;
+	o = calloc(1, sizeof(*o));
+	if (!o) {
+		ps_load_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	if (symbols_find(handle, &o->library, err) < 0) {
+		free(o);
+		return NULL;
+	}
+	o->handle = handle;
+	version_ask(&o->library);
+	path_ask(handle, name, o->library.path);
+	o->next = the.all;
+	the.all = o;
+	return &o->library;
+}
+
+/* -- The search ----------------------------------------------------------------------------------------- */
+
+static void refuse(struct search *s, const char *path, const char *why)
+{
+	bool first = !s->refused->text[0];
+
+	ps_load_error_set(s->refused, ENODEV, "%s%s%s: %s", s->refused->text, first ? "" : "; ", path, why);
+}
+
+/* A file that is there and cannot be opened; one that is not there is no candidate. */
+static void refuse_unopened(struct search *s, const char *name)
+{
+	const char *why = dlerror();
+
+	if (!why)
+		why = "dlopen failed";
+	if (!strstr(why, name))
+		refuse(s, name, why);
+	else if (!strstr(why, "No such file or directory"))
+		ps_load_error_set(s->refused, ENODEV, "%s%s%s", s->refused->text,
+		        s->refused->text[0] ? "; " : "", why); /* names the file itself */
+}
+
+static bool was_tried(struct search *s, void *handle)
+{
+	for (uint32_t i = 0; i < s->ntried; i++)
+		if (s->tried[i] == handle)
+			return true;
+	if (s->ntried < PS_NVJPEG_TRIED)
+		s->tried[s->ntried++] = handle;
+	return false;
+}
+
+/* True: the search is over. Refused libraries stay open, too: some have begun to use the driver. */
+static bool candidate_try(struct search *s, const char *name, int flags)
+{
+	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
+	const struct ps_nvjpeg_library *l;
+	struct ps_load_error why = {0};
+	char path[256];
 	int r;
 
-	if (named && named[0])
-		handle = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-	else if (!(handle = open_loaded()) && !(handle = open_by_name()))
-		handle = open_in_places();
-	if (!handle && named && named[0]) {
-		why = dlerror();
-		return ps_load_error_set(err, ENODEV, "nvJPEG: PENSTOCK_NVJPEG: %s", why ? why : "dlopen");
+	if (!handle) {
+		if (!(flags & RTLD_NOLOAD))
+			refuse_unopened(s, name);
+		return false;
 	}
-	if (!handle)
+	if (was_tried(s, handle))
+		return false;
+	l = library_of(handle, name, &why);
+	r = !l ? -why.err : s->starts ? s->starts(s->arg, l, &why) : 0;
+	path_ask(handle, name, path);
+	if (r == -ENODEV) {
+		refuse(s, path, why.text);
+		return false;
+	}
+	s->found = r == 0 ? l : NULL;
+	s->failed = r;
+	s->why = why;
+	ps_load_error_prefix(&s->why, "%s", path);
+	return true;
+}
+
+static bool try_names(struct search *s, int flags)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(sonames); i++)
+		if (candidate_try(s, sonames[i], flags))
+			return true;
+	return false;
+}
+
+static bool try_matching(struct search *s, const char *pattern)
+{
+	bool over = false;
+	glob_t found;
+
+	if (glob(pattern, 0, NULL, &found) == 0)
+		for (size_t i = 0; i < found.gl_pathc && !over; i++)
+			over = candidate_try(s, found.gl_pathv[i], 0);
+	globfree(&found);
+	return over;
+}
+
+static bool try_places(struct search *s, const char *soname)
+{
+	char pattern[512];
+
+	for (size_t k = 0; k < PS_ARRAY_LEN(places); k++) {
+		const char *root = places[k].variable ? getenv(places[k].variable) : "";
+
+		if (!root || (places[k].variable && root[0] != '/'))
+			continue;
+		if (snprintf(pattern, sizeof(pattern), "%s%s/%s", root, places[k].folder, soname) <
+		                (int)sizeof(pattern) &&
+		        try_matching(s, pattern))
+			return true;
+	}
+	return false;
+}
+
+static bool try_all(struct search *s)
+{
+	if (try_names(s, RTLD_NOLOAD) || try_names(s, 0))
+		return true;
+	for (size_t i = 0; i < PS_ARRAY_LEN(sonames); i++)
+		if (try_places(s, sonames[i]))
+			return true;
+	return false;
+}
+
+/* What to do where nothing was found. */
+static int none(const struct search *s, const char *named, struct ps_load_error *err)
+{
+	if (s->failed < 0)
+		return ps_load_error_set(err, -s->failed, "nvJPEG: %s", s->why.text);
+	if (named)
+		return ps_load_error_set(err, ENODEV, "nvJPEG: PENSTOCK_NVJPEG: %s",
+		        s->refused->text[0] ? s->refused->text : named);
+	if (s->refused->text[0])
 		return ps_load_error_set(err, ENODEV,
-		        "nvJPEG: no libnvjpeg.so.13, .12 or .11 here: install it (pip install "
-		        "nvidia-nvjpeg-cu12, or "
-		        "the CUDA Toolkit's), name it in PENSTOCK_NVJPEG, or decode on the processor "
-		        "(gpu_decode 0)");
-	r = symbols_find(handle, l, err);
-	if (r < 0)
-		dlclose(handle);
-	else
-		library_describe(l);
-	return r;
+		        "nvJPEG: none that is here can be used: %s. Install one that is made for this driver "
+		        "(pip install nvidia-nvjpeg-cu12, say), name it in PENSTOCK_NVJPEG, or decode on the "
+		        "processor (gpu_decode 0)",
+		        s->refused->text);
+	return ps_load_error_set(err, ENODEV,
+	        "nvJPEG: no libnvjpeg.so.13, .12 or .11 here: install it (pip install nvidia-nvjpeg-cu12, or "
+	        "the CUDA Toolkit's), name it in PENSTOCK_NVJPEG, or decode on the processor (gpu_decode 0)");
 }
 
-static void library_open_once(void)
+int ps_nvjpeg_library_find(ps_nvjpeg_starts starts, void *arg, const struct ps_nvjpeg_library **ret_library,
+        struct ps_load_error *ret_refused, struct ps_load_error *err)
 {
-	the.failed = library_open(&the.library, &the.why);
-}
+	const char *named = getenv("PENSTOCK_NVJPEG");
+	struct ps_load_error refused;
+	struct search s = {.starts = starts, .arg = arg, .refused = ret_refused ? ret_refused : &refused};
 
-int ps_nvjpeg_library_get(const struct ps_nvjpeg_library **ret_library, struct ps_load_error *err)
-{
-	pthread_once(&the.once, library_open_once);
-	if (the.failed < 0)
-		return ps_load_error_set(err, -the.failed, "%s", the.why.text);
-	*ret_library = &the.library;
+	*s.refused = (struct ps_load_error){0};
+	if (named && named[0]) {
+		(void)candidate_try(&s, named, 0);
+		if (!s.found && s.failed == 0 && !s.refused->text[0])
+			refuse(&s, named, "no such file");
+	} else {
+		named = NULL;
+		(void)try_all(&s);
+	}
+	if (!s.found)
+		return none(&s, named, err);
+	*ret_library = s.found;
 	return 0;
 }

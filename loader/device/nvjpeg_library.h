@@ -2,13 +2,15 @@
  * GPUs. Nothing is linked. Only what the loader calls; the declarations are those of the library's reference,
  * and tests/loader/nvjpeg_abi.c compares them with the toolkit's nvjpeg.h.
  *
- * Where it is looked for: what PENSTOCK_NVJPEG in the environment names, and nothing else then; one that the
- * process has loaded already (torch's, say); where the linker looks; folders of CUDA toolkits (CUDA_HOME,
- * CUDA_PATH, /usr/local/cuda); those of the Python packages nvidia-nvjpeg and nvidia-nvjpeg-cu12 in the
- * environments that VIRTUAL_ENV, CONDA_PREFIX and the usual folders of Python name.
+ * The first that has all functions and starts on the GPU is taken: libraries that are newer than the driver
+ * open, but do not start. Where it is looked for: what PENSTOCK_NVJPEG in the environment names, and nothing
+ * else then; one that the process has loaded already (torch's, say); where the linker looks; folders of CUDA
+ * toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); those of the Python packages nvidia-nvjpeg and
+ * nvidia-nvjpeg-cu12 in the environments that VIRTUAL_ENV, CONDA_PREFIX and the usual folders of Python name.
  *
- * Threads: any.   Ownership: the library stays open until the process ends.   Blocks: the first call, on the
- * disk. Errors: -ENODEV with a text that says what to do. */
+ * Threads: any.   Ownership: libraries stay open until the process ends.   Locks: one, a leaf.   Blocks: on
+ * the disk, and the start of libraries. Errors: -ENODEV with a text that says what was refused, why, and what
+ * to do. */
 #ifndef PS_DEVICE_NVJPEG_LIBRARY_H
 #define PS_DEVICE_NVJPEG_LIBRARY_H
 
@@ -116,8 +118,15 @@ struct ps_nvjpeg_library {
 	char path[256];
 };
 
-int ps_nvjpeg_library_get(
-        const struct ps_nvjpeg_library **ret_library, struct ps_load_error *err) PS_MUST_USE;
+/* 0: it is taken. -ENODEV, with a text: not this one, what it made is taken back; the next is tried. Any
+ * other error ends the search. */
+typedef int (*ps_nvjpeg_starts)(
+        void *arg, const struct ps_nvjpeg_library *library, struct ps_load_error *err);
+
+/* starts NULL: the first that has all functions. *ret_refused (may be NULL): in its text the libraries that
+ * were there and are not taken, each with its reason; "": none. */
+int ps_nvjpeg_library_find(ps_nvjpeg_starts starts, void *arg, const struct ps_nvjpeg_library **ret_library,
+        struct ps_load_error *ret_refused, struct ps_load_error *err) PS_MUST_USE;
 
 /* What a status means; for texts. */
 const char *ps_nvjpeg_status(ps_nvj_status status);

@@ -259,11 +259,12 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 
 static PyObject *gpu_decode_dict(const struct penstock_stats *s)
 {
-	return Py_BuildValue("{s:d,s:K,s:K,s:K,s:d,s:d,s:s}", "share", s->gpu_share, "engine_images",
+	return Py_BuildValue("{s:d,s:K,s:K,s:K,s:d,s:d,s:s,s:s,s:s}", "share", s->gpu_share, "engine_images",
 	        (unsigned long long)s->gpu_engine_images, "hybrid_images",
 	        (unsigned long long)s->gpu_hybrid_images, "cpu_images", (unsigned long long)s->cpu_images,
 	        "gpu_images_per_second", s->gpu_images_per_second, "cpu_images_per_second",
-	        s->cpu_images_per_second, "why_not", s->gpu_decode_why);
+	        s->cpu_images_per_second, "why_not", s->gpu_decode_why, "library", s->gpu_library, "refused",
+	        s->gpu_refused);
 }
 
 static PyObject *stage_dict(const struct penstock_stage *stage)

@@ -59,10 +59,11 @@ static json_t *gpu_decode_json(const struct penstock_stats *s)
 {
 	if (s->gpu_share == 0 && s->gpu_engine_images + s->gpu_hybrid_images == 0 && !s->gpu_decode_why[0])
 		return NULL;
-	return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:s}", "share", s->gpu_share, "engine_images",
+	return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s}", "share", s->gpu_share, "engine_images",
 	        (json_int_t)s->gpu_engine_images, "hybrid_images", (json_int_t)s->gpu_hybrid_images,
 	        "cpu_images", (json_int_t)s->cpu_images, "gpu_images_per_second", s->gpu_images_per_second,
-	        "cpu_images_per_second", s->cpu_images_per_second, "why_not", s->gpu_decode_why);
+	        "cpu_images_per_second", s->cpu_images_per_second, "why_not", s->gpu_decode_why, "library",
+	        s->gpu_library, "refused", s->gpu_refused);
 }
 
 static void gpu_decode_print(const struct penstock_stats *s)
@@ -75,6 +76,10 @@ static void gpu_decode_print(const struct penstock_stats *s)
 		       "alone the GPU would make %.0f/s, the threads %.0f/s\n",
 		        100 * s->gpu_share, (uintmax_t)s->gpu_engine_images, (uintmax_t)s->gpu_hybrid_images,
 		        (uintmax_t)s->cpu_images, s->gpu_images_per_second, s->cpu_images_per_second);
+	if (s->gpu_library[0])
+		printf("nvJPEG: %s\n", s->gpu_library);
+	if (s->gpu_refused[0])
+		printf("nvJPEG that cannot be used here: %s\n", s->gpu_refused);
 }
 
 static json_t *result_json(const struct ps_bench_result *r)

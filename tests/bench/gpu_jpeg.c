@@ -212,7 +212,7 @@ static int decode_main(char **argv, int argc)
 	bool engine;
 
 	gpu_open();
-	gpu_must_ps(ps_nvjpeg_library_get(&w.lib, &err), &err);
+	gpu_must_ps(ps_nvjpeg_library_find(NULL, NULL, &w.lib, NULL, &err), &err);
 	engine = w.lib->create(PS_NVJ_BACKEND_HARDWARE, NULL, NULL, 0, &w.handle) == 0;
 	if (!engine)
 		nvj_must(w.lib->create(PS_NVJ_BACKEND_DEFAULT, NULL, NULL, 0, &w.handle), "create");

@@ -1,7 +1,8 @@
 /* libnvjpeg.so.12 for tests: the functions that the loader calls, over libjpeg-turbo and the streams of
  * mock_cuda.c. What nvJPEG does on a stream is done when its turn comes: from the file's bytes, or from the
  * pinned buffer, as they are then, so memory that is used again too early shows. By default it has an engine,
- * takes what the real ones take, and gives the pixels that the loader's processor gives. */
+ * takes what the real ones take, and gives the pixels that the loader's processor gives. From a folder called
+ * does-not-start or no-memory it fails as those names say. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum {
+	NOT_INITIALIZED = 1,
 	INVALID_PARAMETER = 2,
 	ARCH_MISMATCH = 7,
 };
@@ -30,8 +32,8 @@ static struct {
 	_Atomic int no_hardware;  /* Create says that there is no engine */
 	_Atomic int no_flags;     /* an old library */
 	_Atomic int fail_batches; /* so many batched decodes of several images fail */
-	_Atomic int refuse;       /* the engine fails on files whose length is a multiple of it; -1: no memory */
-	_Atomic int lighter;      /* added to each pixel */
+	_Atomic int refuse;  /* the engine fails on files whose length is a multiple of it; -1: no memory */
+	_Atomic int lighter; /* added to each pixel */
 	_Atomic long objects, engine, hybrid;
 } the;
 
@@ -252,7 +254,12 @@ ps_nvj_status create_mock(ps_nvj_backend backend, ps_nvj_dev_allocator *device,
         ps_nvj_pinned_allocator *pinned, unsigned flags, ps_nvj_handle *ret_handle)
 {
 	struct handle *h;
+	Dl_info self;
 
+	if (dladdr(&the, &self) && strstr(self.dli_fname, "/does-not-start/"))
+		return NOT_INITIALIZED;
+	if (dladdr(&the, &self) && strstr(self.dli_fname, "/no-memory/"))
+		return PS_NVJ_ALLOCATOR_FAILURE;
 	if (device || pinned || (flags && the.no_flags))
 		return INVALID_PARAMETER;
 	if (backend == PS_NVJ_BACKEND_HARDWARE && the.no_hardware)

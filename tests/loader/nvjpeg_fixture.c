@@ -23,7 +23,7 @@ void gpu_open(void)
 	void *driver, *library;
 
 	if (ps_cuda_driver_get(&gpu.cu, &err) < 0 || gpu.cu->context_retain(&gpu.context, 0) != 0 ||
-	        ps_nvjpeg_library_get(&nvjpeg, &err) < 0) {
+	        ps_nvjpeg_library_find(NULL, NULL, &nvjpeg, NULL, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		exit(77);
 	}

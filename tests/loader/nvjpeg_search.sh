@@ -52,6 +52,44 @@ check "and the report says why" grep -q 'the GPU decodes nothing: .*nonexistent'
 check_not "a share beyond 1 is refused" test 0 = "$(bench -- --gpu-decode 2)"
 check "with what it must be" grep -q 'must be auto, or 0 to 1' "$T/err"
 
+# One that cannot be used makes way for the next.
+mkdir "$T/does-not-start" "$T/no-memory" "$T/no-functions" "$T/no-library" "$T/older"
+cp -L "$lib/libmocknvjpeg.so" "$T/does-not-start/libnvjpeg.so.13"
+cp -L "$lib/libmocknvjpeg.so" "$T/no-memory/libnvjpeg.so.13"
+cp -L "$lib/libmockcuda.so" "$T/no-functions/libnvjpeg.so.13"
+echo "no library at all" >"$T/no-library/libnvjpeg.so.13"
+cp -L "$lib/libmocknvjpeg.so" "$T/older/libnvjpeg.so.12"
+while read -r folder why; do
+	equal "$folder: the next is tried" 0 \
+		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/$folder:$T/older" -- --gpu-decode 1 --json)"
+	check "$folder: and decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
+	check "$folder: it is told which" grep -q '"library": ".*/older/libnvjpeg.so.12"' "$T/out"
+	check "$folder: and what was refused, and why" grep -Eq "\"refused\": \".*/$folder/libnvjpeg.so.13: $why" "$T/out"
+done <<'END'
+does-not-start it does not start on this GPU and driver: not initialised
+no-functions it has no nvjpeg
+no-library .*(file too short|invalid ELF header)
+END
+equal "for people: ends well" 0 "$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start:$T/older" -- --gpu-decode auto)"
+check "the report says what decodes" grep -q '^nvJPEG: .*/older/libnvjpeg.so.12' "$T/out"
+check "and what cannot" grep -q '^nvJPEG that cannot be used here: .*/does-not-start/libnvjpeg.so.13: .*status 1' "$T/out"
+check_not "a named one that does not start: bench fails" test 0 = \
+	"$(bench "PENSTOCK_NVJPEG=$T/does-not-start/libnvjpeg.so.13" "LD_LIBRARY_PATH=$T/driver:$T/older" -- --gpu-decode 1)"
+check "and says so" grep -q 'PENSTOCK_NVJPEG: .*does-not-start/libnvjpeg.so.13: it does not start' "$T/err"
+check_not "without memory no other library steps in" test 0 = \
+	"$(bench "LD_LIBRARY_PATH=$T/driver:$T/no-memory:$T/older" -- --gpu-decode auto)"
+check "and it is said" grep -q 'no-memory/libnvjpeg.so.13: it does not start .*out of memory' "$T/err"
+bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode auto >/dev/null
+if grep -q 'decodes nothing' "$T/out"; then
+	check "none starts: the report names it" grep -q \
+		'decodes nothing: nvJPEG: none that is here can be used: .*does-not-start' "$T/out"
+	check_not "none starts: a share fails" test 0 = \
+		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode 1)"
+	check "and says why, and what to do" grep -q 'status 1). Install one' "$T/err"
+else
+	skip "none starts" "this machine has an nvJPEG of its own"
+fi
+
 # From Python: the packages' one is loaded, but not beside another that the process has.
 cat >"$T/load.py" <<'END'
 import ctypes, importlib.util, sys

@@ -16,16 +16,22 @@ def _is_loaded(version: str) -> bool:
     return True
 
 
+def _first(version: str) -> "ctypes.CDLL | None":
+    for folder in sys.path:
+        for path in glob.glob(os.path.join(glob.escape(folder or "."), "nvidia", "*", "lib", "libnvjpeg.so." + version)):
+            try:
+                return ctypes.CDLL(path)
+            except OSError:  # made for another machine; there may be a better one
+                continue
+    return None
+
+
 def load() -> None:
-    """Loads libnvjpeg from the packages nvidia-nvjpeg and nvidia-nvjpeg-cu12, if one is on sys.path; once. Not beside
-    one that the process has (torch's): of two, libpenstock would take the newer one, which may not be CUDA's here."""
+    """Loads libnvjpeg from the packages nvidia-nvjpeg and nvidia-nvjpeg-cu12, of each version on sys.path the first;
+    once. libpenstock tries them until one starts with this driver. Not beside one that the process has (torch's)."""
     if _loaded or os.environ.get("PENSTOCK_NVJPEG") or any(map(_is_loaded, _VERSIONS)):
         return
     for version in _VERSIONS:
-        for folder in sys.path:
-            for path in glob.glob(os.path.join(glob.escape(folder or "."), "nvidia", "*", "lib", "libnvjpeg.so." + version)):
-                try:
-                    _loaded.append(ctypes.CDLL(path))
-                    return
-                except OSError:  # made for another machine; there may be a better one
-                    continue
+        library = _first(version)
+        if library:
+            _loaded.append(library)
