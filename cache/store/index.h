@@ -1,5 +1,5 @@
 /* The index: what the cache directory holds and what the datasets list. Rows and numbers over the sorted keys
- * of index_rocksdb.h, which alone knows RocksDB.
+ * of index_rocksdb.h; the files behind it alone know RocksDB.
  *
  * Keys (numbers big-endian, so that they sort):
  *   'M' name                     meta: schema, next node and dataset numbers, how the last run stopped
@@ -181,8 +181,8 @@ void ps_index_batch_put_frames(
 void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 /* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
- * (store/overlay.h), and written with the next batch that is taken. ps_index_children_next() and ps_index_nodes_get() do
- * not see it until then. */
+ * (store/overlay.h), and written with the next batch that is taken. What is read, and walks that begin later,
+ * see it all the same. */
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */
@@ -191,7 +191,9 @@ int ps_index_children_open(
         struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
 /* Before the first next: begins with this name, or the first after it. */
 void ps_index_children_seek(struct ps_index_children *it, const char *name);
+/* False: the end, or an error (status). */
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
+int ps_index_children_status(const struct ps_index_children *it) PS_MUST_USE; /* 0, -EIO, -ENOMEM */
 void ps_index_children_close(struct ps_index_children *it);
 
 /* Node rows over a snapshot taken at open, for one who asks for many: in rising order each costs a step, else

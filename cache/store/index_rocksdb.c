@@ -1,99 +1,21 @@
 #include "config.h"
 
-#include "store/index_rocksdb.h"
-
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
-#include <rocksdb/c.h>
-
-#include "base/log.h"
-#include "base/size.h"
-#include "store/overlay.h"
+#include "store/index_rocksdb_private.h"
 
 /* The index of 100,000 shards is some tens of megabytes on disk, hardly ever read twice: a small footprint
  * matters more than hits. */
-#define MEMTABLE_NBYTES (4 * PS_MIB)
 #define BLOCK_CACHE_NBYTES (4 * PS_MIB)
 #define WAL_NBYTES (16 * PS_MIB)
 #define MANIFEST_NBYTES PS_MIB
 #define MAX_OPEN_FILES 64
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define BLOOM_BITS 10
-#define DAMAGED_NAME "DAMAGED" /* files of ours among RocksDB's */
-#define PROBE_NAME "probe"
-/* Left free for what RocksDB writes in the background, a memtable and its map, when a batch is taken. */
-#define ROOM_NBYTES (MEMTABLE_NBYTES + PS_MIB)
-#define LOG_DIR_TEMPLATE "/dev/shm/penstock-XXXXXX"
-#define LOG_DIR_LEN sizeof(LOG_DIR_TEMPLATE)
 
 enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers: c.h has no names for them */
-
-struct ps_kv {
-	char *dir;
-	rocksdb_options_t *options;
-	rocksdb_block_based_table_options_t *table;
-	rocksdb_cache_t *cache;
-	rocksdb_readoptions_t *read;
-	rocksdb_writeoptions_t *write;
-
-	pthread_rwlock_t open_lock; /* held for reading over every use of db; for writing by reopen alone */
-	rocksdb_t *db;              /* NULL after a reopen that failed */
-	_Atomic unsigned niterators;
-
-	pthread_mutex_t write_lock; /* over a write, and: */
-	int broken;                 /* RocksDB refused a write: -errno, until it is opened anew */
-	bool told;                  /* of the failure that goes on */
-	struct ps_overlay *kept;    /* what was refused; put and cleared under write_lock */
-};
-
-struct ps_kv_batch {
-	rocksdb_writebatch_t *writes;
-};
-
-struct ps_kv_iter {
-	struct ps_kv *kv;
-	rocksdb_iterator_t *it;
-	rocksdb_readoptions_t *read;
-	bool started;
-	int status;
-	size_t nend;
-	char end[PS_KV_PREFIX_MAX_LEN]; /* first key past the prefix; RocksDB keeps a pointer to it */
-};
-
-/* The C API tells of errors in text alone. What is the system's fault must not be taken for damage: a damaged
- * index is moved aside. */
-static const struct {
-	const char *text;
-	int errnum;
-} system_errors[] = {
-        {"No space left on device", ENOSPC},
-        {"Disk quota exceeded", EDQUOT},
-        {"Read-only file system", EROFS},
-        {"Permission denied", EACCES},
-        {"Operation not permitted", EPERM},
-        {"Too many open files", EMFILE},
-        {"Cannot allocate memory", ENOMEM},
-        {"lock hold by current process", EBUSY},
-        {"Resource temporarily unavailable", EBUSY},
-};
-
-static int errno_of(const char *text)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(system_errors); i++)
-		if (strstr(text, system_errors[i].text))
-			return system_errors[i].errnum;
-	return EIO;
-}
 
 static void set_options(struct ps_kv *kv)
 {
@@ -111,7 +33,7 @@ static void set_options(struct ps_kv *kv)
 	        kv->table, rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS));
 	rocksdb_options_set_block_based_table_factory(kv->options, kv->table);
 	rocksdb_options_set_create_if_missing(kv->options, 1);
-	rocksdb_options_set_write_buffer_size(kv->options, MEMTABLE_NBYTES);
+	rocksdb_options_set_write_buffer_size(kv->options, PS_KV_MEMTABLE_NBYTES);
 	rocksdb_options_set_max_write_buffer_number(kv->options, 2);
 	rocksdb_options_set_max_total_wal_size(kv->options, WAL_NBYTES);
 	rocksdb_options_set_max_manifest_file_size(kv->options, MANIFEST_NBYTES);
@@ -148,63 +70,23 @@ void ps_kv_close(struct ps_kv *kv)
 	free(kv);
 }
 
-/* RocksDB insists on a log file of its own. On a full disk its second line there is a failed assertion in
- * builds that have them (Debian's), which ends the process. So the file is made in memory, and is gone when
- * RocksDB has opened it: errors reach our log as status texts. Where that cannot be, it lies with the index,
- * as usual. */
-static bool log_dir_make(char ret_dir[static LOG_DIR_LEN])
-{
-	strcpy(ret_dir, LOG_DIR_TEMPLATE);
-	return mkdtemp(ret_dir);
-}
-
-static void log_dir_remove(const char *path)
-{
-	DIR *dir = opendir(path);
-
-	for (struct dirent *d; dir && (d = readdir(dir));)
-		unlinkat(dirfd(dir), d->d_name, 0); /* not "." and "..": those are folders */
-	if (dir)
-		closedir(dir);
-	rmdir(path);
-}
-
 static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 {
-	char log_dir[LOG_DIR_LEN];
+	char log_dir[sizeof(PS_KV_LOG_DIR)];
 	char *text = NULL;
 
-	bool in_memory = log_dir_make(log_dir);
+	bool in_memory = ps_kv_log_dir_make(log_dir);
 	rocksdb_options_set_db_log_dir(kv->options, in_memory ? log_dir : "");
 	kv->db = writable ? rocksdb_open(kv->options, kv->dir, &text)
 	                  : rocksdb_open_for_read_only(kv->options, kv->dir, 0, &text);
 	if (in_memory)
-		log_dir_remove(log_dir);
+		ps_kv_log_dir_remove(log_dir);
 	if (!text)
 		return 0;
-	int e = ps_error_set(err, errno_of(text), "index %s: %s", kv->dir, text);
+	int e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->dir, text);
 	rocksdb_free(text);
 	kv->db = NULL;
 	return e;
-}
-
-/* A checksum did not fit: what we have open goes on as it can, the next start moves it aside. */
-static void mark_damaged(const struct ps_kv *kv)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
-	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		ps_log_debug("index: %s: cannot be marked as damaged", kv->dir);
-}
-
-static bool is_marked_damaged(const char *dir)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, dir);
-	return access(path, F_OK) == 0;
 }
 
 int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
@@ -225,7 +107,7 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	int e = -ENOMEM;
 	if (kv->kept && kv->dir && kv->options && kv->table && kv->cache && kv->read && kv->write) {
 		set_options(kv);
-		e = is_marked_damaged(dir)
+		e = ps_kv_is_marked_damaged(dir)
 		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", dir)
 		            : open_db(kv, true, err);
 	} else {
@@ -238,40 +120,12 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	return e;
 }
 
-/* Would the disk take so many bytes? RocksDB is asked only then: what it was refused once it does not forget.
- */
-static int check_room(const struct ps_kv *kv, size_t nbytes)
-{
-	struct statvfs st;
-
-	if (statvfs(kv->dir, &st) < 0)
-		return 0; /* the write will tell */
-	if (st.f_flag & ST_RDONLY)
-		return -EROFS;
-	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + ROOM_NBYTES ? -ENOSPC : 0;
-}
-
-/* Not all that refuses is to be seen by statvfs: a quota, a file system that has become read-only by itself.
- */
-static int try_to_write(const struct ps_kv *kv)
-{
-	static const char zeros[4096];
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof path, "%s/" PROBE_NAME, kv->dir);
-	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int e = fd < 0 || write(fd, zeros, sizeof zeros) < 0 || fdatasync(fd) < 0 ? -errno : 0;
-
-	unlink(path);
-	return e;
-}
-
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 {
-	int e = check_room(kv, 0);
+	int e = ps_kv_check_room(kv, 0);
 
 	if (e == 0)
-		e = try_to_write(kv);
+		e = ps_kv_try_to_write(kv);
 
 	if (e < 0)
 		return ps_error_set(err, -e, "index %s: %s", kv->dir, strerror(-e));
@@ -293,18 +147,6 @@ int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 	return e;
 }
 
-/* The text is freed. */
-static int told(struct ps_kv *kv, const char *call, char *text)
-{
-	int errnum = errno_of(text);
-
-	if (strstr(text, "Corruption"))
-		mark_damaged(kv);
-	ps_log_error("%s: %s: %s", call, kv->dir, text);
-	rocksdb_free(text);
-	return -errnum;
-}
-
 int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value)
 {
 	char *text = NULL;
@@ -321,7 +163,7 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	} else {
 		rocksdb_pinnableslice_t *slice = rocksdb_get_pinned(kv->db, kv->read, key, nkey, &text);
 		if (text) {
-			e = told(kv, "index read", text);
+			e = ps_kv_told(kv, "index read", text);
 		} else if (!slice) {
 			e = -ENOENT;
 		} else {
@@ -336,265 +178,6 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	}
 	pthread_rwlock_unlock(&kv->open_lock);
 	return e;
-}
-
-/* Batches ---------------------------------------------------------------------------------------- */
-
-struct ps_kv_batch *ps_kv_batch_new(void)
-{
-	struct ps_kv_batch *batch = calloc(1, sizeof *batch);
-
-	if (!batch)
-		return NULL;
-	batch->writes = rocksdb_writebatch_create();
-	if (!batch->writes) {
-		free(batch);
-		return NULL;
-	}
-	return batch;
-}
-
-void ps_kv_batch_free(struct ps_kv_batch *batch)
-{
-	if (!batch)
-		return;
-	rocksdb_writebatch_destroy(batch->writes);
-	free(batch);
-}
-
-void ps_kv_batch_put(
-        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue)
-{
-	rocksdb_writebatch_put(batch->writes, key, nkey, value, nvalue);
-}
-
-void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
-{
-	rocksdb_writebatch_delete(batch->writes, key, nkey);
-}
-
-/* A call that writes. Under open_lock and write_lock. One after another, and none after one that failed: the
- * next one could find RocksDB's log file in a state that its assertions (Debian's build has them) end the
- * process for. */
-static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
-{
-	char *text = NULL;
-
-	if (!kv->db)
-		return -EIO;
-	if (kv->broken)
-		return kv->broken;
-	int e = writes ? check_room(kv, nbytes) : 0;
-	if (e < 0) {
-		if (!kv->told)
-			ps_log_error("index write: %s: %s", kv->dir, strerror(-e));
-		kv->told = true;
-		return e;
-	}
-	if (writes)
-		rocksdb_write(kv->db, kv->write, writes, &text);
-	else
-		rocksdb_flush_wal(kv->db, 1, &text);
-	if (text) {
-		kv->broken = told(kv, writes ? "index write" : "index sync", text);
-		kv->told = true;
-	} else {
-		kv->told = false;
-	}
-	return kv->broken;
-}
-
-static void put_kept(void *arg, const void *key, size_t nkey, const void *value, size_t nvalue)
-{
-	if (value)
-		rocksdb_writebatch_put(arg, key, nkey, value, nvalue);
-	else
-		rocksdb_writebatch_delete(arg, key, nkey);
-}
-
-/* What was kept comes before what is written now. Under open_lock and write_lock. */
-static int write_kept(struct ps_kv *kv)
-{
-	size_t nbytes = 0;
-
-	if (ps_overlay_is_empty(kv->kept))
-		return 0;
-	if (!kv->db || kv->broken)
-		return kv->broken ? kv->broken : -EIO;
-	/* Before all of it is put together, for each row anew. */
-	int e = check_room(kv, ps_overlay_nbytes(kv->kept));
-	if (e < 0)
-		return e;
-	rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
-	ps_overlay_each(kv->kept, put_kept, writes);
-	rocksdb_writebatch_data(writes, &nbytes);
-	e = write_locked(kv, nbytes, writes);
-	rocksdb_writebatch_destroy(writes);
-	if (e == 0)
-		ps_overlay_clear(kv->kept);
-	return e;
-}
-
-struct keeping {
-	struct ps_overlay *kept;
-	int e;
-};
-
-static void keep_put(void *arg, const char *key, size_t nkey, const char *value, size_t nvalue)
-{
-	struct keeping *k = arg;
-
-	if (k->e == 0)
-		k->e = ps_overlay_put(k->kept, key, nkey, value ? value : "", nvalue);
-}
-
-static void keep_deleted(void *arg, const char *key, size_t nkey)
-{
-	struct keeping *k = arg;
-
-	if (k->e == 0)
-		k->e = ps_overlay_put(k->kept, key, nkey, NULL, 0);
-}
-
-static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
-{
-	size_t nbytes = 0;
-
-	if (batch)
-		rocksdb_writebatch_data(batch->writes, &nbytes);
-	pthread_rwlock_rdlock(&kv->open_lock);
-	pthread_mutex_lock(&kv->write_lock);
-	int e = write_kept(kv);
-	if (e == 0)
-		e = write_locked(kv, nbytes, batch ? batch->writes : NULL);
-	/* All of it or nothing. */
-	if (e < 0 && ret_kept &&
-	        ps_overlay_has_room(kv->kept, (size_t)rocksdb_writebatch_count(batch->writes), nbytes)) {
-		struct keeping k = {.kept = kv->kept};
-
-		rocksdb_writebatch_iterate(batch->writes, &k, keep_put, keep_deleted);
-		e = k.e;
-		*ret_kept = e == 0;
-	}
-	pthread_mutex_unlock(&kv->write_lock);
-	pthread_rwlock_unlock(&kv->open_lock);
-	return e;
-}
-
-int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
-{
-	return kv_write(kv, batch, NULL);
-}
-
-int ps_kv_write_kept(struct ps_kv *kv)
-{
-	pthread_rwlock_rdlock(&kv->open_lock);
-	pthread_mutex_lock(&kv->write_lock);
-	int e = write_kept(kv);
-	pthread_mutex_unlock(&kv->write_lock);
-	pthread_rwlock_unlock(&kv->open_lock);
-	return e;
-}
-
-int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
-{
-	return kv_write(kv, batch, ret_kept);
-}
-
-void ps_kv_refuse(struct ps_kv *kv, int e)
-{
-	PS_LOCK_SCOPE(&kv->write_lock);
-	kv->broken = e;
-}
-
-int ps_kv_sync(struct ps_kv *kv)
-{
-	return kv_write(kv, NULL, NULL);
-}
-
-/* Iterators -------------------------------------------------------------------------------------- */
-
-/* The smallest key above all that start with the prefix: the prefix plus one, carrying. */
-static size_t prefix_end(const void *prefix, size_t n, char *ret)
-{
-	memcpy(ret, prefix, n);
-	while (n > 0 && (uint8_t)ret[n - 1] == 0xff)
-		n--;
-	if (n > 0)
-		ret[n - 1] = (char)((uint8_t)ret[n - 1] + 1);
-	return n;
-}
-
-int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret)
-{
-	struct ps_kv_iter *it = calloc(1, sizeof *it);
-	int e = 0;
-
-	if (!it)
-		return -ENOMEM;
-	it->kv = kv;
-	it->nend = prefix_end(prefix, PS_MIN(nprefix, sizeof it->end), it->end);
-	it->read = rocksdb_readoptions_create();
-	rocksdb_readoptions_set_iterate_upper_bound(it->read, it->end, it->nend);
-	rocksdb_readoptions_set_fill_cache(it->read, 0);
-	pthread_rwlock_rdlock(&kv->open_lock);
-	if (kv->db) {
-		it->it = rocksdb_create_iterator(kv->db, it->read);
-		rocksdb_iter_seek(it->it, prefix, nprefix);
-		kv->niterators++;
-	} else {
-		e = -EIO;
-	}
-	pthread_rwlock_unlock(&kv->open_lock);
-	if (e < 0) {
-		rocksdb_readoptions_destroy(it->read);
-		free(it);
-		return e;
-	}
-	*ret = it;
-	return 0;
-}
-
-/* No lock: while an iterator is open, reopen refuses. */
-void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
-{
-	rocksdb_iter_seek(it->it, key, nkey);
-	it->started = false;
-}
-
-bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
-        size_t *ret_nvalue)
-{
-	if (it->status < 0)
-		return false;
-	if (it->started && rocksdb_iter_valid(it->it))
-		rocksdb_iter_next(it->it);
-	it->started = true;
-	if (rocksdb_iter_valid(it->it)) {
-		*ret_key = rocksdb_iter_key(it->it, ret_nkey);
-		*ret_value = rocksdb_iter_value(it->it, ret_nvalue);
-		return true;
-	}
-	char *text = NULL;
-	rocksdb_iter_get_error(it->it, &text);
-	if (text)
-		it->status = told(it->kv, "index walk", text);
-	return false;
-}
-
-int ps_kv_iter_status(const struct ps_kv_iter *it)
-{
-	return it->status;
-}
-
-void ps_kv_iter_close(struct ps_kv_iter *it)
-{
-	if (!it)
-		return;
-	rocksdb_iter_destroy(it->it);
-	rocksdb_readoptions_destroy(it->read);
-	it->kv->niterators--;
-	free(it);
 }
 
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err)
@@ -617,7 +200,7 @@ int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_er
 	pthread_rwlock_unlock(&kv->open_lock);
 	rocksdb_readoptions_destroy(read);
 	if (text)
-		e = ps_error_set(err, errno_of(text), "index %s: %s", kv->dir, text);
+		e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->dir, text);
 	rocksdb_free(text);
 	return e;
 }

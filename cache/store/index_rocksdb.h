@@ -1,5 +1,5 @@
-/* Sorted keys and values on disk: the little of RocksDB that the index needs. index_rocksdb.c alone includes
- * rocksdb/c.h.
+/* Sorted keys and values on disk: the little of RocksDB that the index needs. The files of this name alone
+ * include rocksdb/c.h.
  *
  * Ownership: a kv belongs to whoever opened it; close iterators and free batches first.
  * Threads: any, but open and close; a batch or an iterator one at a time.
@@ -49,8 +49,8 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
  * ps_kv_reopen(). */
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
 /* The same, but what the disk does not take (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory and read from
- * there, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses it. Iterators do not
- * see it. An error: there is too much of it. */
+ * there, also by iterators, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses
+ * it. An error: there is too much of it, or no memory; then nothing has changed. */
 int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept) PS_MUST_USE;
 /* Writes what is kept, if there is any. */
 int ps_kv_write_kept(struct ps_kv *kv) PS_MUST_USE;

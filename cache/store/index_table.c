@@ -30,6 +30,7 @@ struct ps_index_children {
 	uint64_t parent;
 	char *name;
 	size_t cap;
+	bool failed; /* out of memory */
 };
 
 /* Rows ------------------------------------------------------------------------------------------- */
@@ -362,6 +363,7 @@ bool ps_index_children_next(struct ps_index_children *it, const char **ret_name,
 		size_t n = nkey - 9;
 		if (n + 1 > it->cap) {
 			char *grown = realloc(it->name, n + 256);
+			it->failed = !grown;
 			if (!grown)
 				return false;
 			it->name = grown;
@@ -377,6 +379,11 @@ bool ps_index_children_next(struct ps_index_children *it, const char **ret_name,
 		return true;
 	}
 	return false;
+}
+
+int ps_index_children_status(const struct ps_index_children *it)
+{
+	return it->failed ? -ENOMEM : ps_kv_iter_status(it->it);
 }
 
 void ps_index_children_close(struct ps_index_children *it)

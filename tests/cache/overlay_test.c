@@ -1,0 +1,362 @@
+/* What a full disk does not take: it is kept in memory, all of a batch or nothing, is read and walked over as
+ * if it were in the index, and gets there. Memory runs out where a test says so: the linker puts us before
+ * malloc() (--wrap). */
+#include <errno.h>
+
+#include "base/strbuf.h"
+#include "cache_test.h"
+#include "store/overlay.h"
+
+static unsigned nleft; /* calls for memory until one fails; 0: none does */
+
+static bool fails(void)
+{
+	return nleft && --nleft == 0;
+}
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__real_reallocarray(void *p, size_t n, size_t size);
+void *__wrap_reallocarray(void *p, size_t n, size_t size);
+void *__wrap_reallocarray(void *p, size_t n, size_t size)
+{
+	return fails() ? NULL : __real_reallocarray(p, n, size);
+}
+
+/* Rows -------------------------------------------------------------------------------------------- */
+
+/* value NULL: deleted. */
+static void put(struct ps_overlay_rows *rows, const char *key, const char *value)
+{
+	ps_overlay_rows_put(rows, key, strlen(key), value, value ? strlen(value) : 0);
+}
+
+static void add(struct ps_overlay *overlay, const char *key, const char *value)
+{
+	struct ps_overlay_rows rows = {0};
+
+	put(&rows, key, value);
+	assert_int_equal(ps_overlay_add(overlay, &rows), 0);
+	ps_overlay_rows_fini(&rows);
+}
+
+/* "key=value key- ": all of it, in order. */
+static void tell(void *arg, const struct ps_overlay_row *row)
+{
+	struct ps_strbuf *b = arg;
+
+	ps_strbuf_addn(b, row->bytes, row->nkey);
+	ps_strbuf_addc(b, row->deleted ? '-' : '=');
+	ps_strbuf_addn(b, row->bytes + row->nkey, row->nvalue);
+	ps_strbuf_addc(b, ' ');
+}
+
+static void holds(struct ps_overlay *overlay, const char *rows)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_overlay_each(overlay, tell, &b);
+	assert_string_equal(ps_strbuf_peek(&b), rows);
+}
+
+static void the_newest_row_of_a_key_counts(void **state)
+{
+	struct ps_overlay *overlay = ps_overlay_new();
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_overlay_rows rows = {0};
+
+	(void)state;
+	assert_true(ps_overlay_is_empty(overlay));
+	assert_int_equal(ps_overlay_get(overlay, "b", 1, &value), -ENODATA);
+	put(&rows, "b", "1");
+	put(&rows, "ab", "2");
+	put(&rows, "b", "3");
+	put(&rows, "c", NULL);
+	put(&rows, "a", "");
+	assert_int_equal(ps_overlay_add(overlay, &rows), 0);
+	ps_overlay_rows_fini(&rows);
+	holds(overlay, "a= ab=2 b=3 c- ");
+	assert_int_equal(ps_overlay_get(overlay, "b", 1, &value), 0);
+	assert_string_equal(value.s, "3");
+	assert_int_equal(ps_overlay_get(overlay, "c", 1, &value), -ENOENT);
+	assert_int_equal(ps_overlay_get(overlay, "bb", 2, &value), -ENODATA);
+	size_t before = ps_overlay_nbytes(overlay);
+	add(overlay, "c", "back");
+	add(overlay, "b", NULL);
+	holds(overlay, "a= ab=2 b- c=back ");
+	assert_int_equal(ps_overlay_nbytes(overlay), before + 3);
+	ps_overlay_clear(overlay);
+	assert_true(ps_overlay_is_empty(overlay));
+	assert_int_equal(ps_overlay_nbytes(overlay), 0);
+	ps_overlay_free(overlay);
+}
+
+static void without_memory_nothing_changes(void **state)
+{
+	struct ps_overlay *overlay = ps_overlay_new();
+	unsigned n = 0;
+	int e;
+
+	(void)state;
+	add(overlay, "a", "old");
+	add(overlay, "c", "old");
+	do {
+		struct ps_overlay_rows rows = {0};
+
+		nleft = ++n;
+		put(&rows, "a", "new");
+		for (char key[] = "da"; key[1] <= 'z'; key[1]++)
+			put(&rows, key, "new");
+		put(&rows, "c", NULL);
+		e = ps_overlay_add(overlay, &rows);
+		nleft = 0;
+		ps_overlay_rows_fini(&rows);
+		if (e) {
+			assert_int_equal(e, -ENOMEM);
+			holds(overlay, "a=old c=old ");
+		}
+	} while (e);
+	assert_true(n > 28); /* rows, and the room for them */
+	ps_autostrbuf struct ps_strbuf value = {0};
+	assert_int_equal(ps_overlay_get(overlay, "a", 1, &value), 0);
+	assert_string_equal(value.s, "new");
+	assert_int_equal(ps_overlay_get(overlay, "c", 1, &value), -ENOENT);
+	ps_overlay_free(overlay);
+}
+
+static void without_room_nothing_changes(void **state)
+{
+	struct ps_overlay *overlay = ps_overlay_new();
+	struct ps_overlay_rows rows = {0};
+	static char value[1 << 20];
+
+	(void)state;
+	add(overlay, "a", "old");
+	put(&rows, "a", "new");
+	for (char key[] = "b0"; key[1] < '8'; key[1]++)
+		ps_overlay_rows_put(&rows, key, 2, value, sizeof value);
+	assert_int_equal(ps_overlay_add(overlay, &rows), -ENOSPC);
+	ps_overlay_rows_fini(&rows);
+	holds(overlay, "a=old ");
+	ps_overlay_free(overlay);
+}
+
+static void a_range_stays_as_it_was(void **state)
+{
+	struct ps_overlay *overlay = ps_overlay_new();
+	struct ps_overlay_rows rows = {0};
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	(void)state;
+	for (const char *key = "bcade"; *key; key++)
+		ps_overlay_rows_put(&rows, key, 1, key, 1);
+	assert_int_equal(ps_overlay_add(overlay, &rows), 0);
+	ps_overlay_rows_fini(&rows);
+	assert_int_equal(ps_overlay_range(overlay, "b", 1, "e", 1, &rows), 0);
+	add(overlay, "c", "new");
+	add(overlay, "bb", "new");
+	ps_overlay_clear(overlay);
+	assert_int_equal(ps_overlay_rows_find(&rows, "bb", 2), 1);
+	assert_int_equal(ps_overlay_rows_find(&rows, "d", 1), 2);
+	assert_int_equal(ps_overlay_rows_find(&rows, "x", 1), 3);
+	for (size_t i = 0; i < rows.n; i++)
+		tell(&b, rows.v[i]);
+	assert_string_equal(ps_strbuf_peek(&b), "b=b c=c d=d ");
+	ps_overlay_rows_fini(&rows);
+	ps_overlay_free(overlay);
+}
+
+/* The index ---------------------------------------------------------------------------------------- */
+
+enum { DIR_NODE = 2000, OTHER_DIR = 2001 };
+
+static struct ps_index *open_index(const char *dir)
+{
+	struct ps_index *index = NULL;
+	struct ps_error err = {0};
+
+	if (ps_index_open_at_boot(dir, "boot-a", &index, &err) < 0)
+		fail_msg("%s", err.text);
+	return index;
+}
+
+/* "name:node name:node ", from a name on if it is not NULL. */
+static void lists(struct ps_index *index, const char *from, const char *names)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+
+	assert_int_equal(ps_index_children_open(index, DIR_NODE, &it), 0);
+	if (from)
+		ps_index_children_seek(it, from);
+	while (ps_index_children_next(it, &name, &node))
+		ps_strbuf_addf(&b, "%s:%u ", name, (unsigned)node);
+	assert_int_equal(ps_index_children_status(it), 0);
+	ps_index_children_close(it);
+	assert_string_equal(ps_strbuf_peek(&b), names);
+}
+
+static void put_some(struct ps_index_batch *batch, const char *names, unsigned first)
+{
+	for (; *names; names++, first++) {
+		char name[2] = {*names};
+		struct ps_node_row row = {.node = first,
+		        .ino = first,
+		        .parent = DIR_NODE,
+		        .dataset = 1,
+		        .kind = PS_NODE_FILE,
+		        .name = name,
+		        .url = name};
+
+		ps_index_batch_put_child(batch, DIR_NODE, name, first);
+		ps_index_batch_put_node(batch, &row);
+	}
+	ps_index_batch_put_child(batch, OTHER_DIR, "other", first);
+}
+
+#define BEFORE "b:3000 d:3001 f:3002 h:3003 "
+#define AFTER "a:4000 b:3000 c:4001 d:4002 h:3003 i:4003 "
+
+/* Four names are in the index; of what comes then the disk takes nothing: new names before, between and
+ * behind them, one with another node, one that goes. */
+static struct ps_index *refused_index(const char *dir)
+{
+	struct ps_index *index = open_index(dir);
+	struct ps_index_batch *batch = ps_index_batch_new();
+
+	put_some(batch, "bdfh", 3000);
+	assert_int_equal(ps_index_batch_commit(index, batch), 0);
+	lists(index, NULL, BEFORE);
+	ps_kv_refuse(index->kv, -ENOSPC);
+	batch = ps_index_batch_new();
+	put_some(batch, "acdi", 4000);
+	ps_index_batch_del_child(batch, DIR_NODE, "f");
+	assert_int_equal(ps_index_batch_commit_or_keep(index, batch), 0);
+	return index;
+}
+
+static void walks_see_what_is_kept(void **state)
+{
+	struct ps_index *index = refused_index(*state);
+
+	lists(index, NULL, AFTER);
+	lists(index, "b", "b:3000 c:4001 d:4002 h:3003 i:4003 ");
+	lists(index, "bb", "c:4001 d:4002 h:3003 i:4003 ");
+	lists(index, "e", "h:3003 i:4003 ");
+	lists(index, "i", "i:4003 ");
+	lists(index, "x", "");
+	/* And once the disk has it. */
+	ps_kv_refuse(index->kv, 0);
+	assert_int_equal(ps_kv_write_kept(index->kv), 0);
+	lists(index, NULL, AFTER);
+	ps_index_close(index);
+	index = open_index(*state);
+	lists(index, NULL, AFTER);
+	ps_index_close(index);
+}
+
+static void a_walk_sees_one_state(void **state)
+{
+	struct ps_index *index = refused_index(*state);
+	ps_autostrbuf struct ps_strbuf b = {0};
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+
+	assert_int_equal(ps_index_children_open(index, DIR_NODE, &it), 0);
+	for (int i = 0; ps_index_children_next(it, &name, &node); i++) {
+		ps_strbuf_addf(&b, "%s:%u ", name, (unsigned)node);
+		if (i == 1) { /* what was kept gets to the disk, and changes there */
+			struct ps_index_batch *batch = ps_index_batch_new();
+
+			ps_kv_refuse(index->kv, 0);
+			ps_index_batch_del_child(batch, DIR_NODE, "c");
+			put_some(batch, "dfz", 5000);
+			assert_int_equal(ps_index_batch_commit(index, batch), 0);
+		}
+	}
+	ps_index_children_close(it);
+	assert_string_equal(ps_strbuf_peek(&b), AFTER);
+	lists(index, NULL, "a:4000 b:3000 d:5000 f:5001 h:3003 i:4003 z:5002 ");
+	ps_index_close(index);
+}
+
+static void rows_of_nodes_are_the_newest(void **state)
+{
+	struct ps_index *index = refused_index(*state);
+	struct ps_index_batch *batch = ps_index_batch_new();
+	struct ps_index_nodes *nodes;
+	char name[] = "new";
+
+	/* One that the index has, with another row; one goes. */
+	struct ps_node_row row = {.node = 3001,
+	        .parent = DIR_NODE,
+	        .kind = PS_NODE_FILE,
+	        .generation = 77,
+	        .name = name,
+	        .url = name};
+	ps_index_batch_put_node(batch, &row);
+	ps_index_batch_del_node(batch, 3002);
+	assert_int_equal(ps_index_batch_commit_or_keep(index, batch), 0);
+	assert_int_equal(ps_index_nodes_open(index, &nodes), 0);
+	for (unsigned node = 2999; node <= 4004; node++) {
+		bool there = (node >= 3000 && node <= 3003 && node != 3002) || (node >= 4000 && node <= 4003);
+
+		assert_int_equal(ps_index_nodes_get(nodes, node, &row), there ? 0 : -ENOENT);
+		if (there) {
+			assert_int_equal(row.generation, node == 3001 ? 77 : 0);
+			ps_node_row_fini(&row);
+		}
+	}
+	ps_index_nodes_close(nodes);
+	ps_index_close(index);
+}
+
+/* All of a batch that cannot be kept for lack of memory is refused, and what was kept before stays. */
+static void a_batch_is_kept_whole(void **state)
+{
+	struct ps_index *index = refused_index(*state);
+	unsigned n = 0;
+	int e;
+
+	do {
+		struct ps_index_batch *batch = ps_index_batch_new();
+
+		put_some(batch, "acz", 6000);
+		nleft = ++n;
+		e = ps_index_batch_commit_or_keep(index, batch);
+		nleft = 0;
+		if (e) {
+			assert_int_equal(e, -ENOMEM);
+			lists(index, NULL, AFTER);
+		}
+	} while (e);
+	assert_true(n > 7);
+	lists(index, NULL, "a:6000 b:3000 c:6001 d:4002 h:3003 i:4003 z:6002 ");
+	ps_index_close(index);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(the_newest_row_of_a_key_counts),
+	        cmocka_unit_test(without_memory_nothing_changes),
+	        cmocka_unit_test(without_room_nothing_changes),
+	        cmocka_unit_test(a_range_stays_as_it_was),
+	        TEST(walks_see_what_is_kept),
+	        TEST(a_walk_sees_one_state),
+	        TEST(rows_of_nodes_are_the_newest),
+	        TEST(a_batch_is_kept_whole),
+	};
+
+	return cmocka_run_group_tests_name("overlay", tests, NULL, NULL);
+}
