@@ -9,6 +9,9 @@
 
 #include "base/size.h"
 #include "base/strbuf.h"
+#include "suggest.h"
+
+#define SUGGESTION_LEN 128
 
 static void *field(void *ctx, const struct ps_opt *opt)
 {
@@ -27,41 +30,6 @@ char *ps_path_absolute(const char *path)
 		path += 2;
 	ps_strbuf_addf(&b, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, strcmp(path, ".") == 0 ? "" : path);
 	return ps_strbuf_take(&b);
-}
-
-/* Levenshtein's distance, of words short enough for three rows of it; two neighbours that changed places count as one. */
-void ps_suggest(const char *word, const char *candidate, const char **best, unsigned *distance)
-{
-	unsigned rows[3][64];
-	size_t n = strlen(candidate);
-
-	if (n >= PS_ARRAY_LEN(rows[0]))
-		return;
-	unsigned *before = rows[0], *above = rows[1], *row = rows[2];
-	for (size_t j = 0; j <= n; j++)
-		row[j] = (unsigned)j;
-	for (size_t i = 0; word[i]; i++) {
-		unsigned *free_row = before;
-
-		before = above;
-		above = row;
-		row = free_row;
-		row[0] = (unsigned)i + 1;
-		for (size_t j = 1; j <= n; j++) {
-			unsigned change = above[j - 1] + (word[i] != candidate[j - 1]);
-
-			row[j] = PS_MIN(change, PS_MIN(above[j], row[j - 1]) + 1);
-			if (i > 0 && j > 1 && word[i] == candidate[j - 2] && word[i - 1] == candidate[j - 1])
-				row[j] = PS_MIN(row[j], before[j - 2] + 1);
-		}
-	}
-	/* Half of a short word changed is another word. */
-	if (row[n] * 2 > n)
-		return;
-	if (row[n] < *distance || (!*best && row[n] <= *distance && row[n] < n)) {
-		*best = candidate;
-		*distance = row[n];
-	}
 }
 
 static int set_number(void *to, const struct ps_opt *opt, const char *value)
@@ -231,10 +199,29 @@ int ps_opts_set(
 	return set_option(opts, opt, ctx, value, err);
 }
 
+/* Of an option, with "--" before it if it stands on a command line, that is in no table. "" where nothing is
+ * like it. */
+static void suggest(const struct ps_opts *opts, const char *word, size_t len, unsigned without_flags,
+        const char *dashes, char ret[static SUGGESTION_LEN])
+{
+	struct ps_guess guess = {.word = word, .len = len};
+
+	for (size_t t = 0; opts->tables[t]; t++)
+		for (const struct ps_opt *o = opts->tables[t]; o->name; o++)
+			if (!(o->flags & (without_flags | PS_OPT_HIDDEN)))
+				ps_guess_offer(&guess, o->name);
+	if (*dashes)
+		ps_guess_offer(&guess, "help");
+	if (guess.best)
+		snprintf(ret, SUGGESTION_LEN, "; did you mean '%s%s'?", dashes, guess.best);
+	else
+		snprintf(ret, SUGGESTION_LEN, " (see penstock %s --help)", opts->command);
+}
+
 int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, struct ps_error *err)
 {
 	ps_autofree char *copy = strdup(list);
-	char *rest = copy, *item;
+	char *rest = copy, *item, instead[SUGGESTION_LEN];
 
 	if (!copy)
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -251,10 +238,10 @@ int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, 
 			rc = set_option(opts, opt, ctx, value, err);
 		} else {
 			rc = opts->other ? opts->other(ctx, item, value, err) : -ENOENT;
-			if (rc == -ENOENT)
-				rc = ps_error_set(err, EINVAL,
-				        "unknown mount option '%s' (see penstock %s --help)", item,
-				        opts->command);
+			if (rc == -ENOENT) {
+				suggest(opts, item, strlen(item), PS_OPT_CLI_ONLY, "", instead);
+				rc = ps_error_set(err, EINVAL, "unknown mount option '%s'%s", item, instead);
+			}
 		}
 		if (rc < 0)
 			return rc;
@@ -283,6 +270,16 @@ void ps_cli_wipe(char *arg)
 	memset(arg, 'x', strlen(arg));
 }
 
+static int unknown_option(const struct ps_opts *opts, const char *arg, struct ps_error *err)
+{
+	size_t dashes = strspn(arg, "-"), len = strcspn(arg, "=");
+	char instead[SUGGESTION_LEN];
+
+	/* "-cache-dir" is a long one that lacks a dash; "-x" is like none. */
+	suggest(opts, arg + dashes, len > dashes + 1 ? len - dashes : 0, 0, "--", instead);
+	return ps_error_set(err, EINVAL, "unknown option '%.*s'%s", (int)len, arg, instead);
+}
+
 /* One option at argv[*i]; steps *i over a value in the next argument. */
 static int parse_one(
         const struct ps_opts *opts, void *ctx, int argc, char **argv, int *i, struct ps_error *err)
@@ -303,8 +300,7 @@ static int parse_one(
 	}
 	bool is_list = opts->other && arg[1] == 'o' && arg[0] == '-';
 	if (!opt && !is_list)
-		return ps_error_set(err, EINVAL, "unknown option '%.*s' (see penstock %s --help)",
-		        (int)strcspn(arg, "="), arg, opts->command);
+		return unknown_option(opts, arg, err);
 	if (is_list && arg[2])
 		value = arg + 2;
 	bool wants = is_list || (opt->kind != PS_OPT_FLAG && !(opt->flags & PS_OPT_OPTIONAL));

@@ -100,10 +100,6 @@ int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3
 /* Overwrites a string of argv with x. */
 void ps_cli_wipe(char *arg);
 
-/* Keeps in *best the candidate that is most like the word, if it is at most *distance letters away. */
-#define PS_SUGGEST_MAX 3
-void ps_suggest(const char *word, const char *candidate, const char **best, unsigned *distance);
-
 /* An absolute form of `path` that need not exist; NULL: out of memory. The caller frees it. */
 char *ps_path_absolute(const char *path);
 

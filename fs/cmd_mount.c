@@ -209,7 +209,7 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	const struct ps_conf_section *section = ps_conf_find(&conf, name);
 	bool found = section && ps_conf_is_mount(section);
 	if (!found)
-		ps_error_set(&err, ENOENT, "there is no [%s] in %s", name, conf.path);
+		ps_conf_no_such(&conf, name, &err);
 	if (found)
 		*ret_code = mount_section(m, &conf, section, mountpoint);
 	else if (must)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "conffile.h"
+#include "suggest.h"
 #include "vain.h"
 
 static const char defaults[] = "defaults";
@@ -17,6 +18,18 @@ const struct ps_conf_section *ps_conf_find(const struct ps_conf *conf, const cha
 		if (strcmp(conf->v[i].name, name) == 0)
 			return &conf->v[i];
 	return NULL;
+}
+
+int ps_conf_no_such(const struct ps_conf *conf, const char *name, struct ps_error *err)
+{
+	struct ps_guess guess = {.word = name, .len = strlen(name)};
+
+	for (size_t i = 0; i < conf->n; i++)
+		if (ps_conf_is_mount(&conf->v[i]))
+			ps_guess_offer(&guess, conf->v[i].name);
+	return ps_error_set(err, ENOENT,
+	        guess.best ? "there is no [%s] in %s; did you mean [%s]?" : "there is no [%s] in %s", name,
+	        conf->path, guess.best);
 }
 
 bool ps_conf_is_mount(const struct ps_conf_section *section)
@@ -48,16 +61,16 @@ static int unknown_key(const struct context *c, const char *key)
 {
 	static const char *const own[] = {"source", "mountpoint", "auto"};
 	const struct ps_opt *const tables[] = {ps_options_source, ps_options_mount};
-	const char *best = NULL;
-	unsigned distance = PS_SUGGEST_MAX;
+	struct ps_guess guess = {.word = key, .len = strlen(key)};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
-		ps_suggest(key, own[i], &best, &distance);
+		ps_guess_offer(&guess, own[i]);
 	for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++)
 		for (const struct ps_opt *o = tables[t]; o->name; o++)
-			ps_suggest(key, o->name, &best, &distance);
-	return complain(
-	        c, best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'", key, best);
+			if (!(o->flags & PS_OPT_CLI_ONLY))
+				ps_guess_offer(&guess, o->name);
+	return complain(c, guess.best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'",
+	        key, guess.best);
 }
 
 static int parse_yes(const struct context *c, bool *ret)

@@ -54,6 +54,8 @@ int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err) PS
 void ps_conf_fini(struct ps_conf *conf);
 
 const struct ps_conf_section *ps_conf_find(const struct ps_conf *conf, const char *name);
+/* -ENOENT and a text, with the name that was most likely meant. */
+int ps_conf_no_such(const struct ps_conf *conf, const char *name, struct ps_error *err);
 bool ps_conf_is_mount(const struct ps_conf_section *section); /* not [defaults] */
 
 struct ps_conf_mount {

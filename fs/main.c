@@ -5,6 +5,7 @@
 #include "base/strbuf.h"
 #include "commands.h"
 #include "config.h"
+#include "suggest.h"
 
 static const struct {
 	const char *name;
@@ -34,14 +35,39 @@ static void usage(FILE *out)
 	        out);
 }
 
+static int unknown_command(const char *word)
+{
+	struct ps_guess guess = {.word = word, .len = strlen(word)};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		ps_guess_offer(&guess, commands[i].name);
+	if (guess.best)
+		return ps_cli_fail(
+		        "", PS_EXIT_USAGE, "unknown command '%.64s'; did you mean '%s'?", word, guess.best);
+	return ps_cli_fail("", PS_EXIT_USAGE, "unknown command '%.64s' (penstock --help lists them)", word);
+}
+
+static int unknown_option(const char *word)
+{
+	static const char *const known[] = {"help", "version"};
+	size_t dashes = strspn(word, "-");
+	struct ps_guess guess = {.word = word + dashes, .len = strlen(word) - dashes};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
+		ps_guess_offer(&guess, known[i]);
+	if (guess.best)
+		return ps_cli_fail(
+		        "", PS_EXIT_USAGE, "unknown option '%.64s'; did you mean '--%s'?", word, guess.best);
+	return ps_cli_fail("", PS_EXIT_USAGE, "unknown option '%.64s' (see penstock --help)", word);
+}
+
 /* Only names that could be a program's: no path, no option. */
 static int run_external(char **argv)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	if (strchr(argv[0], '/') || !argv[0][0] || strlen(argv[0]) > 64)
-		return ps_cli_fail(
-		        "", PS_EXIT_USAGE, "unknown command '%.64s' (penstock --help lists them)", argv[0]);
+		return unknown_command(argv[0]);
 	ps_strbuf_addf(&b, "penstock-%s", argv[0]);
 	ps_autofree char *name = ps_strbuf_take(&b);
 	if (!name)
@@ -50,8 +76,7 @@ static int run_external(char **argv)
 	argv[0] = name;
 	execvp(name, argv);
 	if (errno == ENOENT)
-		return ps_cli_fail(
-		        "", PS_EXIT_USAGE, "unknown command '%s' (penstock --help lists them)", own);
+		return unknown_command(own);
 	return ps_cli_fail("", PS_EXIT_FAILED, "%s: %s", name, strerror(errno));
 }
 
@@ -75,7 +100,7 @@ int main(int argc, char **argv)
 		return puts("penstock " PACKAGE_VERSION) >= 0 && fflush(stdout) == 0 ? PS_EXIT_OK
 		                                                                     : PS_EXIT_FAILED;
 	if (argv[1][0] == '-')
-		return ps_cli_fail("", PS_EXIT_USAGE, "unknown option '%s' (see penstock --help)", argv[1]);
+		return unknown_option(argv[1]);
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		if (strcmp(argv[1], commands[i].name) == 0)
 			return commands[i].run(argc - 1, argv + 1);

@@ -1,5 +1,6 @@
 #include "config.h"
 
+#include "tools/suggest.h"
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -58,16 +59,74 @@ void ps_loader_complain(const char *prefix, const char *text)
 	ps_complain("%s%s", prefix, out);
 }
 
-void ps_option_complain(const char *command, char **argv)
+/* "--s": several begin so, which getopt_long() takes for none. */
+static bool complain_ambiguous(const char *command, const char *word, const struct option *longs)
 {
-	const char *word = argv[optind - 1];
-	char letter[3] = {'-', (char)optopt, 0};
+	char all[512] = "";
+	size_t len = strcspn(word + 2, "="), n = 0;
+	unsigned count = 0;
 
-	/* A long option stands in the word before; of a cluster of letters getopt says which it was. */
-	if (strncmp(word, "--", 2) != 0 && optopt > 0 && optopt < 256)
-		word = letter;
-	ps_complain("%s: %s: no such option%s; see penstock-loader %s --help", command, word,
-	        strchr(word, '=') ? ", or one that takes no value" : "", command);
+	for (const struct option *o = longs; o->name && n < sizeof(all); o++) {
+		if (strncmp(o->name, word + 2, len) != 0)
+			continue;
+		n += (size_t)snprintf(all + n, sizeof(all) - n, "%s--%s", count ? ", " : "", o->name);
+		count++;
+	}
+	if (len == 0 || count < 2)
+		return false;
+	ps_complain("%s: %.*s: may be %s", command, (int)len + 2, word, all);
+	return true;
+}
+
+/* word: as it was given; shown: what of it is told. */
+static void complain_unknown(
+        const char *command, const char *word, const char *shown, int shown_len, const struct option *longs)
+{
+	size_t dashes = strspn(word, "-"), len = strcspn(word, "=");
+	struct ps_guess guess = {.word = word + dashes, .len = len > dashes ? len - dashes : 0};
+
+	for (const struct option *o = longs; o->name; o++)
+		ps_guess_offer(&guess, o->name);
+	if (guess.best)
+		ps_complain("%s: %.*s: no such option; did you mean --%s?", command, shown_len, shown,
+		        guess.best);
+	else
+		ps_complain("%s: %.*s: no such option; see penstock-loader %s --help", command, shown_len,
+		        shown, command);
+}
+
+/* The option of "--json=x", if it takes no value. */
+static const struct option *flag_of_word(const char *word, const struct option *longs)
+{
+	if (strncmp(word, "--", 2) != 0 || !strchr(word, '='))
+		return NULL;
+	for (const struct option *o = longs; o->name; o++)
+		if (o->has_arg == no_argument && strncmp(o->name, word + 2, strcspn(word + 2, "=")) == 0)
+			return o;
+	return NULL;
+}
+
+void ps_option_complain(const char *command, char **argv, const struct option *longs, int c)
+{
+	const char *last = argv[optind - 1], *cluster = argv[optind];
+	char letter[] = {'-', (char)optopt, 0};
+
+	if (c == ':') {
+		ps_complain("%s: %s: needs a value", command, last);
+		return;
+	}
+	/* optopt: 0 after a long option that there is not; that of a long one which takes no value; else a
+	 * letter, of a cluster that getopt() may not be through with. */
+	const struct option *flag = optopt ? flag_of_word(last, longs) : NULL;
+	if (flag && flag->val == optopt) {
+		ps_complain("%s: --%s: takes no value", command, flag->name);
+	} else if (optopt != 0) {
+		if (!cluster || cluster[0] != '-' || !strchr(cluster, optopt))
+			cluster = last;
+		complain_unknown(command, cluster, letter, 2, longs);
+	} else if (!complain_ambiguous(command, last, longs)) {
+		complain_unknown(command, last, last, (int)strcspn(last, "="), longs);
+	}
 }
 
 void ps_help_print(const char *usage, const struct ps_option_help *options, size_t n, const char *examples)

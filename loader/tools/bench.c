@@ -21,7 +21,7 @@ static const struct ps_option_help options_help[] = {
         {"--readers N|auto", "reading threads (auto: 2 to 8, as threads)"},
         {"--depth N|auto", "batches in memory (auto: 4, fewer if they are large)"},
         {"--memory-budget SIZE", "of batches, read buffers and shuffle window (512M)"},
-        {"--device DEVICE", "where batches lie: cpu, cuda or cuda:N (cpu)"},
+        {"--device cpu|cuda|cuda:N", "where batches lie (cpu)"},
         {"--gpu-decode SHARE|auto", "device cuda: JPEGs that the GPU decodes, 0 to 1 (0)"},
         {"--field NAME=KIND[:DTYPE]", "a field of the batch, instead of those above; may come again"},
         {"--device-pixels auto|off",
@@ -29,7 +29,7 @@ static const struct ps_option_help options_help[] = {
         {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
         {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},
         {"--crop random|center", "RandomResizedCrop and flip, or Resize and CenterCrop (random)"},
-        {"--order ORDER", "none, shards, window or permutation: what is shuffled (window)"},
+        {"--order none|shards|window|permutation", "what is shuffled (window)"},
         {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
         {"--lanes N", "sequences of shards read side by side (64)"},
         {"--seed S", "of all that is random (0)"},
@@ -38,7 +38,7 @@ static const struct ps_option_help options_help[] = {
         {"--world W", "processes that share the epoch (1)"},
         {"--on-error fail|skip", "what a bad sample does (fail)"},
         {"--max-bad N", "skip: more bad samples behind each other fail (100)"},
-        {"--end END", "of the epoch: uneven, drop_last, pad or split (uneven)"},
+        {"--end uneven|drop_last|pad|split", "of the epoch (uneven)"},
         {"--steps N", "batches of an epoch (0: as the samples make)"},
         {"--step-ms MS",
                 "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU"},
@@ -366,12 +366,8 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 			help();
 			return PS_EXIT_OK;
 		}
-		if (c == ':') {
-			ps_complain("bench: %s: needs a value", argv[optind - 1]);
-			return PS_EXIT_USAGE;
-		}
-		if (c == '?') {
-			ps_option_complain("bench", argv);
+		if (c == ':' || c == '?') {
+			ps_option_complain("bench", argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 		if (!option_take(o, c))

@@ -179,11 +179,8 @@ int ps_cmd_cat(int argc, char **argv)
 			        "  penstock-loader cat --key n01440764/9 --field jpg train-000.tar > 9.jpg\n"
 			        "  penstock-loader cat --field json --lines train-*.tar | jq .caption\n");
 			return PS_EXIT_OK;
-		case ':':
-			ps_complain("cat: %s: needs a value", argv[optind - 1]);
-			return PS_EXIT_USAGE;
 		default:
-			ps_option_complain("cat", argv);
+			ps_option_complain("cat", argv, longs, opt);
 			return PS_EXIT_USAGE;
 		}
 	}

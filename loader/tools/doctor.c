@@ -317,11 +317,8 @@ int ps_cmd_doctor(int argc, char **argv)
 			        "  penstock-loader doctor 'train-{000..127}.tar'\n"
 			        "  penstock-loader doctor --fix sound/ train-*.tar\n");
 			return PS_EXIT_OK;
-		case ':':
-			ps_complain("doctor: %s: needs a value", argv[optind - 1]);
-			return PS_EXIT_USAGE;
 		default:
-			ps_option_complain("doctor", argv);
+			ps_option_complain("doctor", argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}

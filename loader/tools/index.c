@@ -177,11 +177,8 @@ int ps_cmd_index(int argc, char **argv)
 			        "  penstock-loader index --column label=cls --column h=json:height "
 			        "train-*.tar\n");
 			return PS_EXIT_OK;
-		case ':':
-			ps_complain("index: %s: needs a value", argv[optind - 1]);
-			return PS_EXIT_USAGE;
 		default:
-			ps_option_complain("index", argv);
+			ps_option_complain("index", argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}

@@ -81,7 +81,7 @@ int ps_cmd_ls(int argc, char **argv)
 	int c, r;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
 		switch (c) {
 		case 'j':
 			json = true;
@@ -95,7 +95,7 @@ int ps_cmd_ls(int argc, char **argv)
 			        "  penstock-loader ls --json train-000.tar | jq -r .key\n");
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("ls", argv);
+			ps_option_complain("ls", argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "penstock.h"
+#include "tools/suggest.h"
 #include "tools/tools.h"
 
 static const struct {
@@ -39,6 +40,19 @@ static void help(FILE *out)
 	             "  penstock-loader pack --classes --shuffle 1 images/ 'train-%%06d.tar'\n");
 }
 
+static int no_such_command(const char *word)
+{
+	struct ps_guess guess = {.word = word, .len = strlen(word)};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		ps_guess_offer(&guess, commands[i].name);
+	if (guess.best)
+		ps_complain("%s: no such command; did you mean %s?", word, guess.best);
+	else
+		ps_complain("%s: no such command; see penstock-loader --help", word);
+	return PS_EXIT_USAGE;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -65,6 +79,5 @@ int main(int argc, char **argv)
 		}
 		return r;
 	}
-	ps_complain("%s: no such command; see penstock-loader --help", argv[1]);
-	return PS_EXIT_USAGE;
+	return no_such_command(argv[1]);
 }

@@ -339,10 +339,8 @@ int ps_cmd_pack(int argc, char **argv)
 			        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n");
 			return PS_EXIT_OK;
 		case ':':
-			ps_complain("pack: %s: needs a value", argv[optind - 1]);
-			return PS_EXIT_USAGE;
 		case '?':
-			ps_option_complain("pack", argv);
+			ps_option_complain("pack", argv, longs, c);
 			return PS_EXIT_USAGE;
 		default:
 			if (!option_take(&o, c))

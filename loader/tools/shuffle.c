@@ -24,7 +24,7 @@ struct places {
 };
 
 static const struct ps_option_help options_help[] = {
-        {"--order ORDER", "none, shards, window or permutation (window)"},
+        {"--order none|shards|window|permutation", "what is shuffled (window)"},
         {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
         {"--lanes N", "sequences of shards read side by side (64)"},
         {"--batch N", "samples of a batch (64)"},
@@ -215,7 +215,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	o.epochs = 1;
 	o.on_error = PENSTOCK_SKIP;
 	opterr = 0;
-	while (ok && (c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+	while (ok && (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
 		switch (c) {
 		case 'o':
 			ok = ps_arg_choice("--order", optarg, orders, 4, &o.order);
@@ -245,7 +245,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 			help();
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("shuffle-quality", argv);
+			ps_option_complain("shuffle-quality", argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}

@@ -309,10 +309,8 @@ int ps_cmd_split(int argc, char **argv)
 			        "'{}-%05d.tar'\n");
 			return PS_EXIT_OK;
 		case ':':
-			ps_complain("split: %s: needs a value", argv[optind - 1]);
-			return PS_EXIT_USAGE;
 		case '?':
-			ps_option_complain("split", argv);
+			ps_option_complain("split", argv, longs, c);
 			return PS_EXIT_USAGE;
 		default:
 			if (!option_take(s, c))

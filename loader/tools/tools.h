@@ -5,6 +5,7 @@
 #ifndef PS_TOOLS_TOOLS_H
 #define PS_TOOLS_TOOLS_H
 
+#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,8 +34,8 @@ void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 /* The same of a text of the library: options that it names become the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
 
-/* The line for what getopt_long() just refused. */
-void ps_option_complain(const char *command, char **argv);
+/* The line for what getopt_long() just refused with c: '?', or ':' with a short list that begins so. */
+void ps_option_complain(const char *command, char **argv, const struct option *longs, int c);
 
 /* Prints the help of a command: its text up to the options, and the table of options. */
 struct ps_option_help {

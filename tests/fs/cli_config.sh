@@ -78,6 +78,9 @@ equal "one without a place is told to need one" "2 1" "$rc $(grep -c "has no mou
 rc=0
 penstock mount no-such >"$T/out" 2>&1 || rc=$?
 equal "an unknown name is told with the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
+rc=0
+penstock mount by-hnad >"$T/out" 2>&1 || rc=$?
+equal "with the one that was meant" "2 1" "$rc $(grep -cF "no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
 
 # A broken one of many.
 sed -i "s|^source = $ORIGIN/|source = $ORIGIN/nothing/|; s|^  source = $ORIGIN/|source = $ORIGIN/nothing/|" "$conf"

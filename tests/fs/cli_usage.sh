@@ -27,6 +27,16 @@ bad() {
 bad 2 "unknown command" nosuchcommand
 bad 2 "unknown command" ../penstock
 bad 2 "unknown option" --nosuchoption
+bad 2 "'statsu'; did you mean 'status'\\?$" statsu
+bad 2 "'unmount'; did you mean 'umount'\\?$" unmount
+bad 2 "'list' \\(penstock --help lists them\\)$" list
+bad 2 "'--verison'; did you mean '--version'\\?$" --verison
+bad 2 "'--cach-dir'; did you mean '--cache-dir'\\?$" mount "$T/src/" "$T/empty" --cach-dir=secret
+bad 2 "'-cache-dir'; did you mean '--cache-dir'\\?$" mount "$T/src/" "$T/empty" -cache-dir "$T/cache"
+bad 2 "'allow-othr'; did you mean 'allow_other'\\?$" mount "$T/src/" "$T/empty" -o ro,allow-othr
+bad 2 "'--no-sign'; did you mean '--no-sign-request'\\?$" warm s3://bucket/ --no-sign
+bad 2 "'--cache' \\(see penstock mount --help\\)$" mount "$T/src/" "$T/empty" --cache "$T/cache"
+bad 2 "'-q' \\(see penstock mount --help\\)$" mount "$T/src/" "$T/empty" -q
 
 bad 2 "too few" mount
 bad 2 "too few" mount "$T/src/"

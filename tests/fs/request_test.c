@@ -12,6 +12,7 @@
 
 #include "cgroup.h"
 #include "request.h"
+#include "suggest.h"
 
 static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
 {
@@ -161,7 +162,8 @@ static void a_name_before_a_source_is_told_from_a_url(void **state)
 
 static void what_was_probably_meant_is_suggested(void **state)
 {
-	static const char *const words[] = {"cache-dir", "cache-size", "uid", "gid", "header", "policy"};
+	static const char *const words[] = {
+	        "cache-dir", "cache-size", "uid", "gid", "header", "policy", "hf-token-file", "warm"};
 	static const struct {
 		const char *word, *meant;
 	} table[] = {
@@ -169,6 +171,13 @@ static void what_was_probably_meant_is_suggested(void **state)
 	        {"chache-dir", "cache-dir"},
 	        {"Policy", "policy"},
 	        {"udi", "uid"},
+	        {"CACHE_SIZE", "cache-size"},
+	        {"wram", "warm"},
+	        {"form", NULL},  /* two letters of four */
+	        {"cache", NULL}, /* two begin so */
+	        {"hf-token", "hf-token-file"},
+	        {"hf", NULL},
+	        {"header-file", NULL},
 	        {"completely-else", NULL},
 	        {"x", NULL},
 	        {"udx", NULL},
@@ -177,16 +186,15 @@ static void what_was_probably_meant_is_suggested(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(table); i++) {
-		const char *best = NULL;
-		unsigned distance = PS_SUGGEST_MAX;
+		struct ps_guess guess = {.word = table[i].word, .len = strlen(table[i].word)};
 
 		for (size_t j = 0; j < PS_ARRAY_LEN(words); j++)
-			ps_suggest(table[i].word, words[j], &best, &distance);
+			ps_guess_offer(&guess, words[j]);
 		if (table[i].meant) {
-			assert_non_null(best);
-			assert_string_equal(best, table[i].meant);
+			assert_non_null(guess.best);
+			assert_string_equal(guess.best, table[i].meant);
 		} else {
-			assert_null(best);
+			assert_null(guess.best);
 		}
 	}
 }
