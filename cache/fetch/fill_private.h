@@ -91,6 +91,7 @@ struct ps_fill_file {
 	struct ps_list link; /* fill->files; the engine's lock */
 	/* the engine's lock: */
 	unsigned refs;
+	unsigned nparked;    /* of these: slots in DISK, HELD or VERIFY */
 	unsigned nruns;      /* at the origin, or waiting for another attempt */
 	unsigned ndemands;   /* queued wants of that class */
 	struct ps_want warm; /* all of it; queued by ps_fill_warm() */
@@ -281,6 +282,8 @@ int ps_writeback_start(struct ps_fill *fill);
 void ps_writeback_stop(struct ps_fill *fill);
 /* Takes a reference of the file for the slot. No lock held. */
 void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot);
+/* Gives the slot's reference back. No lock held. */
+void ps_writeback_put(struct ps_fill_file *file);
 
 /* keep.c */
 /* Of a block that is on disk now, whose place is KEPT; the caller has a reference of the file. No lock held.

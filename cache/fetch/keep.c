@@ -1,9 +1,9 @@
 /* Blocks that stay in memory behind the disk threads. KEPT: they are on disk, but a reader is on its way to
- * them, and the disk has enough to do with writing. HELD: the disk did not take them, and is asked again every
- * second. Both go when memory is needed. */
+ * them, and the disk has enough to do with writing. HELD: the disk did not take them, and is asked again
+ * every second. Both go when memory is needed. */
 #include "fetch/fill_private.h"
 
-#define RETRY_NS PS_NS_PER_S      /* cheap where nothing has changed: the store remembers a refusal as long */
+#define RETRY_NS PS_NS_PER_S /* cheap where nothing has changed: the store remembers a refusal as long */
 #define STALE_NS (10 * PS_NS_PER_S) /* a reader who has not come by then is not on its way */
 
 /* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
@@ -75,6 +75,7 @@ static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_slot *slot
 
 	ps_list_remove(&slot->link);
 	fill->nheld--;
+	file->nparked--;
 	PS_LOCK_SCOPE(&file->lock);
 	if (slot->flight)
 		slot->place = PS_PLACE_NONE;
@@ -95,28 +96,35 @@ bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 	return true;
 }
 
+/* Blocks of an evicted object that nobody reads any more: no disk will take them, and no other file serves
+ * them, while the object that they keep takes its room in the cache. The engine's lock is held. */
+static bool is_vain(struct ps_fill_file *file)
+{
+	return file->refs == file->nparked && ps_object_gone(file->object);
+}
+
 /* Half of the budget at most: the rest is for what still comes. */
 void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot)
 {
 	uint64_t max_held = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
-
-	for (;;) {
-		struct ps_fill_file *unref = NULL;
-		{
-			PS_LOCK_SCOPE(&fill->lock);
-			if (slot) {
-				ps_list_append(&fill->held, &slot->link);
-				fill->nheld++;
-				if (slot->file->draining)
-					pthread_cond_broadcast(&fill->files_cond);
-				slot = NULL;
-			}
-			if (fill->nheld <= max_held)
-				return;
-			unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
-		}
-		ps_fill_file_put(unref);
+	struct ps_fill_file *unref;
+	bool full;
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		ps_list_append(&fill->held, &slot->link);
+		fill->nheld++;
+		if (slot->file->draining)
+			pthread_cond_broadcast(&fill->files_cond);
+		unref = is_vain(slot->file) ? drop_held(fill, slot) : NULL;
 	}
+	do {
+		ps_fill_file_put(unref);
+		unref = NULL;
+		PS_LOCK_SCOPE(&fill->lock);
+		full = fill->nheld > max_held;
+		if (full)
+			unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
+	} while (full);
 }
 
 bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns)

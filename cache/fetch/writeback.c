@@ -54,7 +54,7 @@ static void write_slot(struct ps_fill *fill, struct ps_slot *slot)
 		ps_keep_written(fill, slot);
 	if (again)
 		ps_writeback_queue(fill, slot);
-	ps_fill_file_put(file);
+	ps_writeback_put(file);
 }
 
 /* What readers want of the block; false: nobody waits. The file's lock is held. */
@@ -101,7 +101,7 @@ static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scrat
 	ps_fill_answer(fill, &ready);
 	if (wanted)
 		ps_fill_demand(file, from, end);
-	ps_fill_file_put(file);
+	ps_writeback_put(file);
 }
 
 static void *disk_main(void *arg)
@@ -146,8 +146,18 @@ void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 	slot->file->refs++;
+	slot->file->nparked++;
 	ps_list_append(&fill->disk_queue, &slot->link);
 	pthread_cond_signal(&fill->disk_cond);
+}
+
+void ps_writeback_put(struct ps_fill_file *file)
+{
+	{
+		PS_LOCK_SCOPE(&file->fill->lock);
+		file->nparked--;
+	}
+	ps_fill_file_put(file);
 }
 
 int ps_writeback_start(struct ps_fill *fill)

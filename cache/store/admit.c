@@ -78,7 +78,8 @@ int ps_object_admit(struct ps_object *object)
 
 	if (fd >= 0)
 		ps_datafile_read_ahead(fd, false);
-	/* What is decoded to learn a size is read next, by who waits for it: it is to be in the page cache then. */
+	/* What is decoded to learn a size is read next, by who waits for it: it is to be in the page cache
+	 * then. */
 	if (took && e == 0 && object->direct_fd < 0 && object->remote.size != PS_OBJECT_UNSIZED_NBYTES)
 		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
 
@@ -100,6 +101,12 @@ int ps_object_admit(struct ps_object *object)
 		object->refused_until_ns = ps_clock_mono_ns() + PS_STORE_REFUSED_MS * PS_NS_PER_MS;
 	pthread_cond_broadcast(&store->changed);
 	return e == 0 ? 0 : -ENOSPC;
+}
+
+bool ps_object_gone(struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	return object->state == PS_OBJECT_EVICTED;
 }
 
 /* store->lock held. One that has no file and no row, so that the next get makes another. */

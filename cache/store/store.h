@@ -171,6 +171,8 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
  */
 #define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
+/* Was it evicted or retired? Nothing of it will be written any more, and its room is free once it is put. Blocks never. */
+bool ps_object_gone(struct ps_object *object);
 /* What the limit is and how much of it is taken. Blocks never. */
 void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes);
 /* Could the cache hold all of it? */

@@ -52,6 +52,51 @@ static void readers_of_a_thousand_files_share_a_little_memory(void **state)
 	alarm(0);
 }
 
+/* The cache's room ------------------------------------------------------------------------------- */
+
+static json_int_t store_stat(struct ps_store *store, const char *name)
+{
+	json_t *stats = ps_store_stats(store);
+	json_int_t value = json_integer_value(json_object_get(stats, name));
+
+	json_decref(stats);
+	return value;
+}
+
+static void what_was_evicted_while_it_was_read_gives_its_room_back(void **state)
+{
+	struct fixture_options options = {.timeout_ms = 600000};
+	struct fixture *f = fixture_new(&options);
+	struct ps_fill_file *evicted = another_file(f, "http://pattern/evicted.tar");
+	struct waited stuck, w;
+	uint64_t ignored;
+
+	(void)state;
+	alarm(HANG_S);
+	/* Somebody always waits: the engine does not tidy up as it does when nobody has come for long. */
+	atomic_store(&f->origin->stall_url, "http://pattern/x.tar");
+	atomic_store(&f->origin->stall_after, 0);
+	begin(f, &stuck, 0, 4096);
+	begin_of(f, evicted, &w, PS_ACCESS_STREAM, 0, PS_MIB);
+	assert_int_equal(end(&w), 0);
+	while (store_stat(f->store, "used_bytes") == 0)
+		usleep(10000);
+	assert_int_equal(ps_object_evict(ps_fill_file_object(evicted), &ignored), 0);
+	for (unsigned i = 1; i < 8; i++) {
+		begin_of(f, evicted, &w, PS_ACCESS_STREAM, i * PS_MIB, PS_MIB);
+		assert_int_equal(end(&w), 0);
+		assert_true(w.right);
+	}
+	assert_true(store_stat(f->store, "held_bytes") > 0);
+	ps_fill_file_put(evicted);
+	while (store_stat(f->store, "used_bytes") > 0)
+		usleep(10000);
+	atomic_store(&f->origin->released, true);
+	assert_int_equal(end(&stuck), 0);
+	fixture_free(f);
+	alarm(0);
+}
+
 /* Connections ------------------------------------------------------------------------------------ */
 
 #define NSTALLED 6
@@ -167,6 +212,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(readers_of_a_thousand_files_share_a_little_memory),
+	        cmocka_unit_test(what_was_evicted_while_it_was_read_gives_its_room_back),
 	        cmocka_unit_test(many_stalled_files_do_not_keep_a_reader_of_another),
 	        cmocka_unit_test(any_number_of_readers_in_order_costs_the_origin_one_copy),
 	        cmocka_unit_test(who_stops_in_the_middle_costs_a_window_more_at_most),
