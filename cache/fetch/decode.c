@@ -10,6 +10,13 @@
 
 #define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* beside the window */
 #define WINDOW_LOG_MAX 31                           /* what the memory allows is decided before */
+/* ZSTD_d_stableOutBuffer by its name in the library's stable header; a library that does not know it decodes
+ * all frames through a window. */
+#if ZSTD_VERSION_NUMBER >= 10500
+#define STABLE_OUT ZSTD_d_experimentalParam2
+#else
+#define STABLE_OUT ((ZSTD_dParameter)0)
+#endif
 
 enum state {
 	STATE_BETWEEN, /* no byte of the next frame was taken */
@@ -22,7 +29,8 @@ enum state {
 struct ps_decoder {
 	enum ps_coding coding;
 	enum state state;
-	bool any; /* a frame has ended */
+	bool any;      /* a frame has ended */
+	bool in_place; /* this frame's output stays where it is: it is its own window */
 	uint8_t head[PS_FRAME_HEADER_MAX];
 	size_t nhead, nfed; /* of head: what is there, and what the library has taken */
 	struct ps_frame_header frame;
@@ -66,6 +74,8 @@ static void begin(struct ps_decoder *d)
 {
 	if (d->zstd) {
 		ZSTD_DCtx_reset(d->zstd, ZSTD_reset_session_only);
+		if (d->in_place)
+			(void)ZSTD_DCtx_setParameter(d->zstd, STABLE_OUT, 0);
 	} else {
 		isal_inflate_init(d->gzip);
 		d->gzip->crc_flag = ISAL_GZIP;
@@ -73,6 +83,7 @@ static void begin(struct ps_decoder *d)
 	d->state = STATE_BETWEEN;
 	d->nhead = d->nfed = 0;
 	d->plain = 0;
+	d->in_place = false;
 }
 
 void ps_decoder_reset(struct ps_decoder *d)
@@ -91,6 +102,12 @@ uint64_t ps_decoder_nbytes(const struct ps_decoder *d)
 	if (d->coding == PS_CODING_GZIP)
 		return sizeof *d->gzip;
 	return d->frame.skippable ? ZSTD_OVERHEAD_NBYTES : d->frame.window_nbytes + ZSTD_OVERHEAD_NBYTES;
+}
+
+void ps_decoder_in_place(struct ps_decoder *d)
+{
+	d->in_place = d->zstd && d->state == STATE_BODY && d->plain == 0 &&
+	              !ZSTD_isError(ZSTD_DCtx_setParameter(d->zstd, STABLE_OUT, 1));
 }
 
 bool ps_decoder_may_end(const struct ps_decoder *d)
@@ -128,7 +145,8 @@ static int take_header(
 static int zstd_body(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_t *out, size_t nout,
         size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err)
 {
-	ZSTD_outBuffer o = {.dst = out, .size = nout};
+	size_t before = d->in_place ? (size_t)d->plain : 0;
+	ZSTD_outBuffer o = {.dst = out - before, .size = before + nout, .pos = before};
 	size_t rc = 1;
 
 	if (d->nfed < d->nhead) {
@@ -141,15 +159,18 @@ static int zstd_body(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	if (!ZSTD_isError(rc) && d->nfed == d->nhead)
 		rc = ZSTD_decompressStream(d->zstd, &o, &i);
 	*ret_in = i.pos;
-	*ret_out = o.pos;
-	d->plain += o.pos;
+	*ret_out = o.pos - before;
+	d->plain += *ret_out;
 	if (ZSTD_isError(rc))
 		return ps_error_set(err, EBADMSG, "damaged: %s", ZSTD_getErrorName(rc));
+	/* Of one that goes on past what it tells there is no need to see the end. */
+	if (d->frame.content_nbytes != UINT64_MAX &&
+	        (d->plain > d->frame.content_nbytes || (rc == 0 && d->plain < d->frame.content_nbytes)))
+		return ps_error_set(err, EBADMSG, "its header tells of %llu bytes, it holds %llu%s",
+		        (unsigned long long)d->frame.content_nbytes, (unsigned long long)d->plain,
+		        rc != 0 ? " at least" : "");
 	if (rc != 0)
 		return 0;
-	if (d->frame.content_nbytes != UINT64_MAX && d->frame.content_nbytes != d->plain)
-		return ps_error_set(err, EBADMSG, "its header tells of %llu bytes, it holds %llu",
-		        (unsigned long long)d->frame.content_nbytes, (unsigned long long)d->plain);
 	*ret_event = PS_DECODE_END;
 	begin(d);
 	d->any = true;

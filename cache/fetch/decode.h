@@ -32,6 +32,10 @@ int ps_decoder_step(struct ps_decoder *decoder, const uint8_t *in, size_t nin, u
 const struct ps_frame_header *ps_decoder_frame(const struct ps_decoder *decoder);
 /* Memory that decoding this frame takes; to be had before the step after PS_DECODE_HEADER. */
 uint64_t ps_decoder_nbytes(const struct ps_decoder *decoder);
+/* All output of the frame that has begun goes to one buffer with room for it: the next steps' `out` follow
+ * each other, with the same end, and nothing before them changes or moves. Saves a copy. To be called before
+ * the step after PS_DECODE_HEADER. */
+void ps_decoder_in_place(struct ps_decoder *decoder);
 /* May the file end here? */
 bool ps_decoder_may_end(const struct ps_decoder *decoder);
 

@@ -16,12 +16,54 @@ bool ps_inflate_reserve(struct ps_inflate *inflate, uint64_t nbytes)
 	if (inflate->used + nbytes > inflate->limit)
 		return false;
 	inflate->used += nbytes;
+	if (inflate->used + inflate->spare_nbytes > inflate->limit)
+		ps_spares_drop(inflate, 0);
 	return true;
 }
 
 void ps_inflate_release(struct ps_inflate *inflate, uint64_t nbytes)
 {
 	inflate->used -= nbytes;
+}
+
+uint8_t *ps_spare_take(struct ps_inflate *inflate, size_t cap)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->spares); i++) {
+		struct ps_spare *spare = &inflate->spares[i];
+
+		if (spare->data && spare->cap == cap) {
+			inflate->spare_nbytes -= cap;
+			return ps_steal_ptr(&spare->data);
+		}
+	}
+	return NULL;
+}
+
+void ps_spare_put(struct ps_inflate *inflate, uint8_t *data, size_t cap)
+{
+	struct ps_spare *place = NULL;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->spares) && !place; i++)
+		if (!inflate->spares[i].data)
+			place = &inflate->spares[i];
+	if (!data || !place || inflate->used + inflate->spare_nbytes + cap > inflate->limit) {
+		free(data);
+		return;
+	}
+	*place = (struct ps_spare){.data = data, .cap = cap};
+	inflate->spare_nbytes += cap;
+}
+
+void ps_spares_drop(struct ps_inflate *inflate, size_t keep)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->spares); i++) {
+		struct ps_spare *spare = &inflate->spares[i];
+
+		if (!spare->data || spare->cap <= keep)
+			continue;
+		inflate->spare_nbytes -= spare->cap;
+		free(ps_steal_ptr(&spare->data));
+	}
 }
 
 void ps_inflate_make_room(struct ps_inflate *inflate, const struct ps_unpacker *unpacker)
@@ -300,8 +342,7 @@ void ps_inflate_free(struct ps_inflate *inflate)
 		free(piece->data);
 		free(piece);
 	}
-	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_out); i++)
-		free(inflate->free_out[i]);
+	ps_spares_drop(inflate, 0);
 	pthread_cond_destroy(&inflate->cond);
 	ps_writes_fini(inflate);
 	pthread_cond_destroy(&inflate->gone);

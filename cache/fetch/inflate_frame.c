@@ -78,6 +78,29 @@ static int take_window(struct ps_unpacker *unpacker)
 	return 0;
 }
 
+/* Room in the buffer for so much, all at once. */
+static bool make_room_for(struct ps_unpacker *unpacker, uint64_t nbytes)
+{
+	const struct ps_out *out = &unpacker->out;
+
+	if (nbytes > out->base + out->cap - out->pos) {
+		ps_out_deliver(unpacker);
+		(void)ps_out_flush(unpacker, false);
+	}
+	return ps_out_grow(unpacker, nbytes) == 0;
+}
+
+/* Room in the buffer for more. */
+static bool make_room(struct ps_unpacker *unpacker)
+{
+	const struct ps_out *out = &unpacker->out;
+
+	if (out->pos < out->base + out->cap || make_room_for(unpacker, PS_CHUNK_SIZE))
+		return true;
+	damaged(unpacker, ENOMEM, "not enough memory for a frame that is handed out as a whole");
+	return false;
+}
+
 /* The size that the first header told is not that of the file: those who have it open are told EIO before
  * they come to its end, the others look it up again and wait until all of it was decoded. */
 static void disproved(struct ps_unpacker *unpacker)
@@ -126,9 +149,11 @@ bool ps_unpacker_frame_begins(struct ps_unpacker *unpacker)
 	}
 	if (rc < 0)
 		return false;
-	if (!frame->skippable && content <= PS_HOLD_NBYTES && !unpacker->sizes &&
-	        ps_out_grow(unpacker, content + 1) == 0)
-		unpacker->hold_end = unpacker->frame_plain + content;
+	if (!frame->skippable && content <= PS_HOLD_NBYTES && make_room_for(unpacker, content + 1)) {
+		ps_decoder_in_place(unpacker->decoder);
+		if (!unpacker->sizes) /* nobody gets any of it before all of it was right */
+			unpacker->hold_end = unpacker->frame_plain + content;
+	}
 	return true;
 }
 
@@ -232,23 +257,6 @@ void ps_unpacker_end_of_input(struct ps_unpacker *unpacker)
 	PS_LOCK_SCOPE(&inflate->lock);
 	ps_inflater_save(inflater);
 	ps_unpacker_end(unpacker);
-}
-
-/* Room in the buffer for more. */
-static bool make_room(struct ps_unpacker *unpacker)
-{
-	struct ps_out *out = &unpacker->out;
-
-	if (out->pos < out->base + out->cap)
-		return true;
-	ps_out_deliver(unpacker);
-	(void)ps_out_flush(unpacker, false);
-	if (out->pos < out->base + out->cap)
-		return true;
-	if (ps_out_grow(unpacker, PS_BLOCK_SIZE) == 0)
-		return true;
-	damaged(unpacker, ENOMEM, "not enough memory for a frame that is handed out as a whole");
-	return false;
 }
 
 bool ps_unpacker_decode(struct ps_unpacker *unpacker, const uint8_t *in, size_t nin)

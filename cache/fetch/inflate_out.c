@@ -116,7 +116,8 @@ int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
 {
 	struct ps_inflate *inflate = unpacker->inflater->inflate;
 	struct ps_out *out = &unpacker->out;
-	uint64_t need = (out->pos - out->base + nbytes + PS_BLOCK_SIZE) / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
+	uint64_t need = (out->pos - out->base + nbytes + PS_OUT_NBYTES - 1) / PS_OUT_NBYTES * PS_OUT_NBYTES;
+	uint8_t *data;
 
 	if (need <= out->cap)
 		return 0;
@@ -124,16 +125,20 @@ int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
 		PS_LOCK_SCOPE(&inflate->lock);
 		if (!ps_unpacker_reserve(unpacker, need - out->cap))
 			return -EAGAIN;
+		data = ps_spare_take(inflate, need);
 	}
-	uint8_t *data = NULL, *given = calloc(need / PS_CHUNK_SIZE, 1);
-	if (!given || posix_memalign((void **)&data, 4096, need) != 0) {
+	uint8_t *given = calloc(need / PS_CHUNK_SIZE, 1);
+	if (!data && posix_memalign((void **)&data, 4096, need) != 0)
+		data = NULL;
+	if (!given || !data) {
 		free(given);
+		free(data);
 		return -ENOMEM;
 	}
 	PS_LOCK_SCOPE(&inflate->lock);
 	memcpy(data, out->data, out->pos - out->base);
 	memcpy(given, out->given, out->cap / PS_CHUNK_SIZE);
-	free(out->data);
+	ps_spare_put(inflate, out->data, out->cap);
 	free(out->given);
 	out->data = data;
 	out->given = given;

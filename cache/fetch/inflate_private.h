@@ -175,7 +175,11 @@ struct ps_inflate {
 	pthread_cond_t gone;  /* an inflater was freed */
 	struct ps_list inflaters, work, ready;
 	struct ps_piece *free_pieces;
-	uint8_t *free_out[4];  /* of PS_OUT_NBYTES */
+	struct ps_spare {
+		uint8_t *data;
+		size_t cap;
+	} spares[4];           /* buffers that no unpacker has: what is fresh costs a fault a page */
+	uint64_t spare_nbytes; /* of them; memory of the stage until it is wanted */
 	struct ps_list writes; /* blocks that no thread has begun to write */
 	struct ps_write *free_writes[PS_WRITES_MAX];
 	unsigned nwrites;
@@ -200,9 +204,15 @@ bool ps_inflate_is_due(const struct ps_inflate *inflate);
 /* A share of the engine's, from now on: its buffers wait for unpackers, so these must not wait for buffers.
  */
 void ps_inflate_take_memory(struct ps_inflate *inflate);
-/* Memory of the stage. False: not now. */
+/* Memory of the stage, if need be that of spare buffers. False: not now. */
 bool ps_inflate_reserve(struct ps_inflate *inflate, uint64_t nbytes);
 void ps_inflate_release(struct ps_inflate *inflate, uint64_t nbytes);
+/* A buffer of `cap` bytes, a multiple of PS_OUT_NBYTES, aligned for the disk, whose memory is reserved. NULL:
+ * there is no spare one. */
+uint8_t *ps_spare_take(struct ps_inflate *inflate, size_t cap);
+/* What it took is released; `data` may be NULL. */
+void ps_spare_put(struct ps_inflate *inflate, uint8_t *data, size_t cap);
+void ps_spares_drop(struct ps_inflate *inflate, size_t keep); /* those of more than `keep` bytes */
 /* Somebody (`unpacker`; NULL: one that is still to be made) has found none, or no place. Unpackers of less
  * use end soon; whoever ends wakes all. */
 void ps_inflate_make_room(struct ps_inflate *inflate, const struct ps_unpacker *unpacker);
@@ -300,8 +310,8 @@ void ps_size_expire(struct ps_inflate *inflate, uint64_t now_ns);
 void ps_size_step(struct ps_inflater *inflater);
 
 /* inflate_headers.c: the lock is held ----------------------------------------------------------------- */
-/* Goes on with what has come; drops the lock for the index. Either it is answered in the end, or what is left to do
- * is PS_SIZING_ALL. */
+/* Goes on with what has come; drops the lock for the index. Either it is answered in the end, or what is left
+ * to do is PS_SIZING_ALL. */
 void ps_headers_step(struct ps_inflater *inflater);
 void ps_headers_tick(struct ps_inflater *inflater, uint64_t now_ns); /* another attempt may be due */
 void ps_headers_cancel(struct ps_inflater *inflater);

@@ -15,23 +15,9 @@
 
 static uint8_t *out_take(struct ps_inflate *inflate)
 {
-	uint8_t *data = NULL;
+	uint8_t *data = ps_spare_take(inflate, PS_OUT_NBYTES);
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_out); i++)
-		if (inflate->free_out[i])
-			return ps_steal_ptr(&inflate->free_out[i]);
-	return posix_memalign((void **)&data, 4096, PS_OUT_NBYTES) == 0 ? data : NULL;
-}
-
-static void out_put(struct ps_inflate *inflate, struct ps_out *out)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_out) && out->cap == PS_OUT_NBYTES; i++)
-		if (!inflate->free_out[i]) {
-			inflate->free_out[i] = ps_steal_ptr(&out->data);
-			break;
-		}
-	free(out->data);
-	free(out->given);
+	return data || posix_memalign((void **)&data, 4096, PS_OUT_NBYTES) == 0 ? data : NULL;
 }
 
 static void unpacker_free(struct ps_unpacker *unpacker)
@@ -40,11 +26,13 @@ static void unpacker_free(struct ps_unpacker *unpacker)
 	struct ps_inflate *inflate = inflater->inflate;
 
 	ps_input_fini(unpacker);
-	out_put(inflate, &unpacker->out);
 	ps_decoder_free(unpacker->decoder);
 	ps_list_remove(&unpacker->link);
 	ps_inflate_release(inflate, unpacker->charge);
-	inflate->nunpackers--;
+	ps_spare_put(inflate, unpacker->out.data, unpacker->out.cap);
+	free(unpacker->out.given);
+	if (--inflate->nunpackers == 0)
+		ps_spares_drop(inflate, PS_OUT_NBYTES);
 	free(unpacker);
 	ps_inflate_wake_all(inflate);
 	ps_inflater_unref(inflater);

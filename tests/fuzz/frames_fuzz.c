@@ -8,6 +8,7 @@
 #include "fetch/frame_walk.h"
 
 #define OUT_MAX ((size_t)1 << 22)
+#define ROOM ((size_t)4096) /* for what goes through a window */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,11 +38,13 @@ static void check_map(struct ps_frame_map *map)
 	ps_frame_map_fini(map);
 }
 
-static void decode(enum ps_coding coding, const uint8_t *data, size_t size)
+/* What comes out of it; in_place: frames that tell their size go where they stay, as the stage has them. */
+static void decode(
+        enum ps_coding coding, bool in_place, const uint8_t *data, size_t size, struct ps_strbuf *ret)
 {
 	struct ps_decoder *decoder = ps_decoder_new(coding);
-	uint8_t out[4096];
-	size_t at = 0, total = 0, used, made;
+	static uint8_t out[OUT_MAX];
+	size_t at = 0, from = 0, room = ROOM, used, made;
 	enum ps_decode_event event = PS_DECODE_MORE;
 	struct ps_error err;
 
@@ -51,17 +54,44 @@ static void decode(enum ps_coding coding, const uint8_t *data, size_t size)
 		/* In small bites, as they come from a network. */
 		size_t bite = size - at < 61 ? size - at : 61;
 
-		if (ps_decoder_step(decoder, data + at, bite, out, sizeof out, &used, &made, &event, &err) <
-		        0)
+		if (ps_decoder_step(decoder, data + at, bite, out + from, room - from, &used, &made, &event,
+		            &err) < 0)
 			break;
-		if (used > bite || made > sizeof out)
+		if (used > bite || made > room - from)
 			abort();
-		if (event == PS_DECODE_HEADER && ps_decoder_nbytes(decoder) > OUT_MAX)
-			break; /* as the stage does */
 		at += used;
-		total += made;
-	} while ((used || made || event != PS_DECODE_MORE) && total < OUT_MAX);
+		ps_strbuf_addn(ret, out + from, made);
+		from += made;
+		if (event == PS_DECODE_HEADER) {
+			uint64_t content = ps_decoder_frame(decoder)->content_nbytes;
+
+			if (ps_decoder_nbytes(decoder) > OUT_MAX)
+				break; /* as the stage does */
+			if (in_place && !ps_decoder_frame(decoder)->skippable && content < OUT_MAX) {
+				from = 0;
+				room = (size_t)content + 1;
+				ps_decoder_in_place(decoder);
+			}
+		} else if (event == PS_DECODE_END || room == ROOM) {
+			from = 0;
+			room = ROOM;
+		} else if (from == room) {
+			abort(); /* more than it told, and not refused */
+		}
+	} while ((used || made || event != PS_DECODE_MORE) && ret->len < OUT_MAX);
 	ps_decoder_free(decoder);
+}
+
+/* Where the output goes changes nothing of it. */
+static void decode_both_ways(enum ps_coding coding, const uint8_t *data, size_t size)
+{
+	ps_autostrbuf struct ps_strbuf through = {0}, in_place = {0};
+
+	decode(coding, false, data, size, &through);
+	decode(coding, true, data, size, &in_place);
+	size_t n = PS_MIN(through.len, in_place.len); /* what comes before damage is found depends on it */
+	if (!through.failed && !in_place.failed && n > 0 && memcmp(through.s, in_place.s, n) != 0)
+		abort();
 }
 
 /* All of it at once, and as little at a time as there may be, come to the same end. */
@@ -78,7 +108,8 @@ static void walk(const uint8_t *data, size_t size)
 		if (rc_bites == -EAGAIN && bites.at == at)
 			abort();
 	} while (rc_bites == -EAGAIN);
-	if (rc == -EAGAIN || rc != rc_bites || (rc == 0 && (whole.plain != bites.plain || whole.map.n != bites.map.n)))
+	if (rc == -EAGAIN || rc != rc_bites ||
+	        (rc == 0 && (whole.plain != bites.plain || whole.map.n != bites.map.n)))
 		abort();
 	if (rc == 0)
 		check_map(&whole.map);
@@ -102,7 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (ps_frame_map_decode(data, size, &map) == 0)
 		ps_frame_map_fini(&map);
-	decode(PS_CODING_ZSTD, data, size);
-	decode(PS_CODING_GZIP, data, size);
+	decode_both_ways(PS_CODING_ZSTD, data, size);
+	decode_both_ways(PS_CODING_GZIP, data, size);
 	return 0;
 }
