@@ -1,0 +1,314 @@
+/* Datasets over an origin of a few names: versions that listings, HEADs and reads find. */
+#include <errno.h>
+
+#include "tests/cache/dataset_fixture.h"
+
+/* Versions ---------------------------------------------------------------------------------------- */
+
+static void a_new_version_in_a_listing_supersedes_the_old(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr old, new;
+	struct ps_handle *handle;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &old), 0);
+	detach(f);
+	ps_names_origin_set(f->origin, "a", SIZE + 1, 2);
+	ps_names_origin_set(f->origin, "b", PS_SIZE_UNKNOWN, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &new), 0);
+	assert_int_not_equal(new.node, old.node);
+	assert_int_equal(new.ino, old.ino);
+	assert_int_equal(open_node(f, old.node, &handle), ESTALE);
+	assert_int_equal(lookup(f, "b", &old), ENOENT);
+}
+
+/* The read fails; the next open of the node does, too, and the name then has another one. */
+static void read_finds_version_2(struct fixture *f, bool close_first)
+{
+	struct ps_handle *handle, *again;
+	struct ps_attr old, new;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &old), 0);
+	assert_int_equal(open_node(f, old.node, &handle), 0);
+	/* Not the head, after which all of the file would be read ahead while it is still the old one. */
+	assert_int_equal(read_at(handle, TEST_MIB, 1000, 1), 0);
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	assert_int_equal(read_at(handle, 3 * TEST_MIB, 5, 1), ESTALE);
+	if (close_first)
+		close_handle(f, handle);
+	assert_int_equal(open_node(f, old.node, &again), ESTALE);
+	assert_int_equal(lookup(f, "a", &new), 0);
+	assert_int_not_equal(new.node, old.node);
+	assert_int_equal(open_node(f, new.node, &again), 0);
+	assert_int_equal(read_at(again, 0, SIZE, 2), 0);
+	close_handle(f, again);
+	if (!close_first) {
+		assert_int_equal(read_at(handle, TEST_MIB, 1000, 1), 0);
+		close_handle(f, handle);
+	}
+}
+
+static void a_version_found_by_a_read_is_there_at_the_next_open(void **state)
+{
+	read_finds_version_2(*state, false);
+}
+
+static void a_version_found_by_a_read_is_remembered_after_its_close(void **state)
+{
+	read_finds_version_2(*state, true);
+}
+
+/* Two requests are under way before the first answer tells an ETag. */
+static void answers_with_two_etags_are_not_mixed(void **state)
+{
+	struct fixture *f = *state;
+	struct answer a = ANSWER_INIT, b = ANSWER_INIT;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+
+	atomic_store(&f->origin->list_no_etags, true);
+	atomic_store(&f->origin->etag_changes, true);
+	atomic_store(&f->origin->gets_stall, true);
+	ps_names_origin_set(f->origin, "a", 40 * TEST_MIB, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	expected_add = 1;
+	a.read = (struct ps_read){.handle = handle, .offset = 20 * TEST_MIB, .nbytes = 10, .done = read_done};
+	b.read = (struct ps_read){.handle = handle, .offset = 30 * TEST_MIB, .nbytes = 10, .done = read_done};
+	ps_handle_read(&a.read);
+	ps_handle_read(&b.read);
+	while (atomic_load(&f->origin->ngets) < 2)
+		usleep(1000);
+	atomic_store(&f->origin->gets_stall, false);
+	int first = wait_for(&a), second = wait_for(&b);
+	assert_true((first == 0 && second == ESTALE) || (first == ESTALE && second == 0));
+	close_handle(f, handle);
+}
+
+/* Other bytes and another ETag of the same size and time, which no listing tells: new opens read the new
+ * bytes, an older handle old ones or none. */
+static void rewritten_in_place(struct fixture *f, bool by_extent)
+{
+	struct ps_handle *old, *new;
+	struct ps_attr before, after;
+	bool stale = false;
+
+	atomic_store(&f->origin->list_no_etags, true);
+	ps_names_origin_set(f->origin, "a", 20 * TEST_MIB, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &before), 0);
+	assert_int_equal(open_node(f, before.node, &old), 0);
+	assert_int_equal(ps_handle_warm(old), by_extent ? -ENOSPC : 0);
+	assert_int_equal(read_at(old, 0, 1000, 1), 0);
+	{
+		PS_LOCK_SCOPE(&f->origin->lock);
+		f->origin->entries[0].rewritten = 1;
+	}
+	for (uint64_t at = 0; at < 20 * TEST_MIB && !stale; at += TEST_MIB / 2) {
+		int e = read_at(old, at, 1000, 1);
+		stale = e == ESTALE;
+		assert_true(e == 0 || stale);
+	}
+	/* Where all of it was here before the change, there is nothing to see. */
+	if (!stale)
+		return;
+	assert_int_equal(open_node(f, before.node, &new), ESTALE);
+	assert_int_equal(lookup(f, "a", &after), 0);
+	assert_int_not_equal(after.node, before.node);
+	assert_int_equal(after.ino, before.ino);
+	assert_int_equal(open_node(f, after.node, &new), 0);
+	for (uint64_t at = 0; at < 20 * TEST_MIB; at += TEST_MIB / 2) {
+		assert_int_equal(read_at(new, at, TEST_MIB / 2, 2), 0);
+		int e = read_at(old, at, TEST_MIB / 2, 1);
+		assert_true(e == 0 || e == ESTALE);
+	}
+	assert_int_equal(open_node(f, before.node, &new), ESTALE);
+}
+
+static void a_file_rewritten_in_place_is_not_mixed(void **state)
+{
+	rewritten_in_place(*state, false);
+}
+
+static void a_large_file_rewritten_in_place_is_not_mixed(void **state)
+{
+	rewritten_in_place(*state, true);
+}
+
+/* Its reader gets EIO from then on, so do opens for a while, and then another node may fetch it again. */
+static void data_that_do_not_match_their_checksum_go(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle, *again;
+	struct ps_attr old, new;
+	int rc = 0;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	snprintf(f->origin->entries[0].checksum, PS_CHECKSUM_LEN, "crc32c:00000000");
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &old), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(open_node(f, old.node, &handle), 0);
+		for (int k = 0; k < 2000 && (rc = read_at(handle, 0, SIZE, 1)) == 0; k++) {
+			assert_int_equal(ps_handle_complete_fd(handle), -1);
+			usleep(5000);
+		}
+		assert_int_equal(rc, EIO);
+		assert_int_equal(open_node(f, old.node, &again), EIO);
+		unsigned before = atomic_load(&f->origin->ngets);
+		for (int k = 0; k < 2000 && (rc = open_node(f, old.node, &again)) == EIO; k++)
+			usleep(5000);
+		assert_int_equal(rc, ESTALE);
+		assert_int_equal(atomic_load(&f->origin->ngets), before);
+		assert_int_equal(read_at(handle, 0, 1, 1), EIO);
+		close_handle(f, handle);
+		assert_int_equal(lookup(f, "a", &new), 0);
+		assert_int_not_equal(new.node, old.node);
+		assert_int_equal(new.ino, old.ino);
+		old = new;
+	}
+}
+
+static void data_that_match_their_checksum_may_be_passed_through(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+	int fd = -1;
+
+	/* Of nothing but version 0's first byte, ps_pattern_byte(0) + 9. */
+	ps_names_origin_set(f->origin, "a", 1, 9);
+	uint8_t byte = (uint8_t)(ps_pattern_byte(0) + 9);
+	struct ps_checksum sum;
+	assert_int_equal(ps_checksum_init(&sum, "crc32c:00000000", 1), 0);
+	ps_checksum_update(&sum, &byte, 1);
+	(void)ps_checksum_final(&sum, f->origin->entries[0].checksum);
+	ps_checksum_fini(&sum);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	assert_int_equal(read_at(handle, 0, 1, 9), 0);
+	for (int k = 0; k < 2000 && (fd = ps_handle_complete_fd(handle)) < 0; k++)
+		usleep(5000);
+	assert_true(fd >= 0);
+}
+
+static void a_name_found_gone_by_a_read_is_gone(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	ps_names_origin_set(f->origin, "a", PS_SIZE_UNKNOWN, 1);
+	assert_int_equal(read_at(handle, 0, 5, 1), ENOENT);
+	close_handle(f, handle);
+	assert_int_equal(open_node(f, attr.node, &handle), ESTALE);
+	assert_int_equal(lookup(f, "a", &attr), ENOENT);
+}
+
+static void a_file_becomes_a_directory_and_a_file_again(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr file, dir, inside, again;
+	struct ps_handle *handle;
+
+	ps_names_origin_set(f->origin, "x", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "x", &file), 0);
+	detach(f);
+	ps_names_origin_set(f->origin, "x", PS_SIZE_UNKNOWN, 1);
+	ps_names_origin_set(f->origin, "x/y", SIZE, 2);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "x", &dir), 0);
+	assert_true(dir.is_dir);
+	assert_int_equal(open_node(f, file.node, &handle), ESTALE);
+	assert_int_equal(lookup_in(f, dir.node, "y", &inside), 0);
+	detach(f);
+	ps_names_origin_set(f->origin, "x/y", PS_SIZE_UNKNOWN, 2);
+	ps_names_origin_set(f->origin, "x", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "x", &again), 0);
+	assert_false(again.is_dir);
+	assert_int_equal(open_node(f, inside.node, &handle), ESTALE);
+	assert_int_equal(lookup_in(f, dir.node, "y", &inside), ENOENT);
+}
+
+/* A listing that is older than a HEAD ------------------------------------------------------------- */
+
+static struct fixture *during;
+
+static void *look_at_b(void *arg)
+{
+	struct ps_attr attr;
+
+	(void)arg;
+	while (!during->dataset)
+		usleep(1000);
+	assert_int_equal(lookup(during, "b", &attr), 0);
+	return NULL;
+}
+
+static void a_listing_does_not_bring_an_older_version_back(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+	pthread_t thread;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	detach(f);
+	during = f;
+	/* The origin tells version 2 when asked, and then the listing, begun before, version 1. */
+	atomic_store(&f->origin->list_stalls, true);
+	ps_names_origin_set(f->origin, "b", SIZE, 2);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(pthread_create(&thread, NULL, look_at_b, NULL), 0);
+	pthread_join(thread, NULL);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	atomic_store(&f->origin->list_stalls, false);
+	for (int i = 0; i < 200; i++) {
+		json_t *stats = ps_dataset_stats(f->dataset);
+		bool listing = json_is_true(json_object_get(stats, "listing"));
+
+		json_decref(stats);
+		if (!listing)
+			break;
+		usleep(10000);
+	}
+	assert_int_equal(lookup(f, "b", &attr), 0);
+	assert_int_equal(attr.mtime_s, 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(a_new_version_in_a_listing_supersedes_the_old),
+	        TEST(a_version_found_by_a_read_is_there_at_the_next_open),
+	        TEST(a_version_found_by_a_read_is_remembered_after_its_close),
+	        TEST(answers_with_two_etags_are_not_mixed),
+	        TEST(a_file_rewritten_in_place_is_not_mixed),
+	        cmocka_unit_test_setup_teardown(
+	                a_large_file_rewritten_in_place_is_not_mixed, setup_small, teardown),
+	        TEST(data_that_do_not_match_their_checksum_go),
+	        TEST(data_that_match_their_checksum_may_be_passed_through),
+	        TEST(a_name_found_gone_by_a_read_is_gone),
+	        TEST(a_file_becomes_a_directory_and_a_file_again),
+	        TEST(a_listing_does_not_bring_an_older_version_back),
+	};
+
+	return cmocka_run_group_tests_name("dataset-versions", tests, NULL, NULL);
+}

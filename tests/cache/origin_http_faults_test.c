@@ -1,0 +1,184 @@
+/* The HTTP origin against a real nginx that misbehaves: every fault has its errno, and never a wrong byte. */
+#include "http_fixture.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* Faults ------------------------------------------------------------------------------------------ */
+
+static const struct fault {
+	const char *path;
+	int errnum, status;
+	bool retryable;
+	unsigned retry_after_min_ms, retry_after_max_ms;
+} faults[] = {
+        {"/s401/x", EACCES, 401, false, 0, 0},
+        {"/s403/x", EACCES, 403, false, 0, 0},
+        {"/s404/x", ENOENT, 404, false, 0, 0},
+        {"/s410/x", ENOENT, 410, false, 0, 0},
+        {"/s412/x", ESTALE, 412, false, 0, 0},
+        {"/s416/x", ESTALE, 416, false, 0, 0},
+        {"/s429/x", EAGAIN, 429, true, 3000, 5000},
+        {"/s500/x", EIO, 500, true, 0, 0},
+        {"/s501/x", EIO, 501, false, 0, 0},
+        {"/s502/x", EIO, 502, true, 0, 0},
+        {"/s503/x", EAGAIN, 503, true, 2000, 2000},
+        {"/s204/x", EPROTO, 204, false, 0, 0},
+        {"/s304/x", EPROTO, 304, false, 0, 0},
+        {"/basic/object.bin", EACCES, 401, false, 0, 0},
+        {"/drop/x", EIO, 0, true, 0, 0},
+        {"/garbage/x", EPROTO, 0, true, 0, 0},
+        {"/hugeheader/x", EIO, 0, true, 0, 0},
+        {"/silent/x", ETIMEDOUT, 0, true, 0, 0},
+        {"/loop/", EIO, 0, false, 0, 0},
+        {"/redirfile/x", EPROTO, 0, false, 0, 0},
+        {"/redirnowhere/x", EPROTO, 302, false, 0, 0},
+        {"/norange/object.bin", EPROTO, 200, true, 0, 0},
+        {"/other/object.bin", ESTALE, 206, false, 0, 0},
+        {"/encoded/object.bin", EPROTO, 206, true, 0, 0},
+        {"/shifted/object.bin", EPROTO, 206, true, 0, 0},
+        {"/shorter/object.bin", EPROTO, 206, true, 0, 0},
+        {"/grown/object.bin", ESTALE, 206, false, 0, 0},
+        {"/bare206/object.bin", EPROTO, 206, true, 0, 0},
+        {"/nonsense/object.bin", EPROTO, 206, true, 0, 0},
+        {"/multipart/object.bin", EPROTO, 206, true, 0, 0},
+        {"/lengthlie/object.bin", EPROTO, 206, true, 0, 0},
+        {"/longchunked/object.bin", EPROTO, 206, true, 0, 0},
+        {"/shortchunked/object.bin", EIO, 206, true, 0, 0},
+        {"/shortbody/object.bin", EIO, 206, true, 0, 0},
+        {"/stall/object.bin", ETIMEDOUT, 206, true, 0, 0},
+};
+
+static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
+{
+	struct call c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+		const struct fault *f = &faults[i];
+
+		fetch_path(&c, f->path, 1000, 60000);
+		if (c.err.err != f->errnum || c.err.retryable != f->retryable ||
+		        (f->status && c.err.http_status != f->status))
+			fail_msg("%s: errno %d, status %d, retryable %d: %s", f->path, c.err.err,
+			        c.err.http_status, c.err.retryable, c.err.text);
+		if (c.err.retry_after_ms < f->retry_after_min_ms ||
+		        c.err.retry_after_ms > f->retry_after_max_ms)
+			fail_msg("%s: Retry-After %u", f->path, c.err.retry_after_ms);
+		assert_non_null(strstr(c.err.text, "GET http://127.0.0.1:"));
+		call_end(&c);
+	}
+}
+
+static void faults_in_parallel_do_not_mix(void **state)
+{
+	enum { N = sizeof faults / sizeof faults[0] };
+	struct call *calls = calloc(2 * N, sizeof *calls);
+	char url[256];
+
+	(void)state;
+	for (size_t i = 0; i < 2 * N; i++) {
+		snprintf(url, sizeof url, "%s%s", server.http, i % 2 ? "/object.bin" : faults[i / 2].path);
+		call_start(origin, &calls[i], url, 1000, 60000);
+	}
+	for (size_t i = 0; i < 2 * N; i++) {
+		sem_wait(&calls[i].done);
+		assert_int_equal(calls[i].err.err, i % 2 ? 0 : faults[i / 2].errnum);
+		call_end(&calls[i]);
+	}
+	free(calls);
+}
+
+static void another_version_is_stale(void **state)
+{
+	struct ps_remote kept = version;
+	struct call c;
+
+	(void)state;
+	snprintf(version.etag, sizeof version.etag, "\"not-this-one\"");
+	fetch_path(&c, "/object.bin", 0, 100);
+	assert_int_equal(c.err.err, ESTALE);
+	assert_int_equal(c.err.http_status, 412);
+	call_end(&c);
+
+	version = kept;
+	version.etag[0] = '\0';
+	version.mtime_s -= 3600;
+	fetch_path(&c, "/noetag/object.bin", 0, 100);
+	assert_int_equal(c.err.err, ESTALE);
+	assert_int_equal(c.err.http_status, 412);
+	call_end(&c);
+
+	version = kept;
+	version.size--;
+	fetch_path(&c, "/object.bin", 0, 100);
+	assert_int_equal(c.err.err, ESTALE);
+	call_end(&c);
+
+	version = kept;
+	snprintf(version.etag, sizeof version.etag, "W/\"other\"");
+	fetch_path(&c, "/weak/object.bin", 0, 100);
+	assert_int_equal(c.err.err, ESTALE);
+	call_end(&c);
+	version = kept;
+}
+
+static void stall_is_found_in_time(void **state)
+{
+	struct call c;
+	uint64_t start = ps_clock_mono_ns();
+
+	(void)state;
+	fetch_path(&c, "/stall/object.bin", 0, 60000);
+	uint64_t ms = (ps_clock_mono_ns() - start) / PS_NS_PER_MS;
+	assert_int_equal(c.err.err, ETIMEDOUT);
+	assert_int_equal(c.get.nbytes_done, 30000);
+	assert_true(ms >= STALL_MS && ms < STALL_MS + 1500);
+	call_end(&c);
+}
+
+static void nobody_listens(void **state)
+{
+	struct ps_origin *o = open_origin("http://127.0.0.1:1", "/x.tar", NULL);
+	struct call c;
+
+	(void)state;
+	fetch(o, &c, "http://127.0.0.1:1/x.tar", 0, 10);
+	assert_int_equal(c.err.err, EHOSTUNREACH);
+	assert_true(c.err.retryable);
+	call_end(&c);
+	o->ops->close(o);
+}
+
+static void unknown_host(void **state)
+{
+	struct ps_origin *o = open_origin("http://no-such-host.invalid", "/x.tar", NULL);
+	struct call c;
+
+	(void)state;
+	fetch(o, &c, "http://no-such-host.invalid/x.tar", 0, 10);
+	assert_true(c.err.err == EHOSTUNREACH || c.err.err == ETIMEDOUT);
+	assert_true(c.err.retryable);
+	call_end(&c);
+	o->ops->close(o);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(every_fault_has_its_errno_and_no_wrong_byte),
+	        cmocka_unit_test(faults_in_parallel_do_not_mix),
+	        cmocka_unit_test(another_version_is_stale),
+	        cmocka_unit_test(stall_is_found_in_time),
+	        cmocka_unit_test(nobody_listens),
+	        cmocka_unit_test(unknown_host),
+	};
+
+	return http_tests_run(tests, PS_ARRAY_LEN(tests), NULL);
+}
