@@ -111,6 +111,7 @@ struct ps_node_info {
 	char *etag; /* "" if none */
 	uint64_t size, cached_nbytes;
 	const char *state; /* "remote", "partial", "cached" */
+	bool pinned;       /* its URL, whatever the version */
 	const char *encoding; /* of the shard, whose contents are shown: "zstd", "gzip"; "": it is shown as it is */
 	char *error;       /* the last failure of this object, "" if none */
 };

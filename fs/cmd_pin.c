@@ -12,6 +12,7 @@
 #include "ioctl.h"
 #include "mounts.h"
 #include "options.h"
+#include "pin_list.h"
 #include "walk.h"
 
 #define STATS_TIMEOUT_MS 5000
@@ -21,17 +22,21 @@ struct pin {
 	const char *mountpoint;
 	const char *command;
 	unsigned long request; /* of the walk that is under way */
+	bool list, json;
 	uint64_t nfiles, nbytes;
 };
 
 static const struct ps_opt pin_options[] = {
         {"cache-dir", 0, PS_OPT_PATH, offsetof(struct pin, cache_dir), "DIR",
                 "pin what is in this cache, which no mount may be using"},
+        {"list", 0, PS_OPT_FLAG, offsetof(struct pin, list), NULL,
+                "pin nothing, tell what is pinned; of all mounts where none is named"},
+        {"json", 0, PS_OPT_FLAG, offsetof(struct pin, json), NULL, "with --list: print JSON"},
         {0},
 };
 static const struct ps_opts pin_opts = {
         .command = "pin",
-        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
         .about = "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
                  "nothing.\n"
                  "Refused if all that is pinned would not fit into the cache. With --cache-dir a GLOB is "
@@ -174,7 +179,15 @@ static int run(const struct ps_opts *opts, bool pin, int argc, char **argv)
 	if (ps_cli_begin(opts, &p, argc, argv, 0, -1, &nargs, &code)) {
 		const char *const *args = (const char *const *)argv + 1;
 
-		if (p.cache_dir)
+		if (p.json && !p.list)
+			code = ps_cli_fail(
+			        opts->command, PS_EXIT_USAGE, "option json: it is for --list; add that");
+		else if (p.list && p.cache_dir)
+			code = ps_pin_list_cache(p.cache_dir, args, (size_t)nargs, p.json);
+		else if (p.list)
+			code = ps_pin_list_mount(nargs ? argv[1] : NULL, args + (nargs > 0),
+			        (size_t)(nargs - (nargs > 0)), p.json);
+		else if (p.cache_dir)
 			code = from_cache(&p, pin, args, (size_t)nargs);
 		else if (nargs < 1)
 			code = ps_cli_fail(opts->command, PS_EXIT_USAGE,

@@ -4,6 +4,7 @@
  *   user.penstock.etag    the version, "" if the origin tells none
  *   user.penstock.size    bytes                  user.penstock.cached   of which in the cache
  *   user.penstock.state   remote, partial, cached
+ *   user.penstock.pinned  yes, no
  *   user.penstock.encoding  of a compressed shard whose contents are shown: zstd, gzip; else ""
  *   user.penstock.error   the last failure, "" if none */
 #include <errno.h>
@@ -16,7 +17,7 @@
 static const char prefix[] = "user.penstock.";
 static const char names[] =
         "user.penstock.url\0user.penstock.etag\0user.penstock.size\0user.penstock.cached\0"
-        "user.penstock.state\0user.penstock.encoding\0user.penstock.error";
+        "user.penstock.state\0user.penstock.pinned\0user.penstock.encoding\0user.penstock.error";
 
 /* The value of one attribute, in `number` or borrowed from info; NULL: no such attribute. */
 static const char *value_of(const char *name, const struct ps_node_info *info, char number[static 24])
@@ -29,6 +30,8 @@ static const char *value_of(const char *name, const struct ps_node_info *info, c
 		return info->etag ? info->etag : "";
 	if (strcmp(name, "state") == 0)
 		return info->state;
+	if (strcmp(name, "pinned") == 0)
+		return info->pinned ? "yes" : "no";
 	if (strcmp(name, "encoding") == 0)
 		return info->encoding;
 	if (strcmp(name, "error") == 0)

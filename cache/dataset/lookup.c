@@ -211,6 +211,7 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 				info.state = "cached";
 			else if (info.cached_nbytes > 0)
 				info.state = "partial";
+			info.pinned = ps_object_url_pinned(object);
 			struct ps_refusal refusal;
 
 			ps_fill_object_error(ds->cache->fill, object, error, sizeof error);

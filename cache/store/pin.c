@@ -189,6 +189,14 @@ bool ps_object_pinned(struct ps_object *object)
 	return ps_pin_holds(object);
 }
 
+bool ps_object_url_pinned(struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	const struct ps_pin *pin = find(object->store, object->url);
+
+	return pin && !pin->deleted;
+}
+
 uint64_t ps_object_pin_nbytes(struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&object->store->lock);

@@ -139,6 +139,8 @@ int ps_object_pass_fd(struct ps_object *object);
 int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 bool ps_object_pinned(struct ps_object *object);
+/* Is there a pin of its URL, though it may stand for another version still? */
+bool ps_object_url_pinned(struct ps_object *object);
 /* What pinning it would add to "pinned_bytes"; 0: it is pinned already. */
 uint64_t ps_object_pin_nbytes(struct ps_object *object);
 
@@ -216,6 +218,13 @@ int ps_store_verify(struct ps_store *store,
  * of those. -ENOSPC: pinned they would take *ret_nbytes, more than the limit; nothing is changed. */
 int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
+
+/* Tells of every pinned URL that matches as ps_store_evict() has it, in their order: its size (what it takes
+ * of the disk, if nothing of it is known but that), and the bytes of that version which are in the cache. fn
+ * returns 0 to go on. Blocks on disk. */
+int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n,
+        int (*fn)(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes),
+        void *arg) PS_MUST_USE;
 
 /* Evicts every object not in use (nor pinned) whose URL path's last component, or whole URL, matches a glob
  * (fnmatch); n

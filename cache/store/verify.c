@@ -225,3 +225,76 @@ int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, boo
 	free(ids.ids);
 	return e;
 }
+
+struct pins {
+	const struct ids *ids; /* its globs */
+	struct ps_pin_row *rows;
+	size_t n, cap;
+};
+
+static int collect_pin(void *arg, const struct ps_pin_row *row)
+{
+	struct pins *pins = arg;
+
+	if (!matches(pins->ids, row->url))
+		return 0;
+	if (pins->n == pins->cap) {
+		size_t cap = pins->cap ? 2 * pins->cap : 64;
+		struct ps_pin_row *grown = reallocarray(pins->rows, cap, sizeof *grown);
+		if (!grown)
+			return -ENOMEM;
+		pins->rows = grown;
+		pins->cap = cap;
+	}
+	pins->rows[pins->n] = *row;
+	pins->rows[pins->n].url = strdup(row->url);
+	return pins->rows[pins->n++].url ? 0 : -ENOMEM;
+}
+
+static int by_url(const void *a, const void *b)
+{
+	return strcmp(((const struct ps_pin_row *)a)->url, ((const struct ps_pin_row *)b)->url);
+}
+
+/* Of the version that is pinned, if anything of it was ever there. */
+static int pinned_sizes(
+        struct ps_store *store, const struct ps_pin_row *pin, uint64_t *ret_nbytes, uint64_t *ret_cached)
+{
+	struct ps_object *object = NULL;
+	struct ps_object_row row;
+
+	int e = ps_index_get_object(store->index, &pin->object_id, &row);
+	if (e < 0)
+		return e == -ENOENT || e == -EBADMSG ? 0 : e;
+	*ret_nbytes = row.remote.size;
+	e = ps_object_get_row(store, &row, &object);
+	ps_object_row_fini(&row);
+	if (e == 0)
+		*ret_cached = ps_object_cached_nbytes(object);
+	ps_object_put(object);
+	return e;
+}
+
+int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n,
+        int (*fn)(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes), void *arg)
+{
+	const struct ids ids = {.globs = globs, .nglobs = n};
+	struct pins pins = {.ids = &ids};
+
+	int e = ps_store_commit(store);
+	if (e == 0)
+		e = ps_index_each_pin(store->index, collect_pin, &pins);
+	if (e == 0 && pins.n > 0)
+		qsort(pins.rows, pins.n, sizeof *pins.rows, by_url);
+	for (size_t i = 0; e == 0 && i < pins.n; i++) {
+		uint64_t nbytes = pins.rows[i].nbytes, cached = 0;
+
+		e = pinned_sizes(store, &pins.rows[i], &nbytes, &cached);
+		if (e == 0)
+			e = fn(arg, pins.rows[i].url, nbytes, cached);
+	}
+	for (size_t i = 0; i < pins.n; i++)
+		ps_pin_row_fini(&pins.rows[i]);
+	free(pins.rows);
+	return e;
+}
