@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# libpenstock(3) has every public function, with the prototype of penstock.h; pages fit into a terminal of 80 columns.
+. "$(dirname "$0")/../lib.sh"
+
+man=$top_srcdir/man
+# C without comments, in one line, with one blank between words and none beside a parenthesis, a comma or after a star.
+one_line() {
+	tr '\n' ' ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/[ \t]+/ /g; s/ ?([(),;]) ?/\1/g; s/ ?\* ?/ */g; s/\* \*/**/g'
+}
+prototypes() {
+	one_line | grep -oE '[a-z][a-z0-9_ ]* \**penstock_[a-z0-9_]+\([^(){};]*\);' | sed -E 's/^(extern|.*;) //' | sort
+}
+# The arguments of .BI, which it puts together without blanks between them.
+join() {
+	awk '/^\.B/ {
+		line = $0
+		sub(/^\.BI? /, "", line)
+		if (!/^\.BI/) {print line; next}
+		out = ""
+		while (line != "") {
+			if (match(line, /^"[^"]*"/)) {out = out substr(line, 2, RLENGTH - 2)}
+			else {match(line, /^[^ ]+/); out = out substr(line, 1, RLENGTH)}
+			line = substr(line, RLENGTH + 1)
+			sub(/^ /, "", line)
+		}
+		print out
+	}'
+}
+
+prototypes <"$top_srcdir/loader/penstock.h" >"$T/header"
+sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$man/libpenstock.3" | sed 's/\\-/-/g; /#include/d' | join | prototypes >"$T/page"
+functions=$(sed -nE 's/^\t(penstock_[a-z0-9_]+);$/\1/p' "$top_srcdir/loader/libpenstock.map" | sort)
+at_least "the library has functions" 31 "$(wc -w <<<"$functions")"
+equal "the header has those that the library shows" "$functions" "$(grep -oE 'penstock_[a-z0-9_]+\(' "$T/header" | tr -d '(' | sort)"
+for function in $functions; do
+	equal "$function is in libpenstock(3) as in the header" "$(grep -w "$function" "$T/header")" "$(grep -w "$function" "$T/page" || true)"
+done
+equal "and no others" "$(cat "$T/header")" "$(cat "$T/page")"
+
+for page in libpenstock.3 penstock.1; do
+	if ! command -v groff >/dev/null || ! command -v man >/dev/null; then
+		break
+	fi
+	MANWIDTH=80 MANPAGER=cat man -l "$man/$page" >"$T/text" 2>"$T/err"
+	check "$page is a page" grep -q "^SYNOPSIS" "$T/text"
+	equal "$page fits into 80 columns" "" "$(LC_ALL=C.UTF-8 awk 'length > 80' "$T/text")"
+done
