@@ -99,11 +99,11 @@ void ps_dataset_getattr(struct ps_dataset *dataset, uint64_t node, ps_attr_fn fn
 /* A directory's entries in name order, without "." and "..", from a snapshot. Blocks on the index. */
 struct ps_dir;
 int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret) PS_MUST_USE;
-/* The entry at position `pos` (0 first), or false past the end. Sequential positions are cheap, going back is
- * not. *ret_name is borrowed until the next call. want_attr: fill size and mtime where they are known without
- * the network. */
-bool ps_dir_read(
-        struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr);
+/* The entry at position `pos` (0 first): 1, 0 past the end, or -errno. Sequential positions are cheap, going
+ * back is not. *ret_name is borrowed until the next call. want_attr: fill size and mtime where they are known
+ * without the network. */
+int ps_dir_read(struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name,
+        struct ps_attr *ret_attr) PS_MUST_USE;
 void ps_dir_close(struct ps_dir *dir);
 
 struct ps_node_info {

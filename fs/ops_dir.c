@@ -29,8 +29,9 @@ void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		ps_fs_open_free(fs, open);
 }
 
-/* Entry `pos` of an open folder, with "." and ".." first; *ret_source is whose it is, NULL for a virtual one. */
-static bool entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool plus, const char **ret_name,
+/* Entry `pos` of an open folder, with "." and ".." first: 1, 0 past the end, -errno; *ret_source is whose it
+ * is, NULL for a virtual one. */
+static int entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool plus, const char **ret_name,
         struct ps_attr *ret, const struct ps_fs_source **ret_source)
 {
 	fuse_ino_t ino;
@@ -42,22 +43,22 @@ static bool entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool 
 		*ret_name = pos ? ".." : ".";
 		*ret = (struct ps_attr){.ino = open->ino, .is_dir = true};
 		*ret_source = NULL; /* its bits are in the number */
-		return true;
+		return 1;
 	}
 	if (open->dir)
 		return ps_dir_read(open->dir, pos - 2, plus, ret_name, ret);
 	if (ps_fs_is_top(fs, open->ino)) {
 		if (pos - 2 >= fs->nsources)
-			return false;
+			return 0;
 		*ret_source = &fs->sources[pos - 2];
 		*ret_name = (*ret_source)->name;
 		ps_fs_root_attr(*ret_source, ret);
-		return true;
+		return 1;
 	}
 	*ret_name = ps_virtual_entry(pos - 2, &ino);
 	if (*ret_name)
 		ps_virtual_attr(ino, ret);
-	return *ret_name;
+	return *ret_name != NULL;
 }
 
 static size_t add_entry(fuse_req_t req, char *buf, size_t room, bool plus, const char *name,
@@ -86,13 +87,15 @@ static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_in
 	const struct ps_fs_source *source;
 	struct ps_attr attr;
 	const char *name;
+	int rc;
 
 	if (!buf || off < 0) {
 		fuse_reply_err(req, buf ? EINVAL : ENOMEM);
 		return;
 	}
 	pthread_mutex_lock(&open->reader);
-	for (uint64_t pos = (uint64_t)off; entry_at(fs, open, pos, plus, &name, &attr, &source); pos++) {
+	for (uint64_t pos = (uint64_t)off; (rc = entry_at(fs, open, pos, plus, &name, &attr, &source)) > 0;
+	        pos++) {
 		size_t n = add_entry(req, buf + used, room - used, plus, name, source, &attr, (off_t)pos + 1);
 
 		if (n > room - used)
@@ -100,7 +103,11 @@ static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_in
 		used += n;
 	}
 	pthread_mutex_unlock(&open->reader);
-	fuse_reply_buf(req, buf, used);
+	/* What there is before an error is told first; who goes on hears of it. */
+	if (rc < 0 && used == 0)
+		fuse_reply_err(req, ps_fs_errno(-rc));
+	else
+		fuse_reply_buf(req, buf, used);
 }
 
 void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

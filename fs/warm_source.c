@@ -25,11 +25,11 @@ static int list_folder(
 	struct ps_attr attr;
 	struct ps_dir *dir;
 	const char *name;
-	int rc = depth > DEPTH_MAX ? -ELOOP : ps_dir_open(s->dataset, node, &dir);
+	int found = 0, rc = depth > DEPTH_MAX ? -ELOOP : ps_dir_open(s->dataset, node, &dir);
 
 	if (rc < 0)
 		return rc;
-	for (uint64_t pos = 0; rc == 0 && ps_dir_read(dir, pos, true, &name, &attr); pos++) {
+	for (uint64_t pos = 0; rc == 0 && (found = ps_dir_read(dir, pos, true, &name, &attr)) > 0; pos++) {
 		ps_autostrbuf struct ps_strbuf b = {0};
 		bool matches = s->nglobs == 0;
 
@@ -49,7 +49,7 @@ static int list_folder(
 		}
 	}
 	ps_dir_close(dir);
-	return rc;
+	return rc < 0 ? rc : PS_MIN(found, 0);
 }
 
 static int list_files(void *ctx, struct ps_warm_list *list, struct ps_error *err)

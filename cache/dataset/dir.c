@@ -7,7 +7,7 @@ struct ps_dir {
 	struct ps_dataset *dataset;
 	uint64_t node;
 	pthread_mutex_t lock; /* protects what follows: a program may read one directory from two threads */
-	struct ps_index_children *it;
+	struct ps_index_children *it; /* NULL, like nodes: not begun, or read to its end */
 	struct ps_index_nodes *nodes; /* over a snapshot younger than it: every child is there */
 	uint64_t pos;                 /* of the entry below, once there is one */
 	bool have, end;
@@ -15,26 +15,27 @@ struct ps_dir {
 	uint64_t child;
 };
 
-/* New snapshots; the old ones stay on error. */
+/* While snapshots are held, an index that a full disk has broken cannot be opened anew: who keeps a folder
+ * open that he has read keeps none. */
+static void drop(struct ps_dir *dir)
+{
+	ps_index_children_close(ps_steal_ptr(&dir->it));
+	ps_index_nodes_close(ps_steal_ptr(&dir->nodes));
+}
+
+/* New snapshots, at the first entry. */
 static int begin(struct ps_dir *dir)
 {
-	struct ps_index_children *it;
-	struct ps_index_nodes *nodes;
-	int rc = ps_index_children_open(dir->dataset->index, dir->node, &it);
-
-	if (rc < 0)
-		return rc;
-	rc = ps_index_nodes_open(dir->dataset->index, &nodes);
-	if (rc < 0) {
-		ps_index_children_close(it);
-		return rc;
-	}
-	ps_index_children_close(dir->it);
-	ps_index_nodes_close(dir->nodes);
-	dir->it = it;
-	dir->nodes = nodes;
+	drop(dir);
 	dir->have = dir->end = false;
-	return 0;
+	dir->pos = 0;
+	int rc = ps_index_children_open(dir->dataset->index, dir->node, &dir->it);
+
+	if (rc == 0)
+		rc = ps_index_nodes_open(dir->dataset->index, &dir->nodes);
+	if (rc < 0)
+		drop(dir);
+	return rc;
 }
 
 int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret)
@@ -55,32 +56,41 @@ int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret)
 	return 0;
 }
 
-static bool step(struct ps_dir *dir)
+static int step(struct ps_dir *dir)
 {
 	dir->pos = dir->have ? dir->pos + 1 : 0;
 	dir->have = ps_index_children_next(dir->it, &dir->name, &dir->child);
-	dir->end = !dir->have;
-	return dir->have;
+	if (dir->have)
+		return 0;
+	int rc = ps_index_children_status(dir->it);
+
+	dir->end = rc == 0;
+	drop(dir);
+	return rc;
 }
 
-/* Stands on the entry at `pos`; going back begins anew, over new snapshots. */
-static bool seek(struct ps_dir *dir, uint64_t pos)
+/* Stands on the entry at `pos`, or at the end; going back begins anew, over new snapshots, and so does who
+ * goes on after an error. */
+static int seek(struct ps_dir *dir, uint64_t pos)
 {
-	if ((dir->have || dir->end) && pos < dir->pos && begin(dir) < 0)
-		return false;
-	while (!dir->end && (!dir->have || dir->pos < pos))
-		step(dir);
-	return dir->have;
+	int rc = 0;
+
+	if (dir->end ? pos < dir->pos : !dir->it || (dir->have && pos < dir->pos))
+		rc = begin(dir);
+	while (rc == 0 && !dir->end && (!dir->have || dir->pos < pos))
+		rc = step(dir);
+	return rc;
 }
 
-bool ps_dir_read(
+int ps_dir_read(
         struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr)
 {
 	struct ps_node_row row = {0};
 
 	PS_LOCK_SCOPE(&dir->lock);
-	if (!seek(dir, pos))
-		return false;
+	int rc = seek(dir, pos);
+	if (rc < 0 || dir->end)
+		return rc;
 	/* The kind of an entry is part of every directory read, so the row is needed either way. */
 	if (ps_index_nodes_get(dir->nodes, dir->child, &row) == 0)
 		ps_attr_of_row(dir->dataset, &row, ret_attr);
@@ -90,15 +100,14 @@ bool ps_dir_read(
 		ret_attr->complete_attr = false;
 	ps_node_row_fini(&row);
 	*ret_name = dir->name;
-	return true;
+	return 1;
 }
 
 void ps_dir_close(struct ps_dir *dir)
 {
 	if (!dir)
 		return;
-	ps_index_children_close(dir->it);
-	ps_index_nodes_close(dir->nodes);
+	drop(dir);
 	pthread_mutex_destroy(&dir->lock);
 	free(dir);
 }

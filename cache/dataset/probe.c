@@ -264,6 +264,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;
+	if (rc == -EAGAIN) /* there is no time left to ask once more */
+		rc = -ETIMEDOUT;
 	if (rc == 0)
 		ps_attr_of_row(ds, &row, &attr);
 	probe_end(probe, -rc, rc == 0 ? &attr : NULL);

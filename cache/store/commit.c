@@ -218,6 +218,7 @@ static int commit_locked(struct ps_store *store)
 		pthread_cond_wait(&store->changed, &store->lock);
 	store->commit_running = true;
 	was_failed = store->index_failed;
+	store->failed_since = false;
 	ps_list_init(&list);
 	take_queue(store, &list);
 	pthread_mutex_unlock(&store->lock);
@@ -240,8 +241,8 @@ static int commit_locked(struct ps_store *store)
 	pthread_mutex_lock(&store->lock);
 	return_batch(&list, e < 0);
 	store->commit_running = false;
-	store->index_failed = e < 0;
-	if (e < 0)
+	store->index_failed = false;
+	if (e < 0 || store->failed_since)
 		ps_commit_retry_locked(store);
 	pthread_cond_broadcast(&store->changed);
 	return e;

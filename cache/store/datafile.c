@@ -173,17 +173,24 @@ static int each_in(int data_fd, const char *name,
 		return -ENOMEM;
 	}
 	int e = 0;
-	for (struct dirent *d; e == 0 && (d = readdir(dir));) {
+	for (;;) {
 		struct ps_id id;
 		struct stat st;
 
+		errno = 0;
+		const struct dirent *d = e == 0 ? readdir(dir) : NULL;
+		/* Errors are told: a file that was passed over would count as lost. */
+		if (!d)
+			return e ? e : -errno;
 		if (ps_id_parse(d->d_name, &id) < 0 || d->d_name[0] != name[0] || d->d_name[1] != name[1])
 			continue;
-		if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			e = errno == ENOENT ? 0 : -errno;
 			continue;
-		e = fn(arg, &id, &st);
+		}
+		if (S_ISREG(st.st_mode))
+			e = fn(arg, &id, &st);
 	}
-	return e;
 }
 
 int ps_datafile_each(

@@ -56,28 +56,29 @@ static void wait_for_commit(struct ps_store *store, const struct ps_leaving *lis
 static void leave(struct ps_store *store, struct ps_leaving *leaving)
 {
 	struct ps_object *object = leaving->object;
+	uint64_t nbytes = leaving->nbytes;
 
-	bool rows_left = leaving->rows_left;
-
-	store->leaving_nbytes -= leaving->nbytes;
+	store->leaving_nbytes -= nbytes;
 	HASH_DELETE(hh, store->leaving, leaving);
-	if (object) {
-		object->state = PS_OBJECT_EVICTED;
-		HASH_DELETE(hh, store->objects, object);
-		object->charge = leaving->nbytes;
-		store->held_nbytes += object->charge;
-		ps_commit_unqueue_locked(object);
-		ps_sync_unqueue_locked(object);
-		ps_object_unref_locked(object); /* used_nbytes follows when it is freed */
-	} else {
-		store->used_nbytes -= leaving->nbytes;
-	}
-	if (rows_left) {
+	if (leaving->rows_left) {
 		leaving->next = store->tombs;
 		store->tombs = leaving;
 		ps_commit_retry_locked(store);
 	} else {
 		free(leaving);
+	}
+	if (object) {
+		object->state = PS_OBJECT_EVICTED;
+		HASH_DELETE(hh, store->objects, object);
+		object->charge = nbytes;
+		store->held_nbytes += nbytes;
+		ps_commit_unqueue_locked(object);
+		ps_sync_unqueue_locked(object);
+		/* Used_nbytes follows when it is freed. The lock may be dropped for that: who gets the id
+		 * then must see that there is a tomb. */
+		ps_object_unref_locked(object);
+	} else {
+		store->used_nbytes -= nbytes;
 	}
 }
 

@@ -177,9 +177,10 @@ void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
 			        strerror(-e));
 		pthread_mutex_lock(&store->lock);
 		settle(store, out, e);
+		/* Before our object goes, over which the lock is dropped: nobody keeps the entry any more. */
+		struct ps_leaving *last = last_of(store, out->entry);
 		if (out->object)
 			ps_object_unref_locked(out->object);
-		struct ps_leaving *last = last_of(store, out->entry);
 		pthread_cond_broadcast(&store->changed);
 		pthread_mutex_unlock(&store->lock);
 		if (last)

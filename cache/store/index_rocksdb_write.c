@@ -65,7 +65,10 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	else
 		rocksdb_flush_wal(kv->db, 1, &text);
 	if (text) {
-		kv->broken = ps_kv_told(kv, writes ? "index write" : "index sync", text);
+		int told = ps_kv_told(kv, writes ? "index write" : "index sync", text);
+
+		/* -ENOMEM of a batch means one that was never tried: for it nobody opens the index anew. */
+		kv->broken = told == -ENOMEM ? -EIO : told;
 		kv->told = true;
 	} else {
 		kv->told = false;

@@ -349,9 +349,10 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 
 	uint64_t kind = get_le(&r, 1);
 	uint64_t flags = get_le(&r, 1);
-	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) ||
-	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME | FLAGS_CODING)) ||
-	        (flags & FLAGS_CODING && (kind != PS_NODE_FILE || !(flags & FLAG_URL))) ||
+	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) || (kind == PS_NODE_FILE && !(flags & FLAG_URL)) ||
+	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME |
+	                             FLAGS_CODING)) ||
+	        (flags & FLAGS_CODING && kind != PS_NODE_FILE) ||
 	        (flags & FLAGS_CODING) >> CODING_SHIFT > CODING_MAX ||
 	        (flags & FLAG_SUM_OF_NAME && !(flags & FLAG_CHECKSUM)))
 		r.bad = true;

@@ -246,6 +246,8 @@ int ps_object_get_unsized(struct ps_store *store, const char *url, const struct 
 	if (e == 0) {
 		remote.size = row.remote.size;
 		ps_object_row_fini(&row);
+		if (remote.size > PS_OBJECT_MAX_NBYTES)
+			return -EFBIG;
 	} else if (e != -ENOENT) {
 		return e;
 	}

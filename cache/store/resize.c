@@ -8,6 +8,7 @@
 #include "store/extent.h"
 #include "store/store_private.h"
 #include "store/sync.h"
+#include "store/thread.h"
 
 #define WAIT_TICK_NS (20 * PS_NS_PER_MS)
 #define WAIT_MAX_NS (20 * PS_NS_PER_S) /* for who looks at every object: verify, evict */
@@ -22,8 +23,6 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 	PS_LOCK_SCOPE(&store->lock);
 	while ((entry = ps_table_find(store, id)) && (entry->object || entry->nleaving > 0)) {
 		uint64_t wake = ps_clock_mono_ns() + WAIT_TICK_NS;
-		struct timespec ts = {
-		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
 
 		/* It need not be safe on the disk as it is now: with what is written next, all of the file is. */
 		if (entry->object && entry->object->sync_queued && entry->object->users == 0) {
@@ -36,7 +35,7 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 		}
 		if (wake > until_ns)
 			return NULL;
-		pthread_cond_timedwait(&store->changed, &store->lock, &ts);
+		ps_cond_wait_until(&store->changed, &store->lock, wake);
 	}
 	if (!entry)
 		return NULL;

@@ -110,11 +110,11 @@ static struct ps_store *store_new(void)
 	ps_list_init(&store->unchecked);
 	pthread_cond_init(&store->check_wake, NULL);
 	pthread_mutex_init(&store->lock, NULL);
-	pthread_cond_init(&store->changed, NULL);
 	pthread_cond_init(&store->sums_wake, NULL);
 	ps_list_init(&store->sums);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&store->changed, &monotonic); /* some wait for it a while only */
 	pthread_cond_init(&store->commit_wake, &monotonic);
 	pthread_cond_init(&store->sync_wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
@@ -158,6 +158,7 @@ static void index_failed(void *arg)
 	struct ps_store *store = arg;
 
 	PS_LOCK_SCOPE(&store->lock);
+	store->failed_since = true;
 	if (!store->index_failed)
 		ps_commit_retry_locked(store);
 }

@@ -65,12 +65,14 @@ static int check_empty(int dir_fd)
 			close(fd);
 		return e;
 	}
-	for (struct dirent *d; e == 0 && (d = readdir(dir));) {
+	for (const struct dirent *d; e == 0 && (errno = 0, d = readdir(dir));) {
 		e = -ENOTEMPTY;
 		for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
 			if (strcmp(d->d_name, known[i]) == 0)
 				e = 0;
 	}
+	if (e == 0 && errno)
+		e = -errno;
 	closedir(dir);
 	return e;
 }

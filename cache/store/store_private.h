@@ -180,6 +180,7 @@ struct ps_store {
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
+	bool failed_since; /* the commit that is under way began: a batch of somebody else was refused */
 
 	/* disk.h */
 	_Atomic int disk_errnum; /* 0: it takes data */

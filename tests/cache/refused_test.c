@@ -41,6 +41,18 @@ WRAP(int, ftruncate, (int fd, off_t size), (fd, size))
 WRAP(int, unlinkat, (int dir, const char *name, int flags), (dir, name, flags))
 WRAP(int, fdatasync, (int fd), (fd))
 
+static bool folders_fail;
+
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir)
+{
+	if (!folders_fail)
+		return __real_readdir(dir);
+	errno = EIO;
+	return NULL;
+}
+
 static void refuse(char **text)
 {
 	if (asprintf(text, "IO error: While appending to file: %s", strerror(refused_errno)) < 0)
@@ -171,6 +183,33 @@ static void a_disk_that_fails_for_a_while_costs_no_right_byte(void **state)
 	refused_everywhere(*state, EIO);
 }
 
+/* A start that cannot see which data files there are must not take them for lost. */
+static void a_folder_that_cannot_be_read_loses_nothing(void **state)
+{
+	const char *dir = *state;
+	char path[4096];
+	struct ps_store *store = test_store_open(dir, 0, NULL);
+	struct ps_store_options options = {.dir = path, .limit_bytes = 1024 * TEST_MIB, .min_free_bytes = 1};
+	struct ps_error err = {0};
+
+	snprintf(path, sizeof path, "%s/cache", dir);
+	for (unsigned i = 0; i < 4; i++) {
+		struct ps_object *o = test_object(store, i, SIZE);
+
+		assert_int_equal(test_write_all(o), 0);
+		ps_object_put(o);
+	}
+	ps_store_close(store);
+	folders_fail = true;
+	int e = ps_store_open(&options, &store, &err);
+	folders_fail = false;
+	assert_int_equal(e, -EIO);
+	store = test_store_open(dir, 0, NULL);
+	for (unsigned i = 0; i < 4; i++)
+		look(store, i, true);
+	ps_store_close(store);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
 int main(void)
@@ -178,6 +217,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        TEST(a_quota_of_the_disk_costs_no_right_byte),
 	        TEST(a_disk_that_fails_for_a_while_costs_no_right_byte),
+	        TEST(a_folder_that_cannot_be_read_loses_nothing),
 	};
 
 	return cmocka_run_group_tests_name("refused", tests, NULL, NULL);

@@ -28,6 +28,8 @@ static void try_texts(char kind, const uint8_t *bytes, size_t n, struct ps_strbu
 		must_equal(b, bytes, n);
 		ps_dataset_row_fini(&dataset);
 	} else if (kind == 'N' && ps_node_row_decode(bytes, n, 1, &node) == 0) {
+		if (!node.name || (node.kind == PS_NODE_FILE && !node.url))
+			abort();
 		ps_node_row_encode(&node, b);
 		must_equal(b, bytes, n);
 		ps_node_row_fini(&node);
