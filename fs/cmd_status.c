@@ -363,38 +363,50 @@ static bool is_number(const char *arg)
 	return isdigit((unsigned char)arg[0]) && arg[strspn(arg, "0123456789.")] == '\0';
 }
 
-int ps_cmd_status(int argc, char **argv)
+/* An option whose value may be missing cannot claim the next argument by itself: "--watch 5". */
+static int take_arguments(struct status *s, char **args, int nargs)
 {
-	struct seen seen[SEEN_MAX] = {0};
-	struct status s = {0};
 	struct ps_error err = {0};
-	int nargs, code;
 
-	if (!ps_cli_begin(&opts, &s, argc, argv, 0, 2, &nargs, &code))
-		return code;
-	for (int i = 1; i <= nargs; i++) {
-		/* "--watch 5": an option whose value may be missing cannot claim the next argument by itself.
-		 */
-		if (s.watch && is_number(argv[i])) {
-			if (set_watch(&s, argv[i], &err) < 0)
+	for (int i = 0; i < nargs; i++) {
+		if (s->watch && is_number(args[i])) {
+			if (set_watch(s, args[i], &err) < 0)
 				return ps_cli_fail("status", PS_EXIT_USAGE, "%s", err.text);
-		} else if (s.mountpoint) {
+		} else if (s->mountpoint) {
 			return ps_cli_fail("status", PS_EXIT_USAGE,
 			        "too many arguments; usage: penstock status %s", opts.usage);
 		} else {
-			s.mountpoint = argv[i];
+			s->mountpoint = args[i];
 		}
 	}
-	if (s.cache_dir && s.mountpoint)
+	if (s->cache_dir && s->mountpoint)
 		return ps_cli_fail("status", PS_EXIT_USAGE, "a MOUNTPOINT or --cache-dir, not both");
+	return PS_EXIT_OK;
+}
+
+static int run(const struct status *s)
+{
+	struct seen seen[SEEN_MAX] = {0};
+
 	for (;;) {
-		if (s.watch && !s.json && isatty(STDOUT_FILENO))
+		if (s->watch && !s->json && isatty(STDOUT_FILENO))
 			fputs("\033[H\033[J", stdout);
-		code = s.cache_dir ? cache_round(&s, seen) : one_round(&s, seen);
-		if (!s.watch || ferror(stdout)) {
-			ps_opts_fini(&opts, &s);
+		int code = s->cache_dir ? cache_round(s, seen) : one_round(s, seen);
+		if (!s->watch || ferror(stdout))
 			return code;
-		}
-		poll(NULL, 0, (int)s.watch_ms);
+		poll(NULL, 0, (int)s->watch_ms);
 	}
+}
+
+int ps_cmd_status(int argc, char **argv)
+{
+	struct status s = {0};
+	int nargs, code;
+
+	if (ps_cli_begin(&opts, &s, argc, argv, 0, 2, &nargs, &code)) {
+		code = take_arguments(&s, argv + 1, nargs);
+		code = code ? code : run(&s);
+	}
+	ps_opts_fini(&opts, &s);
+	return code;
 }
