@@ -269,22 +269,25 @@ requires() {
 	done
 }
 
-# A Python that has webdataset: Debian has no package, so it comes by pip into an environment that all tests share.
-webdataset_python() {
-	local venv=$top_builddir/tests-cache/venv rc=0
+# pip_python NAME PACKAGE...: makes `python` one that has packages that Debian does not, from an environment NAME that
+# all tests share.
+pip_python() {
+	local venv=$top_builddir/tests-cache/$1 rc=0
+	shift
 	mkdir -p "${venv%/*}"
 	(
 		flock 9
 		[[ -e $venv/ready ]] || {
 			rm -rf "$venv"
 			"$python" -m venv --system-site-packages "$venv" &&
-				timeout 100 "$venv/bin/pip" install -q --disable-pip-version-check webdataset &&
+				timeout 200 "$venv/bin/pip" install -q --disable-pip-version-check "$@" &&
 				touch "$venv/ready"
 		}
-	) 9>"${venv%/*}/lock" >"$T/pip.log" 2>&1 || rc=$?
-	((rc == 0)) || skip_all "the webdataset package cannot be had: $(tail -n 1 "$T/pip.log")"
+	) 9>"$venv.lock" >"$T/pip.log" 2>&1 || rc=$?
+	((rc == 0)) || skip_all "$* cannot be had: $(tail -n 1 "$T/pip.log")"
 	python=$venv/bin/python
 }
+webdataset_python() { pip_python webdataset webdataset; }
 
 # nginx -----------------------------------------------------------------------------------------------------------
 

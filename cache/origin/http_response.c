@@ -269,7 +269,7 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof ret->etag);
 	/* With a range it may be that of the range. */
-	if (r->checksum_is_google || (r->status == 200 && !r->checksum_of_parts))
+	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
 		memcpy(ret->checksum, r->checksum, sizeof ret->checksum);
 }
 
@@ -349,6 +349,13 @@ static int lie(struct ps_error *err, const struct ps_http_response *r, const cha
 	return rc;
 }
 
+/* Some stores (those on gofakes3) answer a range with 200, and with all else that belongs to a 206. */
+static bool is_partial(const struct ps_http_response *r, uint64_t offset, uint64_t nbytes)
+{
+	return r->status == 206 || (r->has_range && !r->bad_range && r->range_first == offset &&
+	                                   r->range_nbytes == nbytes && r->content_length == nbytes);
+}
+
 static int check_partial(const struct ps_http_response *r, const struct ps_remote *expect, uint64_t offset,
         uint64_t nbytes, struct ps_error *err)
 {
@@ -390,7 +397,7 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 			err->http_status = r->status;
 		return rc;
 	}
-	if (r->status == 206)
+	if (is_partial(r, offset, nbytes))
 		return check_partial(r, expect, offset, nbytes, err);
 	if (offset || nbytes != expect->size)
 		return lie(err, r, "the server ignores ranges");

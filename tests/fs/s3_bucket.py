@@ -46,7 +46,7 @@ def body(key):
 def bucket_of(s3, name):
     try:
         s3.create_bucket(Bucket=name)
-    except s3.exceptions.BucketAlreadyOwnedByYou:
+    except (s3.exceptions.BucketAlreadyOwnedByYou, s3.exceptions.BucketAlreadyExists):
         pass
 
 
