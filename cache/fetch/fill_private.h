@@ -226,6 +226,10 @@ int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end);
 /* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
  * it was on the heap. The engine's lock is held. */
 void ps_want_unqueue(struct ps_want *want);
+/* Drops wants of what is to be in the cache, and was evicted. For the timer. No lock held. */
+void ps_want_drop_vain(struct ps_fill *fill);
+/* Is it wanted only to be in the cache, which does not take it any more? */
+bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file);
 
 /* run.c: no lock held unless it says so */
 

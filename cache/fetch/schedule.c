@@ -45,6 +45,8 @@ static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs
 	unsigned n = 0;
 	size_t more;
 
+	if (ps_want_is_vain(t->cls, t->file))
+		return 0;
 	if (t->file->changed || (t->cls != PS_WANT_DEMAND && now_ns < t->file->refused_until_ns))
 		return 0;
 	if (t->cls == PS_WANT_DEMAND &&

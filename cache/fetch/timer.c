@@ -24,6 +24,8 @@ static void *timer_main(void *arg)
 		ps_keep_drop_stale(fill, now);
 		/* Nothing that anybody asked for: idle is idle. */
 		bool retried = ps_keep_retry_held(fill, now);
+		if (retried)
+			ps_want_drop_vain(fill);
 		uint64_t due = ps_run_retry_due(fill, now);
 		{
 			PS_LOCK_SCOPE(&fill->lock);

@@ -57,6 +57,44 @@ void ps_want_cancel(struct ps_want *want)
 	ps_fill_file_put(want->file);
 }
 
+bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file)
+{
+	return cls >= PS_WANT_NEXT && ps_object_gone(file->object);
+}
+
+/* Returns what they referred to, for a put without the lock. */
+static size_t take_vain(struct ps_fill *fill, enum ps_want_class cls, struct ps_fill_file **ret, size_t cap)
+{
+	size_t n = 0;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->wants[cls].next, *next; l != &fill->wants[cls] && n < cap; l = next) {
+		struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+
+		next = l->next;
+		if (!ps_want_is_vain(cls, want->file))
+			continue;
+		ret[n++] = want->file;
+		ps_want_unqueue(want);
+	}
+	return n;
+}
+
+/* They would wait for memory that others hold who wait for the room of what was evicted. */
+void ps_want_drop_vain(struct ps_fill *fill)
+{
+	struct ps_fill_file *unref[64];
+	size_t n;
+
+	for (int cls = PS_WANT_NEXT; cls < PS_WANT_CLASSES; cls++) {
+		do {
+			n = take_vain(fill, (enum ps_want_class)cls, unref, PS_ARRAY_LEN(unref));
+			for (size_t i = 0; i < n; i++)
+				ps_fill_file_put(unref[i]);
+		} while (n == PS_ARRAY_LEN(unref));
+	}
+}
+
 /* What a reader wants beside what is queued already becomes one request with it. The engine's lock is held.
  */
 static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)

@@ -97,6 +97,51 @@ static void what_was_evicted_while_it_was_read_gives_its_room_back(void **state)
 	alarm(0);
 }
 
+#define NWARMED 5
+
+static void what_was_evicted_while_it_was_warmed_gives_its_room_back(void **state)
+{
+	/* The sixth and the seventh find no room, and half of the memory holds what the disk did not take. */
+	struct fixture_options options = {.timeout_ms = 600000,
+	        .cache_bytes = 64 * PS_MIB,
+	        .file_nbytes = 12 * PS_MIB,
+	        .memory_bytes = 32 * PS_MIB};
+	struct fixture *f = fixture_new(&options);
+	struct ps_fill_file *files[NWARMED + 2];
+	struct waited stuck, w;
+	uint64_t ignored;
+	char url[64];
+
+	(void)state;
+	alarm(HANG_S);
+	atomic_store(&f->origin->stall_url, "http://pattern/x.tar");
+	atomic_store(&f->origin->stall_after, 0);
+	begin(f, &stuck, 0, 4096);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(files); i++) {
+		snprintf(url, sizeof url, "http://pattern/%u.tar", i);
+		files[i] = another_file(f, url);
+		for (unsigned b = 0; b < (i < NWARMED ? 1 : 12); b++) {
+			begin_of(f, files[i], &w, PS_ACCESS_STREAM, b * PS_MIB, PS_MIB);
+			assert_int_equal(end(&w), 0);
+		}
+		while (i < NWARMED &&
+		        store_stat(f->store, "used_bytes") < (json_int_t)(12 * PS_MIB * (i + 1)))
+			usleep(10000);
+	}
+	for (unsigned i = 0; i < NWARMED; i++)
+		ps_fill_warm(files[i]);
+	for (unsigned i = 0; i < NWARMED; i++)
+		assert_int_equal(ps_object_evict(ps_fill_file_object(files[i]), &ignored), 0);
+	for (unsigned i = 0; i < PS_ARRAY_LEN(files); i++)
+		ps_fill_file_put(files[i]);
+	while (store_stat(f->store, "held_bytes") > 0)
+		usleep(10000);
+	atomic_store(&f->origin->released, true);
+	assert_int_equal(end(&stuck), 0);
+	fixture_free(f);
+	alarm(0);
+}
+
 /* Connections ------------------------------------------------------------------------------------ */
 
 #define NSTALLED 6
@@ -213,6 +258,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(readers_of_a_thousand_files_share_a_little_memory),
 	        cmocka_unit_test(what_was_evicted_while_it_was_read_gives_its_room_back),
+	        cmocka_unit_test(what_was_evicted_while_it_was_warmed_gives_its_room_back),
 	        cmocka_unit_test(many_stalled_files_do_not_keep_a_reader_of_another),
 	        cmocka_unit_test(any_number_of_readers_in_order_costs_the_origin_one_copy),
 	        cmocka_unit_test(who_stops_in_the_middle_costs_a_window_more_at_most),
