@@ -104,6 +104,36 @@ static int merge_seen(struct ps_merge *m, uint64_t node)
 	return 0;
 }
 
+/* The bit of a name in m->batched. */
+static unsigned batched_bit(uint64_t parent, const char *name)
+{
+	uint64_t h = parent * UINT64_C(0x9E3779B97F4A7C15);
+
+	for (const char *s = name; *s; s++)
+		h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001B3);
+	return (unsigned)(h >> 40) % PS_MERGE_BATCHED_BITS;
+}
+
+int ps_merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
+{
+	unsigned bit = batched_bit(parent, name);
+	uint64_t node;
+	int rc = m->batched[bit / 8] >> bit % 8 & 1 ? ps_merge_commit(m) : 0;
+
+	if (rc == 0)
+		rc = ps_index_get_child(m->dataset->index, parent, name, &node);
+	if (rc == 0)
+		rc = ps_index_get_node(m->dataset->index, node, ret);
+	return rc == -EBADMSG ? -ENOENT : rc;
+}
+
+static void note_batched(struct ps_merge *m, uint64_t parent, const char *name)
+{
+	unsigned bit = batched_bit(parent, name);
+
+	m->batched[bit / 8] |= (uint8_t)(1u << bit % 8);
+}
+
 static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_ino)
 {
 	int rc = ps_index_new_node(m->dataset->index, &row->node);
@@ -115,6 +145,7 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 	row->generation = m->dataset->row.generation;
 	ps_index_batch_put_node(m->batch, row);
 	ps_index_batch_put_child(m->batch, row->parent, row->name, row->node);
+	note_batched(m, row->parent, row->name);
 	m->nbatched += 2;
 	return 0;
 }
@@ -127,12 +158,38 @@ void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 	ps_dataset_retire(m->dataset, row->node);
 }
 
+/* The directory `name` of parent, made where there is none. A file that was called so goes; a shard that is
+ * shown so, and was listed, is shown as it is. */
+static int make_dir(struct ps_merge *m, uint64_t parent, char *name, uint64_t *ret_node)
+{
+	struct ps_node_row made = {
+	        .parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
+	struct ps_node_row old = {0};
+	int rc = ps_merge_get_named(m, parent, name, &old);
+	bool any = rc == 0;
+
+	if (any && old.kind == PS_NODE_DIR) {
+		*ret_node = old.node;
+		ps_node_row_fini(&old);
+		return 0;
+	}
+	if (rc == -ENOENT)
+		rc = 0;
+	if (any)
+		ps_merge_supersede(m, &old);
+	if (rc == 0)
+		rc = put_new(m, &made, 0);
+	if (rc == 0 && any)
+		rc = ps_merge_give_way(m, &old);
+	ps_node_row_fini(&old);
+	*ret_node = made.node;
+	return rc;
+}
+
 /* The node of the directory `path[0..len)`, made with its parents where missing. */
 static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *ret_node)
 {
-	struct ps_index *index = m->dataset->index;
 	struct ps_merge_dir *dir;
-	struct ps_node_row row = {0};
 	uint64_t parent, node;
 
 	HASH_FIND(hh, m->dirs, path, len, dir);
@@ -149,24 +206,9 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 	ps_autofree char *name = strndup(path + cut, len - cut);
 	if (!name)
 		return -ENOMEM;
-	rc = ps_index_get_child(index, parent, name, &node);
-	if (rc == 0)
-		rc = ps_index_get_node(index, node, &row);
-	bool is_dir = rc == 0 && row.kind == PS_NODE_DIR;
-	if (rc == 0 && !is_dir)
-		ps_merge_supersede(m, &row);
-	ps_node_row_fini(&row);
-	if (rc < 0 && rc != -ENOENT)
+	rc = make_dir(m, parent, name, &node);
+	if (rc < 0)
 		return rc;
-	if (!is_dir) {
-		struct ps_node_row made = {
-		        .parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
-
-		rc = put_new(m, &made, 0);
-		if (rc < 0)
-			return rc;
-		node = made.node;
-	}
 	if (!dir_remember(m, path, len, node))
 		return -ENOMEM;
 	*ret_node = node;
@@ -210,37 +252,14 @@ static bool take_checksum(struct ps_node_row *row, const struct ps_listed *liste
 	return true;
 }
 
-/* The bit of a name in m->batched. */
-static unsigned batched_bit(uint64_t parent, const char *name)
-{
-	uint64_t h = parent * UINT64_C(0x9E3779B97F4A7C15);
-
-	for (const char *s = name; *s; s++)
-		h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001B3);
-	return (unsigned)(h >> 40) % PS_MERGE_BATCHED_BITS;
-}
-
-int ps_merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
-{
-	unsigned bit = batched_bit(parent, name);
-	uint64_t node;
-	int rc = m->batched[bit / 8] >> bit % 8 & 1 ? ps_merge_commit(m) : 0;
-
-	if (rc == 0)
-		rc = ps_index_get_child(m->dataset->index, parent, name, &node);
-	if (rc == 0)
-		rc = ps_index_get_node(m->dataset->index, node, ret);
-	return rc == -EBADMSG ? -ENOENT : rc;
-}
-
 int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
         enum ps_coding coding, struct ps_node_row *old)
 {
-	unsigned bit = batched_bit(parent, name);
 	uint64_t node = old ? old->node : 0;
 	int rc = 0;
 	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
-	m->batched[bit / 8] |= (uint8_t)(1u << bit % 8);
+
+	note_batched(m, parent, name);
 	if (old && row_still_right(m, old, listed, coding)) {
 		/* 0: confirmed by the listing from now on. One that told no version confirms none. */
 		int64_t checked_ms = old->checked_ms >= m->begun_ms ? old->checked_ms

@@ -1,6 +1,7 @@
 /* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file is called so. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -22,12 +23,35 @@ static void free_later(struct ps_merge_later *later)
 	free(later);
 }
 
-static bool was_listed(const struct ps_merge *m, uint64_t node)
+#define TAIL 1024 /* of seen nodes that are not sorted yet */
+
+/* Sorts the tail into the rest, from behind. Without memory for that all of it stays a tail, which takes time
+ * only. */
+static void sort_seen(struct ps_merge *m)
 {
-	for (size_t i = m->nseen; i > 0; i--)
+	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
+	uint64_t *tail = reallocarray(NULL, ntail, sizeof *tail);
+
+	if (!tail)
+		return;
+	memcpy(tail, m->seen + nsorted, ntail * sizeof *tail);
+	qsort(tail, ntail, sizeof *tail, ps_merge_compare);
+	while (ntail > 0)
+		m->seen[--to] = nsorted > 0 && m->seen[nsorted - 1] > tail[ntail - 1] ? m->seen[--nsorted]
+		                                                                      : tail[--ntail];
+	m->nsorted = m->nseen;
+	free(tail);
+}
+
+/* Where all files have moved, each name asks so. */
+static bool was_listed(struct ps_merge *m, uint64_t node)
+{
+	if (m->nseen - m->nsorted > TAIL)
+		sort_seen(m);
+	for (size_t i = m->nseen; i > m->nsorted; i--)
 		if (m->seen[i - 1] == node)
 			return true;
-	return false;
+	return m->nsorted > 0 && bsearch(&node, m->seen, m->nsorted, sizeof node, ps_merge_compare);
 }
 
 static int merge_as_it_is(
@@ -61,12 +85,14 @@ static char *listed_name(const char *shown, const char *url, enum ps_coding codi
 	return name;
 }
 
-/* A file has the name that a compressed shard of this listing was shown by. */
-static int give_way(struct ps_merge *m, const struct ps_node_row *view)
+int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
 {
+	if (!view->coding || !was_listed(m, view->node))
+		return 0;
 	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
 	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
 
+	m->nfiles--; /* it is counted again */
 	return name ? merge_as_it_is(m, view->parent, name, &listed) : -ENOMEM;
 }
 
@@ -103,11 +129,11 @@ int ps_merge_named(
 		return rc;
 	struct ps_node_row *found = rc == 0 ? &old : NULL;
 	bool other = found && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
-	bool now = other && was_listed(m, old.node);
+	bool now = other && coding && was_listed(m, old.node);
 	if (!coding) {
 		rc = ps_merge_file(m, parent, name, listed, coding, found);
-		if (rc == 0 && now && old.coding)
-			rc = give_way(m, &old);
+		if (rc == 0 && other)
+			rc = ps_merge_give_way(m, &old);
 	} else if (now) {
 		rc = merge_as_it_is(m, parent, name, listed);
 	} else if (other && old.coding == PS_CODING_NONE && !last) {
@@ -119,11 +145,26 @@ int ps_merge_named(
 	return rc;
 }
 
+/* As they were listed: of two that want one name the first has it, in each listing. */
+static void reverse_later(struct ps_merge *m)
+{
+	struct ps_merge_later *reversed = NULL;
+
+	while (m->later) {
+		struct ps_merge_later *later = take_later(m);
+
+		later->next = reversed;
+		reversed = later;
+	}
+	m->later = reversed;
+}
+
 int ps_merge_later(struct ps_merge *m)
 {
 	int rc = 0;
 
 	PS_LOCK_SCOPE(&m->dataset->names_lock);
+	reverse_later(m);
 	while (m->later && rc == 0) {
 		struct ps_merge_later *later = take_later(m);
 		const struct ps_listed listed = {.url = later->url, .remote = later->remote};

@@ -37,6 +37,7 @@ struct ps_merge {
 	size_t nbatched;
 	uint64_t *seen; /* nodes of this listing; sorted by finish */
 	size_t nseen, seen_cap;
+	size_t nsorted; /* the first of them, in order already */
 	uint64_t nfiles, first_unsized;
 	uint64_t first_number; /* nodes made since this merge began have higher ones */
 	int64_t begun_ms;
@@ -61,6 +62,9 @@ void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row);
 /* Under what name and as what a listed file is shown; `last`: the listing is over. */
 int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
         bool last) PS_MUST_USE;
+/* Something else has the name by which this node was shown: a shard of this listing is shown as it is. */
+int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
+int ps_merge_compare(const void *a, const void *b); /* nodes, for qsort() and bsearch() */
 /* What was put off to the end. Takes names_lock. */
 int ps_merge_later(struct ps_merge *m) PS_MUST_USE;
 void ps_merge_forget_later(struct ps_merge *m);

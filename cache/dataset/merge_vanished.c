@@ -4,7 +4,7 @@
 
 #include "dataset/merge_private.h"
 
-static int cmp_u64(const void *a, const void *b)
+int ps_merge_compare(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -42,6 +42,8 @@ int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
 		return rc;
 	while (rc == 0 && ps_index_children_next(it, &name, &node))
 		rc = remove_name(m, dir, name, node, depth + 1);
+	if (rc == 0)
+		rc = ps_index_children_status(it);
 	ps_index_children_close(it);
 	return rc;
 }
@@ -74,12 +76,15 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 		return rc;
 	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
 		/* A later number is a version that a probe found while the listing ran. */
-		if (node > m->first_number || bsearch(&node, m->seen, m->nseen, sizeof node, cmp_u64))
+		if (node > m->first_number ||
+		        bsearch(&node, m->seen, m->nseen, sizeof node, ps_merge_compare))
 			continue;
 		PS_LOCK_SCOPE(&m->dataset->names_lock);
 		if (!was_seen_since(m, parent, name, node))
 			rc = remove_name(m, parent, name, node, 0);
 	}
+	if (rc == 0)
+		rc = ps_index_children_status(it);
 	ps_index_children_close(it);
 	return rc;
 }
@@ -89,7 +94,7 @@ int ps_merge_remove_vanished(struct ps_merge *m)
 	struct ps_merge_dir *dir, *next;
 	int rc = 0;
 
-	qsort(m->seen, m->nseen, sizeof *m->seen, cmp_u64);
+	qsort(m->seen, m->nseen, sizeof *m->seen, ps_merge_compare);
 	HASH_ITER (hh, m->dirs, dir, next) {
 		if (rc == 0)
 			rc = remove_in(m, dir->node);

@@ -61,6 +61,15 @@ void ps_names_origin_set(struct ps_names_origin *o, const char *path, uint64_t s
 		snprintf(e->path, sizeof e->path, "%s", path);
 }
 
+/* File number i of those that are listed and not there. */
+static struct ps_names_entry one_of_many(int i)
+{
+	struct ps_names_entry e = {.version = 1, .size = 1000};
+
+	snprintf(e.path, sizeof e.path, "many/%07d.tar.gz", i);
+	return e;
+}
+
 static int names_list(
         struct ps_origin *origin, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
@@ -69,7 +78,8 @@ static int names_list(
 
 	*err = (struct ps_error){0};
 	atomic_fetch_add(&o->nlists, 1);
-	for (int i = 0; i <= TEST_NAMES; i++) {
+	int nmany = (int)atomic_load(&o->list_many);
+	for (int i = 0; i <= TEST_NAMES + nmany; i++) {
 		struct ps_names_entry e = {0};
 		char url[128];
 
@@ -82,10 +92,13 @@ static int names_list(
 		if (i < TEST_NAMES) {
 			PS_LOCK_SCOPE(&o->lock);
 			e = o->entries[i];
+		} else if (i > TEST_NAMES) {
+			e = one_of_many(i - TEST_NAMES - 1);
 		}
 		if (!e.path[0])
 			continue;
-		snprintf(url, sizeof url, "http://names/%s", e.path);
+		snprintf(url, sizeof url, "http://names/%s%s",
+		        atomic_load(&o->list_elsewhere) ? "elsewhere/" : "", e.path);
 		struct ps_listed listed = {.path = e.path,
 		        .url = url,
 		        .remote = atomic_load(&o->list_sizes) ? remote_of(&e) : PS_REMOTE_UNKNOWN};

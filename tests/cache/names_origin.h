@@ -26,6 +26,9 @@ struct ps_names_origin {
 
 	_Atomic bool list_sizes;    /* the listing tells size and version */
 	_Atomic bool list_no_etags; /* nor does it tell ETags */
+	_Atomic bool list_elsewhere; /* other URLs, of the same versions: http://names/elsewhere/PATH */
+	_Atomic unsigned
+	        list_many; /* so many files more, "many/0000000.tar.gz" and so on, which are not there */
 	_Atomic bool gets_stall;    /* until false */
 	_Atomic bool etag_changes;  /* with each get, and nothing else does */
 	_Atomic bool list_stalls;   /* until it is stopped, or this is false */
