@@ -14,6 +14,7 @@
 #define PROBE_BACKOFF_MAX_MS 5000
 #define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
 #define SWEEP_CONCURRENCY 16
+#define SWEEP_AT_ONCE 256 /* names that are taken from the index together */
 
 struct probe_waiter {
 	struct probe_waiter *next;
@@ -441,17 +442,49 @@ void ps_probe_drain(struct ps_dataset *ds)
 
 static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
 
-static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
+/* The next nodes of a directory, behind the name *after (NULL: from its beginning), which becomes that of the
+ * last of them. Fewer than there is room for: no more come. */
+static size_t take_children(
+        struct ps_dataset *ds, uint64_t dir, char **after, uint64_t ret[static SWEEP_AT_ONCE])
 {
 	struct ps_index_children *it;
 	const char *name;
-	uint64_t node;
+	size_t n = 0;
 
-	if (depth > PS_LIST_MAX_DEPTH || ps_index_children_open(ds->index, dir, &it) < 0)
-		return;
-	while (!atomic_load(&ds->stop) && ps_index_children_next(it, &name, &node))
-		sweep_node(ds, node, depth);
+	if (ps_index_children_open(ds->index, dir, &it) < 0)
+		return 0;
+	if (*after)
+		ps_index_children_seek(it, *after);
+	while (n < SWEEP_AT_ONCE && ps_index_children_next(it, &name, &ret[n])) {
+		if (*after && strcmp(name, *after) == 0)
+			continue;
+		if (++n == SWEEP_AT_ONCE) {
+			free(*after);
+			*after = strdup(name);
+		}
+	}
 	ps_index_children_close(it);
+	return *after || n < SWEEP_AT_ONCE
+	               ? n
+	               : 0; /* without memory the others are asked for when they are wanted */
+}
+
+/* No snapshot is held while the origin is asked, which may take hours: see ps_index_reopen(). */
+static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
+{
+	uint64_t nodes[SWEEP_AT_ONCE];
+	ps_autofree char *after = NULL;
+	size_t n = SWEEP_AT_ONCE;
+
+	if (depth > PS_LIST_MAX_DEPTH)
+		return;
+	while (n == SWEEP_AT_ONCE) {
+		n = take_children(ds, dir, &after, nodes);
+		for (size_t i = 0; i < n && !atomic_load(&ds->stop); i++)
+			sweep_node(ds, nodes[i], depth);
+		if (atomic_load(&ds->stop))
+			return;
+	}
 }
 
 static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)

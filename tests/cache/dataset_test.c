@@ -167,6 +167,50 @@ static void detaching_ends_a_sweep_that_stalls(void **state)
 	assert_true((ps_clock_mono_ns() - start) / PS_NS_PER_MS < 1000);
 }
 
+static bool is_any_in(struct fixture *f, uint64_t node)
+{
+	struct ps_attr attr;
+	struct ps_dir *dir;
+	const char *name;
+
+	assert_int_equal(ps_dir_open(f->dataset, node, &dir), 0);
+	int rc = ps_dir_read(dir, 0, false, &name, &attr);
+	ps_dir_close(dir);
+	assert_true(rc >= 0);
+	return rc;
+}
+
+/* More names than are taken from the index at a time; each is asked for once, and while the origin keeps the
+ * sweep waiting an index that was refused can be opened anew. */
+static void a_sweep_asks_for_each_and_keeps_nothing_waiting(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_index *index = ps_store_index(ps_cache_store(f->cache));
+	struct ps_error err = {0};
+	struct ps_attr dir;
+
+	atomic_store(&f->origin->list_sizes, false);
+	atomic_store(&f->origin->list_many, 600);
+	ps_names_origin_set(f->origin, "a", SIZE, 3);
+	assert_int_equal(attach(f), 0);
+	detach(f);
+	atomic_store(&f->origin->list_many, 600);
+	atomic_store(&f->origin->list_sizes, false);
+	atomic_store(&f->origin->heads_stall, true);
+	assert_int_equal(attach(f), 0);
+	while (atomic_load(&f->origin->nheads) < 16)
+		usleep(1000);
+	ps_kv_refuse(index->kv, -EIO);
+	if (ps_index_reopen(index, &err) < 0)
+		fail_msg("%s", err.text);
+	atomic_store(&f->origin->heads_stall, false);
+	/* None of them is there. */
+	assert_int_equal(lookup(f, "many", &dir), 0);
+	while (is_any_in(f, dir.node))
+		usleep(1000);
+	assert_int_equal(atomic_load(&f->origin->nheads), 600);
+}
+
 /* Shared ------------------------------------------------------------------------------------------ */
 
 static void two_attaches_of_a_source_share_a_dataset(void **state)
@@ -277,6 +321,7 @@ int main(void)
 	        TEST(without_the_origin_the_stored_listing_serves),
 	        TEST(lookups_time_out_while_a_listing_stalls),
 	        TEST(detaching_ends_a_sweep_that_stalls),
+	        TEST(a_sweep_asks_for_each_and_keeps_nothing_waiting),
 	        TEST(two_attaches_of_a_source_share_a_dataset),
 	        TEST(who_attaches_meanwhile_waits_for_the_same),
 	        TEST(an_attach_that_nobody_wants_ends),
