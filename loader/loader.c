@@ -333,7 +333,9 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		return ps_load_error_set(err, EBADMSG,
 		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
 	}
-	for (uint32_t i = 0; i < b->nrows; i++) {
+	if (b->nbad == 0 && b->nrows > 0)
+		l->bad_run = 0; /* without a look at each row */
+	for (uint32_t i = 0; i < b->nrows && b->nbad > 0; i++) {
 		l->bad_run = b->rows[i].bad ? l->bad_run + 1 : 0;
 		if (l->bad_run <= o->max_bad)
 			continue;
@@ -390,10 +392,12 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 int penstock_loader_next(
         struct penstock_loader *l, struct penstock_batch **ret_batch, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
-	PS_RANGE_SCOPE("next");
-	int r = next(l, ret_batch, &err);
+	struct ps_load_error err;
+	int r;
 
+	PS_RANGE_SCOPE("next");
+	ps_load_error_clear(&err);
+	r = next(l, ret_batch, &err);
 	return r < 0 ? ps_give_error(error, r, &err) : r;
 }
 
@@ -454,9 +458,11 @@ int penstock_loader_get(struct penstock_loader *l, const uint64_t *numbers, uint
 
 int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
-	int r = pid_check(l, &err);
+	struct ps_load_error err;
+	int r;
 
+	ps_load_error_clear(&err);
+	r = pid_check(l, &err);
 	if (r < 0)
 		return ps_give_error(error, r, &err);
 	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);

@@ -16,6 +16,13 @@ struct ps_load_error {
 	char text[PS_LOAD_ERROR_TEXT_LEN];
 };
 
+/* Makes it no error. An initialiser would clear all of the text, which costs where nothing fails. */
+static inline void ps_load_error_clear(struct ps_load_error *err)
+{
+	err->err = 0;
+	err->text[0] = '\0';
+}
+
 /* Fills err with errno `errnum` (positive) and a formatted text; returns -errnum. The arguments may point
  * into err->text. */
 int ps_load_error_set(struct ps_load_error *err, int errnum, const char *fmt, ...) PS_PRINTF(3, 4);

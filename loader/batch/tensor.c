@@ -135,7 +135,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
         struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_load_error err; /* not cleared: where nothing fails, that was most of the time */
 	int i = ps_plan_lookup(b->plan, name, strlen(name));
 
 	if (i >= 0) {

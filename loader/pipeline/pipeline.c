@@ -390,10 +390,11 @@ void ps_pipeline_set_offload(struct ps_pipeline *p, const struct ps_offload *off
 void ps_pipeline_release(struct penstock_batch *b)
 {
 	struct ps_pipeline *p = b->pipeline;
-	struct ps_load_error err = {0};
+	struct ps_load_error err;
 	bool arrived;
 	int r;
 
+	ps_load_error_clear(&err);
 	assert(b->state == PS_BATCH_HELD); /* not released twice */
 	r = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "export.h"
+
 PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch)
 {
 	PyTypeObject *type = (PyTypeObject *)loader->state->batch_type;
@@ -84,6 +86,61 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 		return NULL;
 	}
 	return Py_BuildValue("(NN)", values, offsets);
+}
+
+/* A dense field in host memory goes through `take`; what is none has None for now. NULL: an exception. */
+static PyObject *value_take(struct batch_object *b, PyObject *name, PyObject *take, long *ret_left)
+{
+	const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+	struct penstock_error error;
+	struct penstock_tensor t;
+
+	if (!text)
+		return NULL;
+	int r = penstock_batch_field(b->batch, text, &t, &error);
+	if (r < 0)
+		return raise_error(b->state, r, &error);
+	if (t.offsets || !t.host || t.memory != PENSTOCK_MEMORY_HOST || t.ndim > PENSTOCK_MAX_DIMS ||
+	        !dtype_name(t.dtype)) {
+		(*ret_left)++;
+		return Py_NewRef(Py_None);
+	}
+	PyObject *capsule = export_host(b, &t);
+	if (!capsule)
+		return NULL;
+	PyObject *value = PyObject_CallFunctionObjArgs(take, capsule, NULL);
+	Py_DECREF(capsule);
+	return value;
+}
+
+/* What a framework costs for each field is mostly objects and calls between them: here it is one call a
+ * batch. */
+static PyObject *batch_fill(PyObject *self, PyObject *args)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	PyObject *dict, *names, *take;
+	long left = 0;
+
+	if (!PyArg_ParseTuple(args, "OOO:fill", &dict, &names, &take) || !is_out(b))
+		return NULL;
+	Py_ssize_t n = PyTuple_Size(names);
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *name = PyTuple_GetItem(names, i), *value;
+		bool other = PyTuple_Check(name);
+
+		if (other) {
+			name = PyTuple_GetItem(name, 0);
+			left++;
+		}
+		value = !name ? NULL : other ? Py_NewRef(Py_None) : value_take(b, name, take, &left);
+		if (!value)
+			return NULL;
+		int r = PyDict_SetItem(dict, name, value);
+		Py_DECREF(value);
+		if (r < 0)
+			return NULL;
+	}
+	return n < 0 ? NULL : PyBool_FromLong(left == 0 && b->info.bad == 0);
 }
 
 static PyObject *batch_names(PyObject *self, PyObject *unused)
@@ -199,6 +256,12 @@ static PyObject *batch_number(PyObject *self, void *which)
 
 static PyMethodDef batch_methods[] = {
         {"field", batch_field, METH_O, "field(name): a Tensor, or (values, offsets) of a ragged field."},
+        {"fill", batch_fill, METH_VARARGS,
+                "fill(dict, names, take): dict[name] = take(capsule) for each of the tuple of names; None "
+                "for those "
+                "that are ragged, not in host memory, or given as (name,). Returns whether all is done: "
+                "there are "
+                "no such fields, and no bad rows."},
         {"names", batch_names, METH_NOARGS,
                 "The names of all its tensors; the same for each batch of a loader."},
         {"bad_samples", batch_bad, METH_NOARGS,

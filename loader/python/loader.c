@@ -90,14 +90,18 @@ static void loader_dealloc(PyObject *self)
 static PyObject *loader_next(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
-	struct penstock_error error = {0};
+	struct penstock_error error; /* not cleared: it is a kilobyte */
 	struct penstock_batch *batch = NULL;
 	int r;
 
 	(void)unused;
 	if (!enter(l))
 		return NULL;
-	do {
+	/* Where it is known what comes there is nothing to wait for, and the GIL stays. */
+	r = penstock_loader_wait(l->loader, 0, &error);
+	if (r > 0)
+		r = penstock_loader_next(l->loader, &batch, &error) ?: 2;
+	while (r == 0) {
 		Py_BEGIN_ALLOW_THREADS
 		r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
 		if (r > 0)
@@ -107,7 +111,7 @@ static PyObject *loader_next(PyObject *self, PyObject *unused)
 			leave(l);
 			return NULL;
 		}
-	} while (r == 0);
+	}
 	PyObject *result = NULL;
 	if (r < 0)
 		raise_error(l->state, r, &error);

@@ -36,8 +36,8 @@ def flags():
 
 setup(ext_modules=[Extension(
     "penstock._penstock",
-    sources=[name + ".c" for name in ("batch", "error", "loader", "module", "options", "tensor")],
-    depends=["module.h", "dlpack.h"],
+    sources=[name + ".c" for name in ("batch", "error", "export", "loader", "module", "options", "tensor")],
+    depends=["module.h", "dlpack.h", "export.h"],
     define_macros=[("Py_LIMITED_API", "0x030A0000")],
     py_limited_api=True,
     libraries=["penstock"],

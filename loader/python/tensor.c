@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "dlpack.h"
+#include "export.h"
 
 struct dtype {
 	const char *name;
@@ -26,6 +26,11 @@ static const struct dtype dtypes[] = {
         {"i16", "<i2", {DL_INT, 16, 1}},
         {"bool", "|b1", {DL_BOOL, 8, 1}},
 };
+
+struct dl_type dtype_of_dlpack(uint32_t dtype)
+{
+	return dtypes[dtype].dl;
+}
 
 const char *dtype_name(uint32_t dtype)
 {
@@ -136,9 +141,9 @@ static bool host_check(const struct tensor_object *t)
 {
 	if (t->host || nelements(t) == 0)
 		return true;
-	PyErr_SetString(PyExc_BufferError,
-	        "this tensor was finished on the GPU and is there alone: take it through DLPack there, or open the "
-	        "loader with device_pixels=\"off\"");
+	PyErr_SetString(PyExc_BufferError, "this tensor was finished on the GPU and is there alone: take it "
+	                                   "through DLPack there, or open the "
+	                                   "loader with device_pixels=\"off\"");
 	return false;
 }
 
@@ -164,86 +169,6 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 }
 
 /* -- DLPack ------------------------------------------------------------------------------------------- */
-
-/* One allocation for either structure and its shape; the tensor object is kept until the consumer is done. */
-struct export
-{
-	union {
-		struct dl_managed legacy;
-		struct dl_managed_versioned versioned;
-	} u;
-	struct tensor_object *tensor;
-	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS];
-};
-
-/* Consumers call it from any thread, with or without the GIL, and sometimes after the interpreter is gone:
- * then the memory goes with the process. */
-static void export_free(struct export *e)
-{
-	if (!Py_IsInitialized())
-		return;
-	PyGILState_STATE gil = PyGILState_Ensure();
-	Py_DECREF(e->tensor);
-	PyMem_Free(e);
-	PyGILState_Release(gil);
-}
-
-static void delete_legacy(struct dl_managed *m)
-{
-	export_free(m->ctx);
-}
-
-static void delete_versioned(struct dl_managed_versioned *m)
-{
-	export_free(m->ctx);
-}
-
-/* A capsule that nobody consumed. */
-static void capsule_free(PyObject *capsule)
-{
-	const char *name = PyCapsule_GetName(capsule);
-
-	if (name && strcmp(name, "dltensor") == 0) {
-		struct dl_managed *m = PyCapsule_GetPointer(capsule, name);
-
-		m->deleter(m);
-	} else if (name && strcmp(name, "dltensor_versioned") == 0) {
-		struct dl_managed_versioned *m = PyCapsule_GetPointer(capsule, name);
-
-		m->deleter(m);
-	}
-}
-
-static PyObject *tensor_export(struct tensor_object *t, bool versioned, bool host)
-{
-	struct export *e = PyMem_Calloc(1, sizeof(*e));
-
-	if (!e)
-		return PyErr_NoMemory();
-	memcpy(e->shape, t->shape, sizeof(e->shape));
-	memcpy(e->strides, t->strides, sizeof(e->strides));
-	const struct dl_tensor dl = {
-	        .data = (void *)(uintptr_t)(host ? t->host : t->data),
-	        .device = {host ? DL_CPU : (int32_t)t->memory, host ? 0 : t->device},
-	        .ndim = t->ndim,
-	        .dtype = dtypes[t->dtype].dl,
-	        .shape = e->shape,
-	        .strides = e->strides,
-	};
-	if (versioned)
-		e->u.versioned = (struct dl_managed_versioned){
-		        .version = {1, 0}, .ctx = e, .deleter = delete_versioned, .tensor = dl};
-	else
-		e->u.legacy = (struct dl_managed){.tensor = dl, .ctx = e, .deleter = delete_legacy};
-	PyObject *capsule = PyCapsule_New(&e->u, versioned ? "dltensor_versioned" : "dltensor", capsule_free);
-	if (!capsule) {
-		PyMem_Free(e);
-		return NULL;
-	}
-	Py_INCREF(t);
-	e->tensor = t;
-	return capsule;
-}
 
 /* Whether the tensor is wanted in host memory. False: it is on neither device. */
 static bool device_choose(const struct tensor_object *t, PyObject *device, bool *ret_host)
@@ -306,7 +231,14 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	long major = 0, minor = 0;
 	if (max_version != Py_None && !PyArg_ParseTuple(max_version, "ll", &major, &minor))
 		return NULL;
-	return tensor_export(t, major >= 1, host);
+	return export_new(t->batch,
+	        &(struct dl_tensor){.data = (void *)(uintptr_t)(host ? t->host : t->data),
+	                .device = {host ? DL_CPU : (int32_t)t->memory, host ? 0 : t->device},
+	                .ndim = t->ndim,
+	                .dtype = dtypes[t->dtype].dl,
+	                .shape = t->shape,
+	                .strides = t->strides},
+	        major >= 1);
 }
 
 static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import sys
-import weakref
 from collections.abc import Mapping as MappingABC
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -73,7 +72,7 @@ def _to_numpy(tensor: Any, copy: bool) -> Any:
 
 
 def _to_torch(tensor: Any, copy: bool) -> Any:
-    from_dlpack, knows_bool = _torch_import()
+    from_dlpack, knows_bool, _ = _torch_import()
     if tensor.__dlpack_device__()[0] != 1:
         t = from_dlpack(tensor)  # tells the stream that is current there
     elif knows_bool or tensor.dtype != "bool":
@@ -86,11 +85,13 @@ def _to_torch(tensor: Any, copy: bool) -> Any:
 
 
 @functools.lru_cache(maxsize=None)
-def _torch_import() -> Tuple[Callable[[Any], Any], bool]:
-    """torch's from_dlpack(), and whether it knows DLPack's bool, as 2.0 and later do."""
+def _torch_import() -> Tuple[Callable[[Any], Any], bool, Callable[[Any], Any]]:
+    """torch's from_dlpack(), whether it knows DLPack's bool, as 2.0 and later do, and what from_dlpack() gives a capsule
+    to."""
     import torch
 
-    return torch.from_dlpack, int(torch.__version__.split(".")[0]) >= 2
+    return (torch.from_dlpack, int(torch.__version__.split(".")[0]) >= 2,
+            getattr(torch._C, "_from_dlpack", torch.from_dlpack))
 
 
 def _to_jax(tensor: Any, copy: bool) -> Any:
@@ -122,11 +123,24 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
 }
 
 
-def _recorder() -> Any:
-    """torch's record_function while its profiler records; None, too, where nobody has imported torch."""
+def _profiler_look() -> bool:
+    """Whether torch's profiler records; sees to it that this is asked for little from now on, once torch is there."""
+    global _profiler, _profiler_asks
     autograd = getattr(sys.modules.get("torch"), "autograd", None)
+    profiler = getattr(autograd, "profiler", None)
+    if hasattr(profiler, "_is_profiler_enabled"):
+        _profiler, _profiler_asks = profiler, None
+        return bool(profiler._is_profiler_enabled)
     enabled = getattr(autograd, "_profiler_enabled", None)
-    return autograd.profiler.record_function if enabled and enabled() else None  # type: ignore[union-attr]
+    if enabled is None:
+        return False
+    _profiler_asks = enabled
+    return bool(enabled())
+
+
+_profiler: Any = None  # torch's module with a flag for it, as of 2.1; asked where there is no ...
+_profiler_asks: Optional[Callable[[], bool]] = _profiler_look  # ... function to ask, as before
+_dict_new: Callable[..., Any] = dict.__new__
 
 
 class Batch(Dict[str, Any]):
@@ -144,18 +158,26 @@ class Batch(Dict[str, Any]):
     Batch(dict): that one has the fields alone.
     """
 
+    __slots__ = ("_raw", "_loader", "__dict__", "__weakref__")
     _raw: "_penstock.Batch"
     _loader: "Loader"
 
     @classmethod
     def _of(cls, loader: "Loader", raw: "_penstock.Batch") -> "Batch":
-        batch = cls()
-        batch._loader, batch._raw = loader, raw
-        if loader._names is None:
-            loader._names = [name for name in raw.names() if name not in _OF_EVERY_BATCH]
-        for name in loader._names:
-            batch[name] = batch._make(name)
+        batch = _dict_new(cls)
+        batch._loader = loader
+        batch._raw = raw
+        if loader._plain is None or not raw.fill(batch, loader._plain, loader._take):
+            batch._complete()
         return batch
+
+    def _complete(self) -> None:
+        loader = self._loader
+        if self._raw.bad:
+            loader._tell_lost()
+        for name in loader._names or loader._learn(self._raw):
+            if self.get(name) is None:
+                self[name] = self._make(name)
 
     epoch = property(lambda self: self._raw.epoch, doc="The epoch it belongs to.")
     index = property(lambda self: self._raw.index, doc="Its place in the epoch, on this rank.")
@@ -268,19 +290,27 @@ class _Epoch:
 
     def __init__(self, loader: "Loader") -> None:
         self._loader = loader
-        self._over = False
+        self._mark = loader._newest
 
     def __iter__(self) -> "_Epoch":
         return self
 
+    # Between steps of a model nothing of this is in a cache: it calls and touches as little as it can.
     def __next__(self) -> Any:
-        if self._over:
-            raise StopIteration
-        if self._loader._epoch() is not self:
+        loader = self._loader
+        if self._mark is not loader._newest:
+            if self._mark is None:
+                raise StopIteration  # it is over
             raise RuntimeError("this iterator is no longer valid: another one of its loader was begun")
-        batch = self._loader._next()
+        batch: Any
+        if _profiler_asks() if _profiler_asks else _profiler._is_profiler_enabled:
+            batch = loader._next_recorded()
+        else:
+            batch = loader._raw_next()
+            if batch is not None:
+                batch = loader._hand_out(batch)
         if batch is None:
-            self._over = True
+            self._mark = None
             raise StopIteration
         return batch
 
@@ -353,8 +383,10 @@ class Loader:
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform}
-        self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells
-        self._epoch: Any = lambda: None  # a weak reference to the newest iterator
+        self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
+        self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
+        self._take: Any = None
+        self._newest = object()  # what the newest iterator has, too
         self._next_epoch = int(options.get("epoch") or 0)
         self._told = 0  # shards lost
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
@@ -369,6 +401,7 @@ class Loader:
             more["state"], self._next_epoch = _state_of(state)
         self._raw = _penstock.Loader(
             self._shards, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
+        self._raw_next = self._raw.next
 
     options = property(
         lambda self: dict(self._options),
@@ -386,25 +419,34 @@ class Loader:
         if not self._fresh:
             self._raw.set_epoch(self._next_epoch)
         self._fresh = False
+        self._newest = object()
         epoch = _Epoch(self)
-        self._epoch = weakref.ref(epoch)
         self._current = self._next_epoch
         self._next_epoch += 1
         return epoch
 
-    def _next(self) -> Any:
-        record = _recorder()
-        if record is None:
-            raw = self._raw.next()
-            return None if raw is None else self._hand_out(raw)
+    def _learn(self, raw: "_penstock.Batch") -> List[str]:
+        """What batches hold, of the first of them."""
+        self._names = [name for name in raw.names() if name not in _OF_EVERY_BATCH]
+        if self._convert is not _to_torch or self._copy:
+            return self._names
+        _, knows_bool, self._take = _torch_import()
+        plain: List[Any] = []
+        for name in self._names:
+            tensor = raw.field(name)
+            other = isinstance(tensor, tuple) or name in self._channels_last
+            plain.append((name,) if other or (tensor.dtype == "bool" and not knows_bool) else name)  # type: ignore[union-attr]
+        self._plain = tuple(plain)
+        return self._names
+
+    def _next_recorded(self) -> Any:
+        record = sys.modules["torch"].autograd.profiler.record_function
         with record("penstock.next"):
             with record("penstock.wait"):
                 raw = self._raw.next()
             return None if raw is None else self._hand_out(raw)
 
     def _hand_out(self, raw: "_penstock.Batch") -> Any:
-        if raw.bad:
-            self._tell_lost()
         batch: Any = Batch._of(self, raw)
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
@@ -422,7 +464,7 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
         self._raw.set_epoch(epoch)
-        self._epoch = lambda: None
+        self._newest = object()
         self._next_epoch = epoch
         self._fresh = True
 
@@ -460,7 +502,7 @@ class Loader:
         """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
         raw, epoch = _state_of(state)
         self._raw.state_load(raw)
-        self._epoch = lambda: None
+        self._newest = object()
         self._next_epoch = epoch
         self._fresh = True
 

@@ -1,0 +1,101 @@
+#include "export.h"
+
+#include <string.h>
+
+/* One allocation for either structure, and the shape and strides behind it. */
+struct export
+{
+	union {
+		struct dl_managed legacy;
+		struct dl_managed_versioned versioned;
+	} u;
+	struct batch_object *batch;
+	int64_t numbers[]; /* shape, strides */
+};
+
+/* Consumers call it from any thread, with or without the GIL, and sometimes after the interpreter is gone:
+ * then the memory goes with the process. */
+static void export_free(struct export *e)
+{
+	if (!Py_IsInitialized())
+		return;
+	PyGILState_STATE gil = PyGILState_Ensure();
+	e->batch->ntensors--;
+	Py_DECREF(e->batch);
+	PyMem_Free(e);
+	PyGILState_Release(gil);
+}
+
+static void delete_legacy(struct dl_managed *m)
+{
+	export_free(m->ctx);
+}
+
+static void delete_versioned(struct dl_managed_versioned *m)
+{
+	export_free(m->ctx);
+}
+
+/* A capsule that nobody consumed. */
+static void capsule_free(PyObject *capsule)
+{
+	const char *name = PyCapsule_GetName(capsule);
+
+	if (name && strcmp(name, "dltensor") == 0) {
+		struct dl_managed *m = PyCapsule_GetPointer(capsule, name);
+
+		m->deleter(m);
+	} else if (name && strcmp(name, "dltensor_versioned") == 0) {
+		struct dl_managed_versioned *m = PyCapsule_GetPointer(capsule, name);
+
+		m->deleter(m);
+	}
+}
+
+PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned)
+{
+	size_t n = (size_t)of->ndim;
+	struct export *e = PyMem_Malloc(sizeof(*e) + 2 * n * sizeof(int64_t));
+
+	if (!e)
+		return PyErr_NoMemory();
+	struct dl_tensor *dl = versioned ? &e->u.versioned.tensor : &e->u.legacy.tensor;
+	if (versioned)
+		e->u.versioned = (struct dl_managed_versioned){
+		        .version = {1, 0}, .ctx = e, .deleter = delete_versioned};
+	else
+		e->u.legacy = (struct dl_managed){.ctx = e, .deleter = delete_legacy};
+	*dl = *of;
+	dl->shape = e->numbers;
+	dl->strides = e->numbers + n;
+	memcpy(dl->shape, of->shape, n * sizeof(int64_t));
+	memcpy(dl->strides, of->strides, n * sizeof(int64_t));
+	PyObject *capsule = PyCapsule_New(&e->u, versioned ? "dltensor_versioned" : "dltensor", capsule_free);
+	if (!capsule) {
+		PyMem_Free(e);
+		return NULL;
+	}
+	Py_INCREF(batch);
+	batch->ntensors++;
+	e->batch = batch;
+	return capsule;
+}
+
+PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of)
+{
+	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS], stride = 1;
+
+	for (int i = (int)of->ndim - 1; i >= 0; i--) {
+		shape[i] = (int64_t)of->shape[i];
+		strides[i] = stride;
+		stride *= shape[i];
+	}
+	return export_new(batch,
+	        &(struct dl_tensor){.data = (void *)(uintptr_t)of->host,
+	                .device = {DL_CPU, 0},
+	                .ndim = (int32_t)of->ndim,
+	                .dtype = dtype_of_dlpack(of->dtype),
+	                .shape = shape,
+	                .strides = strides},
+	        false);
+}
