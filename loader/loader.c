@@ -14,6 +14,7 @@
 #include "budget.h"
 #include "gpu_decode.h"
 #include "lost.h"
+#include "missing.h"
 #include "options.h"
 #include "get.h"
 #include "order/plan.h"
@@ -190,6 +191,17 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
+/* The pipeline at a position. Shards that are missing are an error before its threads meet them. */
+static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
+{
+	int r = 0;
+
+	if (l->options.o.on_error == PENSTOCK_FAIL)
+		r = ps_missing_check(
+		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
+	return r < 0 ? r : pipeline_make(l, at, err);
+}
+
 /* The pipeline at the beginning, or where the options' state says. */
 static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 {
@@ -198,12 +210,12 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	int r;
 
 	if (!o->state)
-		return pipeline_make(l, &(struct ps_position){.epoch = o->epoch}, err);
+		return pipeline_put(l, &(struct ps_position){.epoch = o->epoch}, err);
 	r = state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
 	l->options.o.state = NULL; /* borrowed no longer */
 	if (r < 0)
 		return r;
-	r = pipeline_make(l, &at, err);
+	r = pipeline_put(l, &at, err);
 	ps_position_fini(&at);
 	return r;
 }

@@ -64,8 +64,7 @@ int ps_lost_get(struct ps_lost *l, uint64_t n, struct penstock_lost *ret_lost)
 	return 0;
 }
 
-/* Whether it is, or would be, of a FUSE mount. One that has died answers nothing but ENOTCONN. */
-static bool is_on_mount(const char *shard)
+bool ps_is_on_mount(const char *shard)
 {
 	ps_autofree char *folder = strdup(shard);
 	char *slash = folder ? strrchr(folder, '/') : NULL;
@@ -84,7 +83,7 @@ const char *ps_lost_hint(const char *shard, int errnum)
 {
 	if (errnum == ENOTCONN)
 		return "the mount is gone: mount it anew";
-	if (is_on_mount(shard))
+	if (ps_is_on_mount(shard))
 		return errnum == ENOENT
 		               ? "check the path, and the mount and its origin"
 		               : "check the mount and its origin (getfattr -n user.penstock.error FILE)";

@@ -2,7 +2,7 @@
  * answer. A batch shows each as a bad row or more; nothing in the shard is wrong.
  *
  * Ownership: the caller's, until fini.   Threads: any.   Locks: its own, a leaf.
- * Blocks: hint alone, on a stat of the shard. */
+ * Blocks: hint and is_on_mount alone, on a stat of the shard. */
 #ifndef PS_LOST_H
 #define PS_LOST_H
 
@@ -32,6 +32,9 @@ uint64_t ps_lost_count(struct ps_lost *lost);
 
 /* The nth that was noted, up to PENSTOCK_LOST_KEPT; -ENOENT: there is none. */
 int ps_lost_get(struct ps_lost *lost, uint64_t n, struct penstock_lost *ret_lost);
+
+/* Whether a file is, or would be, of a FUSE mount. One that has died answers nothing but ENOTCONN. */
+bool ps_is_on_mount(const char *path);
 
 /* What to do about a lost shard, for the end of a line. */
 const char *ps_lost_hint(const char *shard, int errnum);

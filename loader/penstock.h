@@ -511,9 +511,10 @@ struct penstock_loader;
 struct penstock_batch;
 
 /* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"), allocates all batches,
- * and starts reading. Missing shards are found when they are read. Blocks: on reading @lists only. -EINVAL:
- * options; -ENOMEM: the memory; -E2BIG: the budget is too small, or the list too long; -ENODEV: the device.
- */
+ * and starts reading. Blocks: on reading @lists, and on looking for the shards: about a second at most.
+ * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, or the list too long; -ENODEV: the
+ * device; -ENOENT: a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others
+ * are found to be missing when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 

@@ -1,0 +1,240 @@
+/* Shards that are not there: told when the loader is opened, of those that this rank reads from where it
+ * begins. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "make_tar.h"
+#include "missing.h"
+
+#define MANY (PS_MISSING_LIST + 200)
+#define BATCH 16
+#define SAMPLES (4 * BATCH) /* of a shard: more than are read as one block */
+
+static char folder[64];
+
+static void shard_write(const char *path)
+{
+	struct tar t = {0};
+	char name[16];
+
+	for (int i = 0; i < SAMPLES; i++) {
+		snprintf(name, sizeof(name), "%02d.cls", i);
+		tar_add_text(&t, name, "1");
+	}
+	tar_end(&t);
+	tar_save(&t, path);
+}
+
+static int setup(void **state)
+{
+	char name[64];
+
+	(void)state;
+	folder_enter(folder);
+	assert_int_equal(mkdir("many", 0700), 0);
+	for (int i = 0; i < 4; i++) {
+		snprintf(name, sizeof(name), "t-%d.tar", i);
+		shard_write(name);
+	}
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "many/%04d.tar", i);
+		file_write(name, "", 0);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char name[64];
+
+	(void)state;
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "many/%04d.tar", i);
+		(void)unlink(name);
+	}
+	assert_int_equal(rmdir("many"), 0);
+	folder_leave(folder);
+	return 0;
+}
+
+struct setting {
+	struct penstock_options o;
+	struct penstock_field f;
+};
+
+static void setting_init(struct setting *s)
+{
+	memset(s, 0, sizeof(*s));
+	penstock_options_init(&s->o, sizeof(s->o));
+	penstock_field_init(&s->f, sizeof(s->f), "cls", PENSTOCK_INT64);
+	s->o.fields = &s->f;
+	s->o.nfields = 1;
+	s->o.batch = BATCH;
+	s->o.epochs = 1;
+	s->o.threads = 1;
+	s->o.memory_budget = 64 << 20;
+}
+
+static int opens(const struct setting *s, const char *const *shards, size_t n, struct penstock_error *e)
+{
+	struct penstock_loader *l;
+	int r = penstock_loader_open(&s->o, shards, n, &l, e);
+
+	if (r == 0)
+		penstock_loader_close(l);
+	return r;
+}
+
+static void refused(const struct setting *s, const char *shards, const char *want)
+{
+	struct penstock_error e = {0};
+
+	assert_int_equal(opens(s, &shards, 1, &e), -ENOENT);
+	assert_int_equal(e.code, ENOENT);
+	if (strncmp(e.text, want, strlen(want)) != 0)
+		fail_msg("\"%s\" does not begin with \"%s\"", e.text, want);
+}
+
+static void accepted(const struct setting *s, const char *shards)
+{
+	struct penstock_error e = {0};
+
+	if (opens(s, &shards, 1, &e) != 0)
+		fail_msg("%s", e.text);
+}
+
+static void a_missing_shard_is_named(void **state)
+{
+	struct setting s;
+
+	(void)state;
+	setting_init(&s);
+	accepted(&s, "t-{0..3}.tar");
+	refused(&s, "t-{0..4}.tar", "t-4.tar: No such file or directory; check the path");
+	refused(&s, "gone.tar::t-{2..6}.tar",
+	        "gone.tar: No such file or directory (and 3 more of the shards); ");
+	refused(&s, "t-0.tar::no-folder/x.tar", "no-folder/x.tar: No such file");
+	refused(&s, "t-0.tar::t-1.tar/x.tar", "t-1.tar/x.tar: No such file");
+	assert_int_equal(symlink("nowhere", "dangling.tar"), 0);
+	refused(&s, "dangling.tar", "dangling.tar: No such file");
+	assert_int_equal(unlink("dangling.tar"), 0);
+}
+
+static void lost_shards_that_are_passed_over_are_no_error(void **state)
+{
+	struct setting s;
+
+	(void)state;
+	setting_init(&s);
+	s.o.on_error = PENSTOCK_SKIP;
+	accepted(&s, "t-{0..4}.tar");
+}
+
+/* A folder with many is listed: what it has not, and what it has by other means than as a file. */
+static void of_many_the_missing_one_is_named(void **state)
+{
+	struct setting s;
+	char all[64];
+
+	(void)state;
+	setting_init(&s);
+	snprintf(all, sizeof(all), "many/{0000..%04d}.tar", MANY - 1);
+	accepted(&s, all);
+	assert_int_equal(rename("many/0300.tar", "moved.tar"), 0);
+	refused(&s, all, "many/0300.tar: No such file or directory; ");
+	assert_int_equal(symlink("../moved.tar", "many/0300.tar"), 0);
+	accepted(&s, all);
+	assert_int_equal(unlink("many/0300.tar"), 0);
+	assert_int_equal(rename("moved.tar", "many/0300.tar"), 0);
+	snprintf(all, sizeof(all), "many/{0000..%04d}.tar::many/0001.tar", MANY + 9);
+	refused(&s, all, "many/0712.tar: No such file or directory (and 9 more of the shards); ");
+}
+
+/* The folder has much more than the list: the listing is left, and names are looked up. */
+static void names_beyond_the_listing_are_found(void **state)
+{
+	struct setting s;
+	char name[64], all[64];
+
+	(void)state;
+	setting_init(&s);
+	for (int i = 0; i < 5 * MANY; i++) {
+		snprintf(name, sizeof(name), "many/other-%d", i);
+		file_write(name, "", 0);
+	}
+	snprintf(all, sizeof(all), "many/{0000..%04d}.tar", MANY - 1);
+	accepted(&s, all);
+	assert_int_equal(rename("many/0711.tar", "moved.tar"), 0);
+	refused(&s, all, "many/0711.tar: No such file");
+	assert_int_equal(rename("moved.tar", "many/0711.tar"), 0);
+	for (int i = 0; i < 5 * MANY; i++) {
+		snprintf(name, sizeof(name), "many/other-%d", i);
+		assert_int_equal(unlink(name), 0);
+	}
+}
+
+/* In the list's order each rank has shards of its own, and they may be on its own disk only. */
+static void another_ranks_shards_may_be_elsewhere(void **state)
+{
+	static const char *const pattern = "t-0.tar::gone-1.tar::t-2.tar::gone-3.tar";
+	struct setting s;
+
+	(void)state;
+	setting_init(&s);
+	s.o.order = PENSTOCK_ORDER_NONE;
+	s.o.world = 2;
+	s.o.end = PENSTOCK_END_UNEVEN;
+	s.o.rank = 0;
+	accepted(&s, pattern);
+	s.o.rank = 1;
+	refused(&s, pattern, "gone-1.tar: No such file or directory (and 1 more of the shards); ");
+}
+
+/* What a state has behind it may be gone. */
+static void used_up_shards_may_be_gone(void **state)
+{
+	static const char *const shards[] = {"first.tar", "t-0.tar"};
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	struct setting s;
+	uint8_t saved[4096];
+	int n = 0;
+
+	(void)state;
+	shard_write("first.tar");
+	setting_init(&s);
+	s.o.order = PENSTOCK_ORDER_NONE;
+	assert_int_equal(penstock_loader_open(&s.o, shards, 2, &l, &e), 0);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+		penstock_batch_release(b);
+		n = penstock_loader_state_save(l, saved, sizeof(saved), &e);
+		assert_true(n > 0);
+	}
+	penstock_loader_close(l);
+	assert_int_equal(unlink("first.tar"), 0);
+	assert_int_equal(opens(&s, shards, 2, &e), -ENOENT);
+	s.o.state = saved;
+	s.o.state_nbytes = (size_t)n;
+	assert_int_equal(opens(&s, shards, 2, &e), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_missing_shard_is_named),
+	        cmocka_unit_test(lost_shards_that_are_passed_over_are_no_error),
+	        cmocka_unit_test(of_many_the_missing_one_is_named),
+	        cmocka_unit_test(names_beyond_the_listing_are_found),
+	        cmocka_unit_test(another_ranks_shards_may_be_elsewhere),
+	        cmocka_unit_test(used_up_shards_may_be_gone),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
