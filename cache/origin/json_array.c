@@ -3,6 +3,9 @@
 #include <ctype.h>
 #include <errno.h>
 
+#include "base/log.h"
+#include "base/size.h"
+
 #define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* a longer one is no sound one */
 
 static void cleanup_json(json_t **j)
@@ -23,6 +26,42 @@ static int bad(const struct ps_json_array *a, size_t at, const char *why)
 	        a->err, EPROTO, "%s: JSON, at byte %llu: %s", a->what, (unsigned long long)(a->at + at), why);
 }
 
+/* Behind the object at text[i]; 0: it does not end in the window, or is none. */
+static size_t object_end(const char *text, size_t i, size_t n)
+{
+	bool quoted = false;
+	unsigned depth = 0;
+
+	if (text[i] != '{')
+		return 0;
+	for (; i < n; i++) {
+		char c = text[i];
+
+		if (quoted && c == '\\')
+			i++;
+		else if (c == '"')
+			quoted = !quoted;
+		else if (!quoted && c == '{')
+			depth++;
+		else if (!quoted && c == '}' && --depth == 0)
+			return i + 1;
+	}
+	return 0;
+}
+
+/* A name in another encoding, which nginx writes as it is: one file is not shown, the others are. */
+static bool skip_foreign(const char *text, size_t n, size_t *i)
+{
+	size_t end = object_end(text, *i, n);
+
+	if (end == 0)
+		return false;
+	ps_log_warning("list: %.*s: skipped: its name is not UTF-8, which JSON has to be",
+	        (int)PS_MIN(end - *i, (size_t)300), text + *i);
+	*i = end;
+	return true;
+}
+
 /* One that begins at *i. *ret_cut: its end is not here yet. */
 static int take_entry(
         struct ps_json_array *a, const char *text, size_t n, bool more, size_t *i, bool *ret_cut)
@@ -33,6 +72,8 @@ static int take_entry(
 
 	if (!j && json_error_code(&je) == json_error_out_of_memory)
 		return ps_error_set(a->err, ENOMEM, "out of memory");
+	if (!j && json_error_code(&je) == json_error_invalid_utf8 && skip_foreign(text, n, i))
+		return 0;
 	*ret_cut = !j && more && n - *i < ENTRY_MAX_NBYTES;
 	if (*ret_cut)
 		return 0;

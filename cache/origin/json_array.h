@@ -1,5 +1,5 @@
 /* An array of JSON objects, one at a time: jansson holds a whole document in memory, some ten times its text.
- * So the array is walked by hand, and each object parsed by itself.
+ * So the array is walked by hand, and each object parsed by itself. One that is not UTF-8 is skipped, with a warning.
  *
  * Ownership: an object is borrowed for the call. Threads: any. Blocks: never. */
 #ifndef PS_ORIGIN_JSON_ARRAY_H

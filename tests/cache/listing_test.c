@@ -52,6 +52,10 @@ static const struct {
                 "</td><td>1.0K</td></tr>\n"
                 "<tr><td><a href=\"q&amp;a.tar\">q&amp;a.tar</a></td></tr></table>",
                 "one.tar q&a.tar "},
+        {"JSON with names that are not UTF-8",
+                "[{\"name\":\"a.tar\",\"type\":\"file\",\"size\":1}, {\"name\":\"b\xe4}{\\\"\\\\\",\"type\":\"file\",\"x\":{},\"size\":2},"
+                "{\"name\":\"c\xff\"},{\"name\":\"d.tar\",\"type\":\"file\",\"size\":4}]",
+                "a.tar=1 d.tar=4 "},
         {"lighttpd",
                 "<table><tbody><tr class=\"d\"><td class=\"n\"><a href=\"../\">..</a>/</td></tr>"
                 "<tr><td class=\"n\"><a href=\"%c3%a4.tar\">\xc3\xa4.tar</a></td><td "
