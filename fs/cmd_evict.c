@@ -56,7 +56,8 @@ static int print(const struct evict *e)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%llu files dropped, %s\n", (unsigned long long)e->nfiles, ps_size_format(e->nbytes, size));
+	printf("%llu %s dropped, %s\n", (unsigned long long)e->nfiles, e->nfiles == 1 ? "file" : "files",
+	        ps_size_format(e->nbytes, size));
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 

@@ -315,6 +315,10 @@ static int mount_with(struct mount *m, char **args, int nargs)
 		if (!ps_source_has_name(args[i], &n))
 			return ps_cli_fail("mount", PS_EXIT_USAGE,
 			        "too many arguments; several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
+	if (nargs > 1 && strstr(args[nargs - 1], "://"))
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "the MOUNTPOINT comes last, behind what is mounted; usage: penstock mount %s",
+		        opts.usage);
 	/* A source that makes no sense is told of before anything is touched. */
 	for (int i = 0; rc == 0 && i < nargs - 1; i++) {
 		rc = add_source(m, args[i], &err);

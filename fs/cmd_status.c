@@ -213,11 +213,11 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	json_int_t nbytes = number(doc, "reads", "bytes"), passed = opens_in(mount, "passed");
 
 	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
-	printf("  files     %lld, listed %s%s%s, opened %lld times\n",
+	printf("  files     %lld, listed %s, opened %lld times%s%s\n",
 	        (long long)json_integer_value(json_object_get(mount, "files")),
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
-	        *text(mount, "listing_error") ? "; listing failed: " : "", text(mount, "listing_error"),
-	        (long long)json_integer_value(json_object_get(mount, "opens")));
+	        (long long)json_integer_value(json_object_get(mount, "opens")),
+	        *text(mount, "listing_error") ? "; listing anew failed: " : "", text(mount, "listing_error"));
 	print_missing(mount);
 	printf("  cache     %s of %s used, %lld objects, in %s\n",
 	        size(number(doc, "cache", "used_bytes"), a), size(number(doc, "cache", "limit_bytes"), b),

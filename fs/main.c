@@ -80,6 +80,23 @@ static int run_external(char **argv)
 	return ps_cli_fail("", PS_EXIT_FAILED, "%s: %s", name, strerror(errno));
 }
 
+/* A command with its arguments; "help COMMAND" as others spell COMMAND --help. */
+static int run(int argc, char **argv)
+{
+	char option[] = "--help";
+
+	if (strcmp(argv[0], "help") == 0) {
+		if (argc > 1 && argv[1][0] != '-')
+			return run(2, (char *[]){argv[1], option, NULL});
+		usage(stdout);
+		return fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		if (strcmp(argv[0], commands[i].name) == 0)
+			return commands[i].run(argc, argv);
+	return run_external(argv);
+}
+
 int main(int argc, char **argv)
 {
 	const char *self = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1
@@ -101,8 +118,5 @@ int main(int argc, char **argv)
 		                                                                     : PS_EXIT_FAILED;
 	if (argv[1][0] == '-')
 		return unknown_option(argv[1]);
-	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		if (strcmp(argv[1], commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
-	return run_external(argv + 1);
+	return run(argc - 1, argv + 1);
 }

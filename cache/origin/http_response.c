@@ -292,7 +292,8 @@ static const struct status_row {
 } status_rows[] = {
         {304, 304, EPROTO, false, "not modified, though nothing conditional was asked"},
         {300, 399, EPROTO, false, "a redirect that leads nowhere"},
-        {401, 401, EACCES, false, "not authorised: give credentials (user:password@ or a header option)"},
+        {401, 401, EACCES, false,
+                "not authorised: credentials are missing or wrong (--user, --header, --netrc-file)"},
         {403, 403, EACCES, false, "forbidden: wrong credentials, or a signed URL that has expired"},
         {404, 404, ENOENT, false, "not found"},
         {407, 407, EACCES, false, "the proxy wants credentials"},

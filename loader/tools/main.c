@@ -53,6 +53,22 @@ static int no_such_command(const char *word)
 	return PS_EXIT_USAGE;
 }
 
+static int run(int argc, char **argv)
+{
+	char option[] = "--help";
+
+	if (strcmp(argv[0], "help") == 0 && argc > 1 && argv[1][0] != '-')
+		return run(2, (char *[]){argv[1], option, NULL});
+	if (strcmp(argv[0], "help") == 0) {
+		help(stdout);
+		return PS_EXIT_OK;
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		if (strcmp(argv[0], commands[i].name) == 0)
+			return commands[i].run(argc, argv);
+	return no_such_command(argv[0]);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -67,17 +83,10 @@ int main(int argc, char **argv)
 		printf("penstock-loader %s\n", penstock_version());
 		return PS_EXIT_OK;
 	}
-	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
-		int r;
-
-		if (strcmp(argv[1], commands[i].name) != 0)
-			continue;
-		r = commands[i].run(argc - 1, argv + 1);
-		if (fflush(stdout) != 0 || ferror(stdout)) {
-			ps_complain("cannot write to stdout");
-			return PS_EXIT_FAILED;
-		}
-		return r;
+	int r = run(argc - 1, argv + 1);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		ps_complain("cannot write to stdout");
+		return PS_EXIT_FAILED;
 	}
-	return no_such_command(argv[1]);
+	return r;
 }

@@ -36,6 +36,8 @@ for command in $commands; do
 	check "$command --help is at most 110 columns wide" awk 'length > 110 {exit 1}' "$T/help"
 	equal "$command -h is the same" "$(cat "$T/help")" "$(penstock "$command" -h)"
 done
+equal "penstock help" "$(penstock --help)" "$(penstock help)"
+equal "penstock help COMMAND" "$(penstock warm --help)" "$(penstock help warm)"
 check "--version" bash -c 'penstock --version | grep -Eq "^penstock [0-9]+\.[0-9]+\.[0-9]+$"'
 
 mkdir "$T/bin"

@@ -68,6 +68,8 @@ bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0
 bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
 bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
 bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me
+bad 2 "MOUNTPOINT comes last" mount "$T/empty" https://127.0.0.1/train/
+bad 2 "unknown command 'nix'" help nix
 bad 1 "make it first" mount "$T/src/" "$T/nothing" --cache-dir "$T/cache/c"
 bad 1 "not a folder" mount "$T/src/" "$T/plain" --cache-dir "$T/cache/c"
 bad 1 "not empty" mount "$T/src/" "$T/full" --cache-dir "$T/cache/c"

@@ -155,7 +155,7 @@ def ls_goes_on_behind_a_damaged_shard():
 
 @tap.test
 def help_and_version():
-    for args in (["--help"], ["-h"], ["bench", "--help"], ["bench", "-h"], ["ls", "--help"], ["ls", "-h"], ["index", "-h"]):
+    for args in (["--help"], ["-h"], ["bench", "--help"], ["bench", "-h"], ["ls", "--help"], ["ls", "-h"], ["index", "-h"], ["help"], ["help", "pack"]):
         r = tap.run(*args)
         tap.equal((r.returncode, r.stderr), (0, b""))
         assert b"Usage: penstock-loader" in r.stdout and b"Examples:" in r.stdout
