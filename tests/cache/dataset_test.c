@@ -180,35 +180,45 @@ static bool is_any_in(struct fixture *f, uint64_t node)
 	return rc;
 }
 
-/* More names than are taken from the index at a time; each is asked for once, and while the origin keeps the
- * sweep waiting an index that was refused can be opened anew. */
-static void a_sweep_asks_for_each_and_keeps_nothing_waiting(void **state)
+/* So many names, whose sizes nothing tells; the mount does not wait for any of them. */
+static void attach_with_many(struct fixture *f, unsigned n, bool heads_stall)
+{
+	atomic_store(&f->origin->list_sizes, false);
+	ps_names_origin_set(f->origin, "a", SIZE, 3);
+	assert_int_equal(attach(f), 0);
+	detach(f);
+	atomic_store(&f->origin->list_sizes, false);
+	atomic_store(&f->origin->list_many, n);
+	atomic_store(&f->origin->heads_stall, heads_stall);
+	assert_int_equal(attach(f), 0);
+}
+
+/* More names than are taken from the index at a time: each is asked for once, and none of them is there. */
+static void a_sweep_asks_for_each(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr dir;
+
+	attach_with_many(f, 600, false);
+	while (lookup(f, "many", &dir) != 0 || is_any_in(f, dir.node))
+		usleep(1000);
+	assert_int_equal(atomic_load(&f->origin->nheads), 600);
+}
+
+/* While the origin keeps it waiting, an index that a disk has refused can be opened anew. */
+static void a_sweep_holds_nothing_of_the_index(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_index *index = ps_store_index(ps_cache_store(f->cache));
 	struct ps_error err = {0};
-	struct ps_attr dir;
 
-	atomic_store(&f->origin->list_sizes, false);
-	atomic_store(&f->origin->list_many, 600);
-	ps_names_origin_set(f->origin, "a", SIZE, 3);
-	assert_int_equal(attach(f), 0);
-	detach(f);
-	atomic_store(&f->origin->list_many, 600);
-	atomic_store(&f->origin->list_sizes, false);
-	atomic_store(&f->origin->heads_stall, true);
-	assert_int_equal(attach(f), 0);
+	attach_with_many(f, 600, true);
 	while (atomic_load(&f->origin->nheads) < 16)
 		usleep(1000);
 	ps_kv_refuse(index->kv, -EIO);
 	if (ps_index_reopen(index, &err) < 0)
 		fail_msg("%s", err.text);
-	atomic_store(&f->origin->heads_stall, false);
-	/* None of them is there. */
-	assert_int_equal(lookup(f, "many", &dir), 0);
-	while (is_any_in(f, dir.node))
-		usleep(1000);
-	assert_int_equal(atomic_load(&f->origin->nheads), 600);
+	detach(f);
 }
 
 /* Shared ------------------------------------------------------------------------------------------ */
@@ -321,7 +331,8 @@ int main(void)
 	        TEST(without_the_origin_the_stored_listing_serves),
 	        TEST(lookups_time_out_while_a_listing_stalls),
 	        TEST(detaching_ends_a_sweep_that_stalls),
-	        TEST(a_sweep_asks_for_each_and_keeps_nothing_waiting),
+	        TEST(a_sweep_asks_for_each),
+	        TEST(a_sweep_holds_nothing_of_the_index),
 	        TEST(two_attaches_of_a_source_share_a_dataset),
 	        TEST(who_attaches_meanwhile_waits_for_the_same),
 	        TEST(an_attach_that_nobody_wants_ends),
