@@ -15,7 +15,7 @@ void ps_check_queue_locked(struct ps_object *object)
 	object->unsure = false; /* once is enough: nothing becomes unverified later */
 	object->refs++;
 	ps_list_append(&store->unchecked, &object->check_link);
-	pthread_cond_signal(&store->check_wake);
+	pthread_cond_signal(&store->checker.wake);
 }
 
 static bool goes_on(struct ps_object *object)
@@ -23,7 +23,7 @@ static bool goes_on(struct ps_object *object)
 	struct ps_store *store = object->store;
 
 	PS_LOCK_SCOPE(&store->lock);
-	return !store->stopping_check && object->state == PS_OBJECT_READY;
+	return !store->checker.stopping && object->state == PS_OBJECT_READY;
 }
 
 static void check(struct ps_object *object, void *buf)
@@ -53,9 +53,9 @@ static void *check_thread(void *arg)
 	ps_autofree void *buf = NULL;
 
 	pthread_mutex_lock(&store->lock);
-	while (!store->stopping_check) {
+	while (!store->checker.stopping) {
 		if (ps_list_empty(&store->unchecked)) {
-			pthread_cond_wait(&store->check_wake, &store->lock);
+			pthread_cond_wait(&store->checker.wake, &store->lock);
 			continue;
 		}
 		struct ps_object *object =
@@ -75,22 +75,12 @@ static void *check_thread(void *arg)
 
 int ps_check_start(struct ps_store *store)
 {
-	int e = ps_thread_start(&store->checker, "store-check", check_thread, store);
-
-	store->checker_started = e == 0;
-	return e;
+	return ps_worker_start(&store->checker, "store-check", check_thread, store);
 }
 
 void ps_check_stop(struct ps_store *store)
 {
-	if (store->checker_started) {
-		pthread_mutex_lock(&store->lock);
-		store->stopping_check = true;
-		pthread_cond_signal(&store->check_wake);
-		pthread_mutex_unlock(&store->lock);
-		pthread_join(store->checker, NULL);
-		store->checker_started = false;
-	}
+	ps_worker_stop(&store->checker, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
 	while (!ps_list_empty(&store->unchecked)) {
 		struct ps_object *object =

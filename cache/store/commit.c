@@ -30,7 +30,7 @@ static void begin_batch(struct ps_store *store)
 	if (!nothing_dirty(store))
 		return;
 	store->dirty_since_ns = ps_clock_mono_ns();
-	pthread_cond_signal(&store->commit_wake);
+	pthread_cond_signal(&store->committer.wake);
 }
 
 bool ps_commit_done_locked(const struct ps_store *store)
@@ -67,7 +67,7 @@ void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
 			queue_append(object);
 	}
 	if (store->ndirty_blocks == BATCH_BLOCKS)
-		pthread_cond_signal(&store->commit_wake);
+		pthread_cond_signal(&store->committer.wake);
 }
 
 void ps_commit_unqueue_locked(struct ps_object *object)
@@ -83,7 +83,7 @@ void ps_commit_retry_locked(struct ps_store *store)
 {
 	store->index_failed = true;
 	store->retry_at_ns = ps_clock_mono_ns() + RETRY_MS * PS_NS_PER_MS;
-	pthread_cond_signal(&store->commit_wake);
+	pthread_cond_signal(&store->committer.wake);
 }
 
 /* One batch --------------------------------------------------------------------------------------- */
@@ -272,13 +272,13 @@ static void *commit_thread(void *arg)
 	struct ps_store *store = arg;
 
 	pthread_mutex_lock(&store->lock);
-	while (!store->stopping) {
+	while (!store->committer.stopping) {
 		uint64_t due = due_ns(store), now = ps_clock_mono_ns();
 
 		if (due == UINT64_MAX)
-			pthread_cond_wait(&store->commit_wake, &store->lock);
+			pthread_cond_wait(&store->committer.wake, &store->lock);
 		else if (now < due)
-			ps_cond_wait_until(&store->commit_wake, &store->lock, due);
+			ps_cond_wait_until(&store->committer.wake, &store->lock, due);
 		else
 			(void)commit_locked(store); /* has told, and set the time of the next try */
 	}
@@ -288,22 +288,12 @@ static void *commit_thread(void *arg)
 
 int ps_commit_start(struct ps_store *store)
 {
-	int e = ps_thread_start(&store->committer, "store-commit", commit_thread, store);
-
-	store->committer_started = e == 0;
-	return e;
+	return ps_worker_start(&store->committer, "store-commit", commit_thread, store);
 }
 
 int ps_commit_stop(struct ps_store *store)
 {
-	if (store->committer_started) {
-		pthread_mutex_lock(&store->lock);
-		store->stopping = true;
-		pthread_cond_signal(&store->commit_wake);
-		pthread_mutex_unlock(&store->lock);
-		pthread_join(store->committer, NULL);
-		store->committer_started = false;
-	}
+	ps_worker_stop(&store->committer, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
 	int e = commit_locked(store);
 	/* What the index would not take is lost with the process: blocks to be fetched again. */

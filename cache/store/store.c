@@ -108,16 +108,16 @@ static struct ps_store *store_new(void)
 	ps_list_init(&store->dirty);
 	ps_list_init(&store->unsynced);
 	ps_list_init(&store->unchecked);
-	pthread_cond_init(&store->check_wake, NULL);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->sums_wake, NULL);
 	ps_list_init(&store->sums);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&store->changed, &monotonic); /* some wait for it a while only */
-	pthread_cond_init(&store->commit_wake, &monotonic);
-	pthread_cond_init(&store->sync_wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
+	ps_worker_init(&store->committer);
+	ps_worker_init(&store->syncer);
+	ps_worker_init(&store->checker);
 	return store;
 }
 
@@ -141,9 +141,9 @@ static void store_free(struct ps_store *store)
 		close(store->dir_fd);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd); /* last: the next one may come in now */
-	pthread_cond_destroy(&store->check_wake);
-	pthread_cond_destroy(&store->sync_wake);
-	pthread_cond_destroy(&store->commit_wake);
+	ps_worker_fini(&store->committer);
+	ps_worker_fini(&store->syncer);
+	ps_worker_fini(&store->checker);
 	pthread_cond_destroy(&store->changed);
 	pthread_cond_destroy(&store->sums_wake);
 	pthread_mutex_destroy(&store->lock);
@@ -216,7 +216,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		        "disk, or name another directory",
 		        options->dir, strerror(-e), (unsigned long long)(PS_RESERVE_NBYTES / PS_MIB));
 	if (e < 0) {
-		if (store->committer_started)
+		if (store->committer.started)
 			(void)stop_threads(store);
 		store_free(store);
 		return e;

@@ -29,6 +29,7 @@
 #include "policy/policy.h"
 #include "store/index.h"
 #include "store/store.h"
+#include "store/thread.h"
 
 #define PS_SALT_LEN 32
 
@@ -197,25 +198,21 @@ struct ps_store {
 	_Atomic bool sums_stop;
 
 	/* commit.c */
-	pthread_t committer;
-	pthread_cond_t commit_wake;
-	bool committer_started, stopping, commit_running;
+	struct ps_worker committer;
+	bool commit_running;
 	struct ps_list dirty; /* of struct ps_object.dirty_link */
 	uint64_t ndirty_blocks;
 	uint64_t dirty_since_ns, retry_at_ns;
 
 	/* sync.c */
-	pthread_t syncer;
-	pthread_cond_t sync_wake;
-	bool syncer_started, stopping_sync, syncing;
+	struct ps_worker syncer;
+	bool syncing;
 	struct ps_list unsynced; /* of struct ps_object.sync_link */
 	size_t nunsynced;
 	uint64_t unsynced_since_ns; /* 0: all batches are safe */
 
 	/* check.c */
-	pthread_t checker;
-	pthread_cond_t check_wake;
-	bool checker_started, stopping_check;
+	struct ps_worker checker;
 	struct ps_list unchecked; /* of struct ps_object.check_link */
 };
 

@@ -14,7 +14,7 @@ void ps_sync_queue_locked(struct ps_object *object)
 
 	if (!store->unsynced_since_ns) {
 		store->unsynced_since_ns = ps_clock_mono_ns();
-		pthread_cond_signal(&store->sync_wake);
+		pthread_cond_signal(&store->syncer.wake);
 	}
 	/* Rows alone need the log only. */
 	if (object->sync_queued || !object->unsynced)
@@ -54,7 +54,7 @@ static void sync_round(struct ps_store *store)
 
 	store->unsynced_since_ns = 0;
 	store->syncing = true;
-	for (; n > 0 && !ps_list_empty(&store->unsynced) && !store->stopping_sync; n--) {
+	for (; n > 0 && !ps_list_empty(&store->unsynced) && !store->syncer.stopping; n--) {
 		struct ps_object *object = take_first(store);
 
 		pthread_mutex_unlock(&store->lock);
@@ -84,13 +84,13 @@ static void *sync_thread(void *arg)
 	struct ps_store *store = arg;
 
 	pthread_mutex_lock(&store->lock);
-	while (!store->stopping_sync) {
+	while (!store->syncer.stopping) {
 		uint64_t due = store->unsynced_since_ns + PS_STORE_SYNC_MS * PS_NS_PER_MS;
 
 		if (!store->unsynced_since_ns)
-			pthread_cond_wait(&store->sync_wake, &store->lock);
+			pthread_cond_wait(&store->syncer.wake, &store->lock);
 		else if (ps_clock_mono_ns() < due)
-			ps_cond_wait_until(&store->sync_wake, &store->lock, due);
+			ps_cond_wait_until(&store->syncer.wake, &store->lock, due);
 		else
 			sync_round(store);
 	}
@@ -100,22 +100,12 @@ static void *sync_thread(void *arg)
 
 int ps_sync_start(struct ps_store *store)
 {
-	int e = ps_thread_start(&store->syncer, "store-sync", sync_thread, store);
-
-	store->syncer_started = e == 0;
-	return e;
+	return ps_worker_start(&store->syncer, "store-sync", sync_thread, store);
 }
 
 void ps_sync_stop(struct ps_store *store)
 {
-	if (store->syncer_started) {
-		pthread_mutex_lock(&store->lock);
-		store->stopping_sync = true;
-		pthread_cond_signal(&store->sync_wake);
-		pthread_mutex_unlock(&store->lock);
-		pthread_join(store->syncer, NULL);
-		store->syncer_started = false;
-	}
+	ps_worker_stop(&store->syncer, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
 	while (!ps_list_empty(&store->unsynced))
 		ps_object_unref_locked(take_first(store));

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -30,6 +31,52 @@ static inline void ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *loc
 	        .tv_sec = (time_t)(mono_ns / PS_NS_PER_S), .tv_nsec = (long)(mono_ns % PS_NS_PER_S)};
 
 	pthread_cond_timedwait(cond, lock, &ts);
+}
+
+/* A thread that works off what others queue for it, and what they agree on under a lock of theirs. */
+struct ps_worker {
+	pthread_t thread;
+	pthread_cond_t wake; /* goes by the monotonic clock */
+	bool started;
+	bool stopping; /* it ends as soon as it sees this */
+};
+
+static inline void ps_worker_init(struct ps_worker *worker)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&worker->wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+static inline void ps_worker_fini(struct ps_worker *worker)
+{
+	pthread_cond_destroy(&worker->wake);
+}
+
+/* 0 or -errno. */
+static inline int ps_worker_start(
+        struct ps_worker *worker, const char *name, void *(*fn)(void *arg), void *arg)
+{
+	int e = ps_thread_start(&worker->thread, name, fn, arg);
+
+	worker->started = e == 0;
+	return e;
+}
+
+/* Until it has ended; nothing if it was not started. lock: what protects `stopping`, not held. */
+static inline void ps_worker_stop(struct ps_worker *worker, pthread_mutex_t *lock)
+{
+	if (!worker->started)
+		return;
+	pthread_mutex_lock(lock);
+	worker->stopping = true;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(lock);
+	pthread_join(worker->thread, NULL);
+	worker->started = false;
 }
 
 #endif
