@@ -1,0 +1,63 @@
+/* What the files of a loader share:
+ *
+ *   loader_open.c    made and closed
+ *   loader_next.c    batches: next, by number; where the epoch stands, how long it is
+ *   loader_state.c   states, written and read
+ *   loader_stats.c   what it tells of itself
+ *
+ * Ownership, threads: as penstock.h says.   Locks: none of its own. */
+#ifndef PS_LOADER_H
+#define PS_LOADER_H
+
+#include <sys/types.h>
+
+#include "batch/profile.h"
+#include "budget.h"
+#include "get.h"
+#include "gpu_decode.h"
+#include "lost.h"
+#include "options.h"
+#include "order/plan.h"
+#include "pipeline/pipeline.h"
+#include "public.h"
+#include "resume.h"
+
+struct penstock_loader {
+	pid_t pid;
+	struct ps_options options;
+	struct ps_schedule schedule;
+	struct ps_plan *plan;
+	struct ps_plan
+	        *made; /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
+	const char *made_not; /* why it makes none, though it may; NULL: it does, or may not */
+	struct ps_device *device;
+	struct ps_gpu_decode gpu;
+	struct ps_pipeline *pipeline;
+	uint64_t open_ns;
+	struct penstock_budget *budget; /* shared; NULL: none */
+	uint64_t budget_nbytes;         /* taken from it for batches and buffers */
+	struct ps_profile *profile;     /* NULL: not kept */
+
+	/* The calling thread's (next, set_epoch). */
+	int failed;
+	struct ps_load_error why;
+	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
+
+	struct ps_indexes *indexes;
+	struct ps_getter *getter;    /* NULL: not asked for yet */
+	struct ps_planner *planner;  /* NULL: nobody to tell */
+	struct ps_state_print print; /* of shards and options; zero until it is needed */
+
+	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
+	struct ps_lost lost;
+};
+
+/* -ECHILD: the loader is another process's. */
+int ps_loader_pid_check(const struct penstock_loader *loader, struct ps_load_error *err) PS_MUST_USE;
+
+/* Where a state says that this loader shall stand; makes `at`. -EINVAL, -ESTALE, -ENOMEM. */
+int ps_loader_state_read(struct penstock_loader *loader, const void *bytes, size_t size,
+        struct ps_position *at, uint32_t *ret_bad_run, struct ps_offload *ret_offload,
+        struct ps_load_error *err) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,208 @@
+/* Batches to the consumer, and which epoch they are of. */
+#include "config.h"
+
+#include "loader.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/range.h"
+
+int ps_loader_pid_check(const struct penstock_loader *l, struct ps_load_error *err)
+{
+	if (l->pid == getpid())
+		return 0;
+	return ps_load_error_set(err, ECHILD,
+	        "this loader belongs to process %d, which forked; open a loader in this process",
+	        (int)l->pid);
+}
+
+static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
+{
+	return ps_sample_error_set(err, b->rows[row].sample, ps_batch_reason(b, row));
+}
+
+/* Puts what to do about a shard that cannot be read behind the text. */
+static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "%s; %s", err->text,
+	        ps_lost_hint(b->rows[row].sample->file->path, b->rows[row].bad));
+}
+
+/* What on_error and max_bad make of a batch. */
+static int policy_apply(struct penstock_loader *l, const struct penstock_batch *b, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
+		bad_sample(b, b->bad_rows[0], err);
+		if (b->rows[b->bad_rows[0]].lost)
+			return lost_sample(b, b->bad_rows[0], err);
+		return ps_load_error_set(err, EBADMSG,
+		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
+	}
+	if (b->nbad == 0 && b->nrows > 0)
+		l->bad_run = 0; /* without a look at each row */
+	for (uint32_t i = 0; i < b->nrows && b->nbad > 0; i++) {
+		l->bad_run = b->rows[i].bad ? l->bad_run + 1 : 0;
+		if (l->bad_run <= o->max_bad)
+			continue;
+		bad_sample(b, i, err);
+		ps_load_error_prefix(err, "more than %u bad samples behind each other (max_bad)", o->max_bad);
+		return b->rows[i].lost ? lost_sample(b, i, err) : -EBADMSG;
+	}
+	if (b->failed)
+		*err = b->why;
+	if (b->failed == -EBADMSG && b->nrows > 0 && b->rows[0].lost)
+		return lost_sample(b, 0, err);
+	return b->failed;
+}
+
+static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_load_error *err)
+{
+	struct penstock_batch *b;
+	int r = ps_loader_pid_check(l, err);
+
+	if (r < 0)
+		return r;
+	if (l->failed) {
+		*err = l->why;
+		return l->failed;
+	}
+	r = ps_pipeline_next(l->pipeline, &b, err);
+	if (r == 1) {
+		int e;
+
+		if (b->nbad > 0)
+			ps_lost_note(&l->lost, b);
+		e = policy_apply(l, b, err);
+
+		if (e == 0) {
+			ps_pipeline_delivered(l->pipeline, b);
+			if (l->planner)
+				ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
+			*ret_batch = b;
+			atomic_fetch_add_explicit(&l->samples, b->nrows, memory_order_relaxed);
+			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&l->bad, b->nbad, memory_order_relaxed);
+			return 1;
+		}
+		ps_pipeline_release(b);
+		r = e;
+	}
+	if (r < 0 && r != -EBUSY) {
+		l->failed = r;
+		l->why = *err;
+	}
+	return r;
+}
+
+int penstock_loader_next(
+        struct penstock_loader *l, struct penstock_batch **ret_batch, struct penstock_error *error)
+{
+	struct ps_load_error err;
+	int r;
+
+	PS_RANGE_SCOPE("next");
+	ps_load_error_clear(&err);
+	r = next(l, ret_batch, &err);
+	return r < 0 ? ps_give_error(error, r, &err) : r;
+}
+
+static int getter_make(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+
+	return ps_getter_new(&(struct ps_get_options){.shards = l->options.shards.names,
+	                             .nshards = l->schedule.nshards,
+	                             .indexes = l->indexes,
+	                             .plan = l->plan,
+	                             .reading = *ps_pipeline_reading(l->pipeline),
+	                             .seed = o->seed,
+	                             .epoch = o->epoch,
+	                             .max_ragged_nbytes = o->memory_budget / 4},
+	        &l->getter, err);
+}
+
+static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
+        struct penstock_batch **ret_batch, struct ps_load_error *err)
+{
+	struct penstock_batch *b;
+	int r = ps_loader_pid_check(l, err);
+
+	if (r == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
+		r = ps_load_error_set(
+		        err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
+	if (r == 0 && !l->getter)
+		r = getter_make(l, err);
+	if (r == 0)
+		r = ps_get(l->getter, numbers, n, &b, err);
+	if (r < 0)
+		return r;
+	ps_lost_note(&l->lost, b);
+	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
+		r = bad_sample(b, b->bad_rows[0], err);
+		if (b->rows[b->bad_rows[0]].lost)
+			r = lost_sample(b, b->bad_rows[0], err);
+	} else if (b->failed) {
+		*err = b->why;
+		r = b->failed;
+	}
+	if (r < 0)
+		ps_get_free(b);
+	else
+		*ret_batch = b;
+	return r;
+}
+
+int penstock_loader_get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
+        struct penstock_batch **ret_batch, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = get(l, numbers, n, ret_batch, &err);
+
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
+}
+
+int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
+{
+	struct ps_load_error err;
+	int r;
+
+	ps_load_error_clear(&err);
+	r = ps_loader_pid_check(l, &err);
+	if (r < 0)
+		return ps_give_error(error, r, &err);
+	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
+}
+
+int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	const struct penstock_options *o = &l->options.o;
+	int r = ps_loader_pid_check(l, &err);
+
+	if (r == 0 &&
+	        (epoch == UINT64_MAX || (o->epochs && (epoch < o->epoch || epoch - o->epoch >= o->epochs))))
+		r = ps_load_error_set(&err, EINVAL,
+		        "epoch %ju: outside of the epochs that were asked for (from %ju, %ju of them)",
+		        (uintmax_t)epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
+	if (r == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
+		r = ps_pipeline_restart(l->pipeline, &(struct ps_position){.epoch = epoch}, &err);
+		l->failed = r;
+		l->why = err;
+		l->bad_run = 0;
+	}
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
+}
+
+int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples,
+        uint64_t *ret_batches, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = ps_loader_pid_check(l, &err);
+
+	if (r == 0)
+		r = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &err);
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
+}

@@ -1,0 +1,236 @@
+/* A loader from its options, and its end. */
+#include "config.h"
+
+#include "loader.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "batch/make.h"
+#include "missing.h"
+#include "pipeline/stage.h"
+
+const char *penstock_version(void)
+{
+	return PACKAGE_VERSION;
+}
+
+/* Takes what batches and buffers need from the budget that is shared. */
+static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_load_error *err)
+{
+	struct penstock_budget *b = l->options.o.budget;
+	int r;
+
+	if (!b)
+		return 0;
+	r = ps_public_budget_reserve(b, nbytes, err);
+	if (r < 0)
+		return r;
+	l->budget = ps_public_budget_ref(b);
+	l->budget_nbytes = nbytes;
+	return 0;
+}
+
+/* The plan of what the pipeline does, when the device is open. */
+static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	const struct ps_device_ops *ops = l->device->ops;
+	int r;
+
+	if (!ops->mirror_new || !ops->cannot_make || o->device_pixels == PENSTOCK_PIXELS_OFF)
+		return 0;
+	l->made_not = o->transform || o->profile ? "a transform or a profile looks at them"
+	                                         : ops->cannot_make(l->device);
+	if (l->made_not)
+		return 0;
+	r = ps_plan_new(o, &l->made, err);
+	if (r == 0)
+		ps_make_plan(l->made, o->gpu_decode != 0);
+	return r;
+}
+
+static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_pipeline_options p = {.shards = l->options.shards.names,
+	        .rows = o->batch,
+	        .threads = o->threads,
+	        .readers = o->readers,
+	        .tune_threads = l->options.tune_threads,
+	        .tune_readers = l->options.tune_readers,
+	        .seed = o->seed,
+	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
+	        .end = (enum penstock_end)o->end,
+	        .max_sample_nbytes = o->memory_budget / 2};
+	struct ps_memory m;
+	size_t batch_nbytes;
+	int r;
+
+	p.device = l->device;
+	p.nvjpeg = l->gpu.nvjpeg;
+	p.offload = l->gpu.offload;
+	p.plan = l->made ? l->made : l->plan;
+	if (!ps_batch_nbytes(p.plan, o->batch, &batch_nbytes))
+		return ps_load_error_set(
+		        err, E2BIG, "a batch of %u rows is larger than memory can be", o->batch);
+	r = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
+	if (r < 0)
+		return r;
+	p.order = l->schedule.order;
+	p.epochs = l->schedule.epochs;
+	p.indexes = l->indexes;
+	p.select = l->schedule.select;
+	p.nshards = l->schedule.nshards;
+	p.source = (enum ps_source)o->source;
+	p.index_dir = o->index_dir;
+	p.write_index = o->write_index != 0;
+	r = ps_plan_windows(l->plan, o->token_stride, &p.windows, err);
+	if (r < 0)
+		return r;
+	p.depth = m.depth;
+	p.buf_nbytes = m.buf_nbytes;
+	p.image_nbytes = m.image_nbytes;
+	p.window_nbytes = m.window_nbytes;
+	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
+	r = budget_take(l, o->memory_budget - m.window_nbytes, err);
+	if (r < 0)
+		return r;
+	if (l->budget)
+		p.shared = &l->budget->count;
+	if (o->profile) {
+		l->profile = ps_profile_new(l->plan);
+		if (!l->profile)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		p.profile = l->profile;
+	}
+	return ps_pipeline_new(&p, at, &l->pipeline, err);
+}
+
+/* The pipeline at a position. Shards that are missing are an error before its threads meet them. */
+static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
+{
+	int r = 0;
+
+	if (l->options.o.on_error == PENSTOCK_FAIL)
+		r = ps_missing_check(
+		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
+	return r < 0 ? r : pipeline_make(l, at, err);
+}
+
+/* The pipeline at the beginning, or where the options' state says. */
+static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_position at;
+	int r;
+
+	if (!o->state)
+		return pipeline_put(l, &(struct ps_position){.epoch = o->epoch}, err);
+	r = ps_loader_state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
+	l->options.o.state = NULL; /* borrowed no longer */
+	if (r < 0)
+		return r;
+	r = pipeline_put(l, &at, err);
+	ps_position_fini(&at);
+	return r;
+}
+
+/* NULL where there is nobody to tell, or no memory for it: a run does not need it. */
+static struct ps_planner *planner_make(struct penstock_loader *l)
+{
+	const struct penstock_options *o = &l->options.o;
+
+	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
+	        .shards = l->options.shards.names,
+	        .nshards = l->schedule.nshards,
+	        .job = o->job ? o->job : "loader",
+	        .rank = o->rank,
+	        .world = o->world,
+	        .epoch = ps_pipeline_position(l->pipeline)->epoch,
+	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
+	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS});
+}
+
+static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
+        const char *const *shards, size_t nshards, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	struct ps_windows windows;
+	int r = ps_options_make(&l->options, options, shards, nshards, err);
+
+	if (r < 0)
+		return r;
+	if (ps_lost_init(&l->lost, l->options.shards.n) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
+	if (!l->indexes)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = ps_plan_new(o, &l->plan, err);
+	if (r == 0)
+		r = ps_plan_windows(l->plan, o->token_stride, &windows, err);
+	if (r < 0)
+		return r;
+	ps_indexes_source(l->indexes, (enum ps_source)o->source, &windows);
+	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
+	if (r == 0)
+		r = ps_device_open(o->device, &l->device, err);
+	if (r == 0)
+		r = pipeline_plan(l, err);
+	if (r == 0)
+		r = ps_gpu_decode_open(o, l->made, l->made_not, l->device, &l->gpu, err);
+	if (r == 0)
+		r = pipeline_begin(l, err);
+	if (r == 0 && o->plan_epochs != UINT32_MAX)
+		l->planner = planner_make(l);
+	if (l->planner)
+		ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
+	return r;
+}
+
+int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
+        struct penstock_loader **ret_loader, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	struct penstock_loader *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return ps_give_error(error, -ENOMEM, &err);
+	l->pid = getpid();
+	l->open_ns = ps_mono_ns();
+	r = loader_make(l, options, shards, nshards, &err);
+	if (r < 0) {
+		penstock_loader_close(l);
+		return ps_give_error(error, r, &err);
+	}
+	*ret_loader = l;
+	return 0;
+}
+
+void penstock_loader_close(struct penstock_loader *l)
+{
+	if (!l)
+		return;
+	if (l->pid != getpid()) {
+		ps_pipeline_abandon(
+		        l->pipeline); /* its threads may have held any lock when the process forked */
+		return;
+	}
+	ps_planner_free(l->planner);
+	ps_getter_free(l->getter);
+	ps_pipeline_free(l->pipeline);
+	ps_gpu_decode_close(&l->gpu);
+	ps_device_close(l->device);
+	ps_schedule_fini(&l->schedule);
+	ps_profile_free(l->profile);
+	ps_plan_free(l->plan);
+	ps_plan_free(l->made);
+	if (l->budget)
+		ps_public_budget_release(l->budget, l->budget_nbytes);
+	ps_public_budget_unref(l->budget);
+	ps_lost_fini(&l->lost);
+	ps_options_fini(&l->options);
+	ps_indexes_free(l->indexes);
+	free(l);
+}
