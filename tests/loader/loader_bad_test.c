@@ -1,0 +1,254 @@
+/* Bad samples and shards, and too little memory: what is passed over, what is said, and when a loader fails.
+ */
+#include "config.h"
+
+#include <sys/resource.h>
+
+#include "loader_fixture.h"
+
+/* A shard of six samples, of which 1 and 4 cannot be decoded. */
+static void bad_shard_make(const char *path)
+{
+	struct tar t = {0};
+
+	sample_add(&t, 0, 0);
+	tar_add_text(&t, "bad/1.jpg", "no image");
+	tar_add_text(&t, "bad/1.cls", "1");
+	tar_add_text(&t, "bad/1.txt", "");
+	sample_add(&t, 0, 2);
+	sample_add(&t, 0, 3);
+	tar_add(&t, "bad/4.jpg", photos[0].data, photos[0].len);
+	tar_add_text(&t, "bad/4.cls", "four");
+	tar_add_text(&t, "bad/4.txt", "");
+	sample_add(&t, 0, 5);
+	tar_end(&t);
+	tar_save(&t, path);
+}
+
+static void a_bad_row_repeats_the_next_good_one(void **state)
+{
+	static const char *const shards[] = {"bad.tar"};
+	static const int64_t want[] = {0, 2, 2, 3, 5, 5};
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_batch_info info;
+	struct penstock_bad bad;
+	struct penstock_tensor t;
+	struct penstock_stats stats;
+
+	(void)state;
+	bad_shard_make("bad.tar");
+	setting_init(&s);
+	s.o.order = PENSTOCK_ORDER_NONE;
+	s.o.on_error = PENSTOCK_SKIP;
+	l = open_ok(&s.o, shards, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	penstock_batch_info(b, &info);
+	assert_int_equal(info.rows, 6);
+	assert_int_equal(info.bad, 2);
+	t = field(b, "cls");
+	assert_memory_equal(t.data, want, sizeof(want));
+	t = field(b, "__valid__");
+	assert_memory_equal(t.data, "\1\0\1\1\0\1", 6);
+	t = field(b, "jpg");
+	assert_memory_equal((const char *)t.data + 1152, (const char *)t.data + 2 * 1152, 1152);
+	assert_int_equal(penstock_batch_bad(b, 0, &bad), 0);
+	assert_int_equal(bad.row, 1);
+	assert_string_equal(bad.shard, "bad.tar");
+	assert_string_equal(bad.key, "bad/1");
+	assert_true(bad.offset > 0 && bad.offset % 512 == 0);
+	assert_non_null(strstr(bad.reason, "jpg"));
+	assert_int_equal(penstock_batch_bad(b, 1, &bad), 0);
+	assert_non_null(strstr(bad.reason, "cls"));
+	assert_int_equal(penstock_batch_bad(b, 2, &bad), -ENOENT);
+	penstock_batch_release(b);
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	assert_int_equal(stats.bad, 2);
+	assert_int_equal(stats.samples, 6);
+	penstock_loader_close(l);
+}
+
+static void bad_samples_fail_as_asked(void **state)
+{
+	struct setting s;
+	struct penstock_error e;
+	struct tar t = {0};
+
+	(void)state;
+	bad_shard_make("bad.tar");
+	setting_init(&s);
+	s.o.order = PENSTOCK_ORDER_NONE;
+	assert_int_equal(first_failure(&s.o, "bad.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "bad.tar: sample \"bad/1\" at offset "));
+
+	s.o.on_error = PENSTOCK_SKIP;
+	s.o.batch = 1; /* a batch with no good row */
+	assert_int_equal(first_failure(&s.o, "bad.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "no sample of the batch is sound"));
+
+	sample_add(&t, 0, 0);
+	for (int i = 0; i < 5; i++)
+		tar_add_text(&t, (char[]){'x', (char)('0' + i), '.', 'j', 'p', 'g', 0}, "");
+	tar_end(&t);
+	tar_save(&t, "many.tar");
+	s.o.batch = 16;
+	s.o.max_bad = 4;
+	assert_int_equal(first_failure(&s.o, "many.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "more than 4 bad samples"));
+	s.o.max_bad = 5;
+	assert_int_equal(first_failure(&s.o, "many.tar", &e), 0);
+}
+
+static void a_truncated_shard_is_one_bad_sample_in_its_place(void **state)
+{
+	static const char *const shards[] = {"cut.tar", "t-1.tar"};
+	struct setting s;
+	struct tar t = {0};
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	struct penstock_bad bad;
+	struct penstock_tensor cls;
+	size_t cut;
+
+	(void)state;
+	sample_add(&t, 0, 0);
+	sample_add(&t, 0, 1);
+	cut = t.len + 4000;
+	sample_add(&t, 0, 2);
+	t.len = cut;
+	file_write("cut.tar", t.data, cut);
+	tar_free(&t);
+	setting_init(&s);
+	s.o.order = PENSTOCK_ORDER_NONE;
+	s.o.lanes = 1;
+	assert_int_equal(first_failure(&s.o, "cut.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "truncated"));
+	s.o.on_error = PENSTOCK_SKIP;
+	s.o.batch = 64;
+	l = open_ok(&s.o, shards, 2);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	cls = field(b, "cls");
+	assert_int_equal(cls.shape[0], 3 + PER_SHARD);
+	assert_int_equal(((const int64_t *)cls.data)[1], 1);
+	assert_int_equal(((const int64_t *)cls.data)[2], 1000); /* repeats what comes behind the hole */
+	assert_int_equal(((const int64_t *)cls.data)[3], 1000);
+	assert_int_equal(penstock_batch_bad(b, 0, &bad), 0);
+	assert_string_equal(bad.key, "s0/002");
+	assert_non_null(strstr(bad.reason, "truncated"));
+	penstock_loader_close(l); /* with a batch held */
+}
+
+static void a_folder_is_no_shard(void **state)
+{
+	struct setting s;
+	struct penstock_error e;
+
+	(void)state;
+	setting_init(&s);
+	assert_int_equal(first_failure(&s.o, ".", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "folder"));
+}
+
+static void a_sample_larger_than_the_budget_is_bad(void **state)
+{
+	struct tar t = {0};
+	struct setting s;
+	struct penstock_error e;
+	char *big = calloc(1, 3 << 20);
+
+	(void)state;
+	assert_non_null(big);
+	tar_add(&t, "a.txt", big, 3 << 20);
+	sample_add(&t, 0, 0);
+	tar_end(&t);
+	tar_save(&t, "big.tar");
+	free(big);
+	setting_init(&s);
+	s.o.depth = 2;
+	s.o.memory_budget = 4 << 20;
+	assert_int_equal(first_failure(&s.o, "big.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "raise memory_budget"));
+}
+
+static void ragged_fields_take_no_more_memory_than_they_may(void **state)
+{
+	struct tar t = {0};
+	struct setting s;
+	struct penstock_error e;
+	char *big = calloc(1, 1 << 20);
+
+	(void)state;
+	assert_non_null(big);
+	for (int i = 0; i < 24; i++)
+		tar_add(&t, (char[]){(char)('a' + i), '.', 't', 'x', 't', 0}, big, 1 << 20);
+	tar_end(&t);
+	tar_save(&t, "ragged.tar");
+	free(big);
+	setting_init(&s);
+	s.o.fields = &s.f[2];
+	s.o.nfields = 1;
+	s.o.batch = 24;
+	s.o.depth = 2;
+	s.o.memory_budget = 64 << 20; /* 16 MiB a batch */
+	assert_int_equal(first_failure(&s.o, "ragged.tar", &e), -E2BIG);
+	assert_non_null(strstr(e.text, "memory_budget"));
+	s.o.batch = 12;
+	assert_int_equal(first_failure(&s.o, "ragged.tar", &e), 0);
+}
+
+static void want_of_descriptors_is_no_fault_of_the_shards(void **state)
+{
+	struct setting s;
+	struct penstock_error e;
+	struct rlimit was, few;
+	int first = dup(0);
+
+	(void)state;
+	setting_init(&s);
+	s.o.on_error = PENSTOCK_SKIP;
+	s.o.lanes = SHARDS;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = (struct rlimit){.rlim_cur = (rlim_t)first + 3, .rlim_max = was.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	close(first);
+	assert_int_equal(first_failure(&s.o, *pattern, &e), -EMFILE);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_non_null(strstr(e.text, ".tar: "));
+	assert_non_null(strstr(e.text, "ulimit -n"));
+}
+
+static void errors_name_the_end_of_a_long_path(void **state)
+{
+	char path[600] = "";
+	struct setting s;
+	struct penstock_error e;
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		strcat(path, i % 2 ? "no/" : "\xc3\xa9/");
+	strcat(path, "the-shard.tar");
+	setting_init(&s);
+	s.o.on_error = PENSTOCK_SKIP; /* else opening the loader says it */
+	assert_int_equal(first_failure(&s.o, path, &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "/the-shard.tar: at offset 0: cannot open"));
+	assert_non_null(strstr(e.text, "check the path"));
+	assert_null(strstr(e.text, "sample \""));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_bad_row_repeats_the_next_good_one),
+	        cmocka_unit_test(bad_samples_fail_as_asked),
+	        cmocka_unit_test(a_truncated_shard_is_one_bad_sample_in_its_place),
+	        cmocka_unit_test(a_folder_is_no_shard),
+	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),
+	        cmocka_unit_test(ragged_fields_take_no_more_memory_than_they_may),
+	        cmocka_unit_test(want_of_descriptors_is_no_fault_of_the_shards),
+	        cmocka_unit_test(errors_name_the_end_of_a_long_path),
+	};
+
+	return cmocka_run_group_tests_name("loader_bad", tests, shards_make, shards_remove);
+}

@@ -1,0 +1,110 @@
+/* Options that are refused, with reasons, and those of programs that were built before. */
+#include "config.h"
+
+#include "loader_fixture.h"
+
+static void bad_options_are_refused_with_a_reason(void **state)
+{
+	struct penstock_loader *l;
+	struct penstock_error e;
+	struct setting s;
+
+	(void)state;
+#define REFUSED(want, says, ...)                                                        \
+	do {                                                                            \
+		setting_init(&s);                                                       \
+		__VA_ARGS__;                                                            \
+		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), want); \
+		assert_int_equal(e.code, -(want));                                      \
+		if (!strstr(e.text, says))                                              \
+			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);        \
+	} while (0)
+	REFUSED(-EINVAL, "penstock_options_init", s.o.size = 0);
+	REFUSED(-EINVAL, "penstock_field_init", s.f[1].size = 0);
+	REFUSED(-EINVAL, "batch 0", s.o.batch = 0);
+	REFUSED(-EINVAL, "batch 65537", s.o.batch = 65537);
+	REFUSED(-EINVAL, "depth 1", s.o.depth = 1);
+	REFUSED(-EINVAL, "threads 5000", s.o.threads = 5000);
+	REFUSED(-EINVAL, "rank 2 of world 2", s.o.world = s.o.rank = 2);
+	REFUSED(-EINVAL, "drop_last", s.o.world = 2, s.o.end = PENSTOCK_END_DROP_LAST);
+	REFUSED(-EINVAL, "order 9", s.o.order = 9);
+	REFUSED(-EINVAL, "twice", s.f[2].name = "cls");
+	REFUSED(-EINVAL, "loader's own", s.f[2].name = "__key__");
+	REFUSED(-EINVAL, "suffixes", s.f[2].name = "a;;b");
+	REFUSED(-EINVAL, "unknown kind", s.f[2].kind = 77);
+	REFUSED(-EINVAL, "field png;JPG", s.f[0].image_width = 0);
+	REFUSED(-E2BIG, "memory_budget", s.o.memory_budget = 1000);
+	REFUSED(-ENODEV, "device cuda", s.o.device = "cuda:999"); /* no driver, or not so many */
+	REFUSED(-ENODEV, "no such device", s.o.device = "tpu");
+#undef REFUSED
+	setting_init(&s);
+	assert_int_equal(penstock_loader_open(&s.o, NULL, 0, &l, &e), -EINVAL);
+	assert_string_equal(e.text, "no shards");
+}
+
+static void an_older_callers_structs_are_read(void **state)
+{
+	struct old_field { /* only the first members of today's */
+		size_t size;
+		const char *name;
+		uint32_t kind;
+		uint32_t canary;
+	} fields[2] = {{.canary = 77}, {.canary = 78}};
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+
+	(void)state;
+	setting_init(&s);
+	for (int i = 0; i < 2; i++) {
+		penstock_field_init((void *)&fields[i], offsetof(struct old_field, canary), i ? "txt" : "cls",
+		        i ? PENSTOCK_BYTES : PENSTOCK_INT64);
+		assert_int_equal(fields[i].canary, 77 + i); /* init keeps to the caller's size */
+		fields[i].size = sizeof(fields[i]);
+	}
+	s.o.fields = (const void *)fields;
+	s.o.nfields = 2;
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	assert_int_equal(field(b, "cls").shape[0], 16);
+	penstock_loader_close(l);
+}
+
+/* A program that was built when the options ended with state_nbytes: nothing behind them is read or written.
+ */
+static void an_older_callers_options_are_read(void **state)
+{
+	enum { OLD = offsetof(struct penstock_options, transform) };
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	union {
+		struct penstock_options o;
+		uint8_t bytes[sizeof(struct penstock_options)];
+	} u;
+
+	(void)state;
+	setting_init(&s);
+	memset(&u, 0xaa, sizeof(u));
+	penstock_options_init(&u.o, OLD);
+	for (size_t i = OLD; i < sizeof(u); i++)
+		assert_int_equal(u.bytes[i], 0xaa);
+	u.o.fields = s.f;
+	u.o.nfields = 3;
+	u.o.epochs = 1;
+	l = open_ok(&u.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	assert_int_equal(field(b, "cls").shape[0], 64);
+	penstock_loader_close(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
+	        cmocka_unit_test(an_older_callers_structs_are_read),
+	        cmocka_unit_test(an_older_callers_options_are_read),
+	};
+
+	return cmocka_run_group_tests_name("loader_options", tests, shards_make, shards_remove);
+}

@@ -1,0 +1,175 @@
+/* What threads and processes may do with a loader: hold, release, close, ask and fork at any moment. */
+#include "config.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+
+#include "loader_fixture.h"
+
+static void holding_all_batches_fails_and_never_hangs(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *held[3], *extra;
+	struct penstock_error e;
+	uint64_t before;
+
+	(void)state;
+	setting_init(&s);
+	s.o.depth = 3;
+	l = open_ok(&s.o, pattern, 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(penstock_loader_next(l, &held[i], NULL), 1);
+	assert_int_equal(penstock_loader_next(l, &extra, &e), -EBUSY);
+	assert_non_null(strstr(e.text, "all 3 batches are held"));
+	before = batch_hash(0, held[0]);
+	penstock_batch_release(held[1]); /* in any order */
+	assert_int_equal(penstock_loader_next(l, &extra, NULL), 1);
+	assert_int_equal(batch_hash(0, held[0]), before);
+	penstock_loader_close(l);
+}
+
+static void closing_at_any_moment_neither_hangs_nor_leaks(void **state)
+{
+	(void)state;
+	for (int n = 0; n < 12; n++) {
+		struct setting s;
+		struct penstock_loader *l;
+		struct penstock_batch *b;
+
+		setting_init(&s);
+		s.o.threads = 1 + (uint32_t)n % 4;
+		s.o.epochs = 0;
+		l = open_ok(&s.o, pattern, 1);
+		for (int i = 0; i < n; i++) {
+			int r = penstock_loader_next(l, &b, NULL);
+
+			assert_true(r >= 0);
+			if (r == 1)
+				penstock_batch_release(b);
+		}
+		penstock_loader_close(l);
+	}
+}
+
+static void a_forked_child_gets_errors_and_can_close(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b, *other;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	pid = fork();
+	if (pid == 0) {
+		struct penstock_error e;
+		struct penstock_stats stats;
+		int bad = penstock_loader_next(l, &other, &e) != -ECHILD;
+
+		bad = bad || !strstr(e.text, "open a loader in this process");
+		bad = bad || penstock_loader_stats(l, &stats, sizeof(stats), NULL) != -ECHILD;
+		bad = bad || penstock_loader_set_epoch(l, 0, NULL) != -ECHILD;
+		penstock_batch_release(b);
+		penstock_loader_close(l);
+		_exit(bad);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	penstock_batch_release(b);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	penstock_loader_close(l);
+}
+
+static atomic_bool restless_stop;
+
+static void *restless(void *loader)
+{
+	while (!atomic_load(&restless_stop)) {
+		struct penstock_stats stats;
+
+		if (penstock_loader_stats(loader, &stats, sizeof(stats), NULL) < 0)
+			return loader;
+		for (int i = 0; i < PENSTOCK_NSTAGES; i++)
+			if (stats.stages[i].busy > 1e6 || stats.stages[i].waiting_input > 1e6 ||
+			        stats.stages[i].waiting_output > 1e6)
+				return loader;
+	}
+	return NULL;
+}
+
+static void *releaser(void *batch)
+{
+	penstock_batch_release(batch);
+	return NULL;
+}
+
+static void statistics_and_release_may_come_at_any_moment(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	pthread_t watch, other;
+	void *wrong;
+
+	(void)state;
+	setting_init(&s);
+	s.o.epochs = 0;
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(pthread_create(&watch, NULL, restless, l), 0);
+	for (uint64_t i = 0; i < 20; i++) {
+		struct penstock_batch *b;
+
+		assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+		assert_int_equal(pthread_create(&other, NULL, releaser, b), 0);
+		assert_int_equal(penstock_loader_set_epoch(l, i, NULL), 0);
+		pthread_join(other, NULL);
+	}
+	atomic_store(&restless_stop, true);
+	pthread_join(watch, &wrong);
+	assert_null(wrong);
+	penstock_loader_close(l);
+}
+
+static void stage_times_add_up(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_stats stats;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o, pattern, 1);
+	while (penstock_loader_next(l, &b, NULL) == 1)
+		penstock_batch_release(b);
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	assert_int_equal(stats.samples, SHARDS * PER_SHARD);
+	assert_int_equal(stats.batches, 8);
+	assert_true(stats.bytes_read > 1000000);
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		const struct penstock_stage *st = &stats.stages[i];
+		double all = st->busy + st->waiting_input + st->waiting_output;
+
+		assert_true(st->busy >= 0 && st->waiting_input >= 0 && st->waiting_output >= 0);
+		assert_true(all <= stats.seconds * st->threads * 1.01 + 0.001);
+	}
+	penstock_loader_close(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(holding_all_batches_fails_and_never_hangs),
+	        cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
+	        cmocka_unit_test(a_forked_child_gets_errors_and_can_close),
+	        cmocka_unit_test(statistics_and_release_may_come_at_any_moment),
+	        cmocka_unit_test(stage_times_add_up),
+	};
+
+	return cmocka_run_group_tests_name("loader_threads", tests, shards_make, shards_remove);
+}
