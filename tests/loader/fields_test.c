@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "make_tar.h"
+#include "batches.h"
 
 static char folder[64];
 static const char *const shards[] = {"f.tar"};
@@ -88,16 +89,6 @@ static void shard_end(struct tar *t)
 	tar_save(t, "f.tar");
 }
 
-static struct penstock_loader *open_ok(const struct penstock_options *o)
-{
-	struct penstock_loader *l;
-	struct penstock_error e;
-
-	if (penstock_loader_open(o, shards, 1, &l, &e) < 0)
-		fail_msg("%s", e.text);
-	return l;
-}
-
 static struct penstock_batch *next_ok(struct penstock_loader *l)
 {
 	struct penstock_batch *b = NULL;
@@ -138,7 +129,7 @@ static struct penstock_tensor tensor(const struct penstock_batch *b, const char 
 /* The reason for which the shard's only sample is bad. */
 static void bad_because(const struct penstock_options *o, const char *says)
 {
-	struct penstock_loader *l = open_ok(o);
+	struct penstock_loader *l = open_ok(o, shards, 1);
 	struct penstock_batch *b;
 	struct penstock_error e;
 	int r = penstock_loader_next(l, &b, &e);
@@ -191,7 +182,7 @@ static void integers_of_any_type(void **state)
 		field_set(setting_init(&s, 1), "cls", PENSTOCK_INT64);
 		s.f[0].dtype = rows[i].dtype;
 		one_text("cls", rows[i].text);
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		b = next_ok(l);
 		n = tensor(b, "cls");
 		SHAPE(n, 1);
@@ -233,7 +224,7 @@ static void floats_are_rounded_to_their_type(void **state)
 		field_set(setting_init(&s, 1), "num", PENSTOCK_FLOAT);
 		s.f[0].dtype = rows[i].dtype;
 		one_text("num", rows[i].text);
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		n = tensor(next_ok(l), "num");
 		assert_int_equal(n.nbytes, rows[i].size);
 		if (memcmp(n.data, &rows[i].bits, rows[i].size) != 0)
@@ -265,7 +256,7 @@ static void arrays_of_a_shape(void **state)
 	s.f[0].ndim = 2;
 	s.f[0].shape[0] = 2;
 	s.f[0].shape[1] = 3;
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	a = tensor(next_ok(l), "npy");
 	SHAPE(a, 3, 2, 3);
 	HOLDS(a, float, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6);
@@ -302,7 +293,7 @@ static void ragged_arrays_are_values_and_offsets(void **state)
 	s.f[0].dtype = PENSTOCK_I64;
 	s.f[0].ndim = 2;
 	s.f[0].shape[1] = 2;
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	a = tensor(next_ok(l), "npy");
 	SHAPE(a, 3, 2);
 	HOLDS(a, int64_t, 1, 2, 3, 4, 5, 6);
@@ -335,7 +326,7 @@ static void padding_comes_with_lengths_and_a_mask(void **state)
 		s.f[0].pad_value = '_';
 		s.o.batch = 4;
 		s.o.end = PENSTOCK_END_PAD;
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		b = next_ok(l);
 		a = tensor(b, "txt");
 		n = tensor(b, "txt:lengths");
@@ -373,21 +364,21 @@ static void values_that_are_too_long(void **state)
 		s.f[0].max_bytes = form == 0 ? 4 : 0;
 		s.f[0].pad_to = form == 1 ? 4 : 0;
 		s.o.on_error = PENSTOCK_SKIP;
-		l = open_ok(&s.o); /* overflow error: though bad samples are passed over */
+		l = open_ok(&s.o, shards, 1); /* overflow error: though bad samples are passed over */
 		assert_int_equal(penstock_loader_next(l, &b, &e), -E2BIG);
 		assert_non_null(strstr(e.text, "sample \"01\""));
 		assert_non_null(strstr(e.text, "5 items where at most 4"));
 		penstock_loader_close(l);
 
 		s.f[0].overflow = PENSTOCK_OVERFLOW_BAD;
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		b = next_ok(l);
 		penstock_batch_info(b, &info);
 		assert_int_equal(info.bad, 1);
 		penstock_loader_close(l);
 
 		s.f[0].overflow = PENSTOCK_OVERFLOW_TRUNCATE;
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		b = next_ok(l);
 		a = tensor(b, "txt");
 		if (form == 0) {
@@ -424,7 +415,7 @@ static void values_of_json(void **state)
 	s.f[2].ndim = 2;
 	s.f[2].shape[1] = 2;
 	field_set(&s.f[3], "json:meta", PENSTOCK_JSON);
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	b = next_ok(l);
 	HOLDS(tensor(b, "json:meta.h"), int64_t, 481, 7); /* of equal names the last */
 	a = tensor(b, "json:meta.name");
@@ -448,7 +439,7 @@ static void values_of_json(void **state)
 	bad_because(&s.o, "not JSON: at byte 20");
 	s.f[0].optional = 1;
 	one_text("json", "{\"meta\": {\"h\": null}}");
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	a = tensor(next_ok(l), "json:meta.h");
 	assert_true(isnan(*(const float *)a.data));
 	penstock_loader_close(l);
@@ -484,7 +475,7 @@ static void tokens_are_x_and_y(void **state)
 		field_set(setting_init(&s, 1), "bin", PENSTOCK_TOKENS);
 		s.f[0].ndim = 1;
 		s.f[0].shape[0] = ragged ? 0 : 3;
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		b = next_ok(l);
 		if (ragged)
 			SHAPE(tensor(b, "bin"), 6);
@@ -528,7 +519,7 @@ static void edges_count_in_the_whole_batch(void **state)
 	s.f[0].shape[1] = s.f[1].shape[1] = 2;
 	s.f[0].add_offset_of = "x";
 	s.o.on_error = PENSTOCK_SKIP;
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	b = next_ok(l);
 	SHAPE(tensor(b, "x"), 8, 2);
 	/* the third is bad (2 names none of its 2 nodes), and the first stands for it */
@@ -588,7 +579,7 @@ static void a_transform_fills_outputs(void **state)
 		s.o.transform = shout;
 		s.o.transform_ctx = &calls;
 		calls = 0;
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		b = next_ok(l);
 		HOLDS(tensor(b, "n"), int32_t, 103, 305, 305);
 		assert_int_equal(calls, 3);
@@ -629,7 +620,7 @@ static void a_batch_is_one_piece_of_memory(void **state)
 	field_set(&s.f[1], "cls", PENSTOCK_INT64);
 	field_set(&s.f[2], "TXT;txt", PENSTOCK_BYTES);
 	s.o.batch = 7;
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	b = next_ok(l);
 	penstock_batch_info(b, &info);
 	for (; (name = penstock_batch_name(b, n)); n++) {

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "make_tar.h"
+#include "batches.h"
 
 #define SAMPLES 400
 
@@ -113,16 +114,6 @@ static void setting_init(struct setting *s)
 	s->o.memory_budget = 64 << 20;
 }
 
-static struct penstock_loader *open_ok(const struct penstock_options *o)
-{
-	struct penstock_loader *l;
-	struct penstock_error e;
-
-	if (penstock_loader_open(o, shards, 1, &l, &e) < 0)
-		fail_msg("%s", e.text);
-	return l;
-}
-
 static void run_epochs(struct penstock_loader *l, int n)
 {
 	struct penstock_batch *b;
@@ -145,7 +136,7 @@ static void nothing_is_allocated_once_it_runs(void **state)
 
 	(void)state;
 	setting_init(&s);
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	run_epochs(l, 3); /* ragged fields have grown to what they need */
 	is_consumer = true;
 	atomic_store(&in_workers, 0);
@@ -153,7 +144,8 @@ static void nothing_is_allocated_once_it_runs(void **state)
 	run_epochs(l, 5);
 	is_consumer = false;
 	assert_true(atomic_load(&in_readers) > 0); /* they are counted */
-	assert_in_range(atomic_load(&in_workers), 0, 2 * 5); /* what an epoch begins with; it has 25 batches */
+	assert_in_range(
+	        atomic_load(&in_workers), 0, 2 * 5); /* what an epoch begins with; it has 25 batches */
 	assert_int_equal(atomic_load(&in_consumer), 0);
 	penstock_loader_close(l);
 }
@@ -170,7 +162,7 @@ static void batches_come_back_in_the_same_memory(void **state)
 	setting_init(&s);
 	s.o.depth = 3;
 	s.o.nfields = 2;
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	run_epochs(l, 2);
 	for (int i = 0; i < 20; i++) {
 		struct penstock_batch_info info;
@@ -204,7 +196,7 @@ static void a_loader_may_be_closed_on_another_thread(void **state)
 		pthread_t thread;
 
 		setting_init(&s);
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		for (int k = 0; k < i; k++)
 			assert_int_equal(penstock_loader_next(l, &b, NULL), 1); /* held */
 		assert_int_equal(pthread_create(&thread, NULL, closer, l), 0);
@@ -257,7 +249,7 @@ static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
 
 	(void)state;
 	setting_init(&s);
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
 	n = penstock_loader_state_save(l, saved, sizeof(saved), NULL);
 	assert_true(n > 0);
@@ -270,7 +262,7 @@ static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
 		penstock_batch_release(b);
 		penstock_loader_close(l);
 #ifndef __SANITIZE_THREAD__ /* which starts no threads in a child of a process that has some */
-		l = open_ok(&s.o); /* and a loader of its own works */
+		l = open_ok(&s.o, shards, 1); /* and a loader of its own works */
 		bad += penstock_loader_next(l, &b, NULL) != 1;
 		penstock_loader_close(l);
 #endif

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include "batches.h"
 #include "device/nvjpeg_library.h"
 #include "tests/loader/image_fixture.h"
 
@@ -251,12 +252,7 @@ void record_add(struct record *r, const struct penstock_tensor *t)
 
 struct penstock_loader *loader_open(const struct setting *s)
 {
-	struct penstock_loader *l;
-	struct penstock_error e;
-
-	if (penstock_loader_open(&s->o, s->shards, 1, &l, &e) < 0)
-		fail_msg("%s", e.text);
-	return l;
+	return open_ok(&s->o, s->shards, 1);
 }
 
 bool batch_record(struct penstock_loader *l, const char *only, struct record *r)

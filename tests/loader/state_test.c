@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "make_tar.h"
+#include "batches.h"
 
 #define SHARDS 7
 #define MAX_EVENTS 200
@@ -72,25 +73,6 @@ static void setting_init(struct setting *s)
 	s->o.lanes = 4;
 	s->o.memory_budget = 64 << 20;
 	s->o.on_error = PENSTOCK_SKIP;
-}
-
-static struct penstock_loader *open_ok(const struct penstock_options *o, const char *const *shards, size_t n)
-{
-	struct penstock_loader *l;
-	struct penstock_error e;
-
-	if (penstock_loader_open(o, shards, n, &l, &e) < 0)
-		fail_msg("%s", e.text);
-	return l;
-}
-
-static uint64_t hash(uint64_t h, const void *p, size_t n)
-{
-	const uint8_t *s = p;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ s[i]) * 0x100000001b3u;
-	return h;
 }
 
 /* What next() gives, as a number: a hash of everything in the batch, or 0 for the end of an epoch. */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "make_tar.h"
+#include "batches.h"
 
 #define SAMPLES 200
 
@@ -69,16 +70,6 @@ static void setting_init(struct setting *s)
 	s->o.threads = 2;
 	s->o.lanes = 1;
 	s->o.memory_budget = 64 << 20;
-}
-
-static struct penstock_loader *open_ok(const struct penstock_options *o)
-{
-	struct penstock_loader *l;
-	struct penstock_error e;
-
-	if (penstock_loader_open(o, shards, 1, &l, &e) < 0)
-		fail_msg("%s", e.text);
-	return l;
 }
 
 /* Runs an epoch; gives the mean of the images' values, as they are in the batches. */
@@ -149,7 +140,7 @@ static void a_profile_tells_of_the_data(void **state)
 			s.f[0].mean[k] = 0.5f;
 			s.f[0].std[k] = 2;
 		}
-		l = open_ok(&s.o);
+		l = open_ok(&s.o, shards, 1);
 		means[i] = run(l) * 2 + 0.5;
 		root = profile(l);
 		assert_int_equal(json_integer_value(json_object_get(root, "samples")), SAMPLES);
@@ -192,7 +183,7 @@ static void without_the_option_there_is_no_profile(void **state)
 
 	(void)state;
 	setting_init(&s);
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	assert_int_equal(penstock_loader_profile(l, NULL, 0, &e), -ENODATA);
 	assert_non_null(strstr(e.text, "options.profile"));
 	penstock_loader_close(l);
@@ -207,7 +198,7 @@ static void what_the_consumer_waits_for_sums_to_its_wait(void **state)
 
 	(void)state;
 	setting_init(&s);
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	run(l);
 	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
 	parts = stats.wait_storage + stats.wait_read + stats.wait_decode;
@@ -230,7 +221,7 @@ static void an_older_callers_statistics_are_not_overrun(void **state)
 
 	(void)state;
 	setting_init(&s);
-	l = open_ok(&s.o);
+	l = open_ok(&s.o, shards, 1);
 	run(l);
 	memset(&u, 0x77, sizeof(u));
 	assert_int_equal(penstock_loader_stats(l, &u.stats, OLD, NULL), 0);
@@ -254,9 +245,9 @@ static void loaders_share_a_budget(void **state)
 	setting_init(&s);
 	s.o.budget = budget;
 	s.o.depth = 2;
-	train = open_ok(&s.o);
+	train = open_ok(&s.o, shards, 1);
 	s.o.shuffle_window = 1;
-	val = open_ok(&s.o);
+	val = open_ok(&s.o, shards, 1);
 	assert_true(penstock_budget_used(budget) > 4 << 20); /* 20 x 64 x 64 x 3 floats, twice in each */
 	while (penstock_loader_next(val, &b, NULL) == 1) {
 		penstock_batch_release(b);
@@ -269,7 +260,7 @@ static void loaders_share_a_budget(void **state)
 	assert_non_null(strstr(e.text, "shared with other loaders"));
 	penstock_loader_close(train);
 	s.o.batch = 20;
-	third = open_ok(&s.o); /* there is room again */
+	third = open_ok(&s.o, shards, 1); /* there is room again */
 	penstock_budget_free(budget);
 	run(third);
 	penstock_loader_close(val);
@@ -286,7 +277,7 @@ static void what_was_taken_is_given_back(void **state)
 	setting_init(&s);
 	s.o.budget = budget;
 	for (int i = 0; i < 4; i++) {
-		struct penstock_loader *l = open_ok(&s.o);
+		struct penstock_loader *l = open_ok(&s.o, shards, 1);
 
 		for (int k = 0; k < i; k++)
 			assert_int_equal(penstock_loader_next(l, &b, NULL), 1);

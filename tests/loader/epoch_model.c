@@ -1,0 +1,365 @@
+#include "config.h"
+
+#include "epoch_model.h"
+
+#include <string.h>
+
+#include "order/permutation.h"
+#include "order/rng.h"
+#include "penstock.h"
+
+uint32_t counts[SHARDS];
+uint32_t lengths[SHARDS][16];
+
+const char filter_text[] = "!(label == 1) && (w > 0.3 || label >= 3)";
+
+static uint64_t rnd_state = 1;
+
+uint32_t rnd(uint32_t below)
+{
+	rnd_state = rnd_state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(rnd_state >> 33) % below;
+}
+
+uint32_t label_of(uint32_t v)
+{
+	return (v / 100 + v % 100 * v % 7) % 4;
+}
+
+double weight_of(uint32_t v)
+{
+	return (double)(v * 13 % 9) / 4;
+}
+
+void add(struct list *l, uint32_t v)
+{
+	if (l->n < MOST)
+		l->v[l->n++] = v;
+}
+
+static void shuffle(uint32_t *v, uint32_t n, const struct ps_rng_key *key, uint32_t op)
+{
+	for (uint32_t i = n; i-- > 1;) {
+		uint32_t j = (uint32_t)ps_rng_below(key, op, i, i + 1u), t = v[i];
+
+		v[i] = v[j];
+		v[j] = t;
+	}
+}
+
+static uint32_t length_of(uint32_t v)
+{
+	return lengths[v / 100][v % 100];
+}
+
+static bool filter_model(uint32_t v)
+{
+	return label_of(v) != 1 && (weight_of(v) > 0.3 || label_of(v) >= 3);
+}
+
+/* How often a sample comes, as select.h says. */
+static uint32_t times_model(const struct setting *s, uint32_t v, uint64_t pass)
+{
+	struct ps_rng_key key = {.seed = s->seed,
+	        .epoch = s->epoch,
+	        .shard = v / 100,
+	        .sample = v % 100,
+	        .draw = (uint32_t)pass};
+	double u = ps_rng_unit(&key, PS_RNG_SAMPLE_DRAW, 0);
+	uint32_t classes[4] = {0}, n = 0, c = 0, least = UINT32_MAX;
+	bool filtered = s->select == SELECT_FILTER || s->select == SELECT_BALANCE_FILTERED_AGAIN;
+
+	if (filtered && !filter_model(v))
+		return 0;
+	if (s->select < SELECT_WEIGHTS)
+		return 1;
+	if (s->select == SELECT_WEIGHTS)
+		return u < weight_of(v);
+	if (s->select == SELECT_WEIGHTS_AGAIN)
+		return (uint32_t)(weight_of(v) + u);
+	for (uint32_t i = 0; i < s->nshards; i++)
+		for (uint32_t j = 0; j < counts[i]; j++)
+			if (!filtered || filter_model(i * 100 + j)) {
+				classes[label_of(i * 100 + j)]++;
+				n++;
+			}
+	for (uint32_t i = 0; i < 4; i++)
+		if (classes[i] > 0) {
+			least = classes[i] < least ? classes[i] : least;
+			c++;
+		}
+	if (s->select == SELECT_BALANCE)
+		return u < (double)least / classes[label_of(v)];
+	return (uint32_t)((double)n / ((double)c * classes[label_of(v)]) + u);
+}
+
+static void add_times(const struct setting *s, struct list *l, uint32_t v, uint64_t pass)
+{
+	for (uint32_t n = times_model(s, v, pass); n > 0; n--)
+		add(l, v);
+}
+
+/* A block as order.h says. */
+static void block_model(const struct setting *s, uint32_t lane, uint32_t block, uint32_t *v, uint32_t n)
+{
+	struct ps_rng_key key = {.seed = s->seed, .epoch = s->epoch, .shard = lane, .sample = block};
+	struct ps_rng_key common = {.seed = s->seed, .epoch = s->epoch, .sample = block, .draw = 1};
+	uint32_t runs = s->bucket < n ? s->bucket : n, order[256], out[512], at = 0;
+
+	if (s->bucket < 2) {
+		shuffle(v, n, &key, PS_RNG_SAMPLE_ORDER);
+		return;
+	}
+	for (uint32_t i = 1; i < n; i++) /* insertion sort: stable */
+		for (uint32_t j = i; j > 0 && length_of(v[j - 1]) > length_of(v[j]); j--) {
+			uint32_t t = v[j];
+
+			v[j] = v[j - 1];
+			v[j - 1] = t;
+		}
+	for (uint32_t i = 0; i < runs; i++)
+		order[i] = i;
+	shuffle(order, runs, &common, PS_RNG_SAMPLE_ORDER);
+	for (uint32_t i = 0; i < runs; i++) {
+		uint32_t begin = n * order[i] / runs, end = n * (order[i] + 1) / runs;
+
+		memcpy(out + at, v + begin, (end - begin) * sizeof(*v));
+		key.draw = 2 + i;
+		shuffle(out + at, end - begin, &key, PS_RNG_SAMPLE_ORDER);
+		at += end - begin;
+	}
+	memcpy(v, out, n * sizeof(*v));
+}
+
+/* One set's canonical sequence: its lanes are numbered from `number`, `all` there are. */
+static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint32_t nlanes, uint32_t all,
+        uint64_t passes, struct list *ret)
+{
+	static struct list lanes[64];
+	uint32_t first = s->sets[d], n = s->sets[d + 1] - first, block = (s->window + all - 1) / all;
+
+	for (uint32_t l = 0; l < nlanes; l++)
+		lanes[l].n = 0;
+	for (uint32_t l = 0; l < nlanes; l++) {
+		for (uint64_t pass = 0; pass < passes; pass++) {
+			struct ps_rng_key key = {
+			        .seed = s->seed, .epoch = s->epoch, .sample = d, .draw = (uint32_t)pass};
+			uint32_t shards[SHARDS];
+
+			for (uint32_t i = 0; i < n; i++)
+				shards[i] = first + i;
+			for (uint32_t i = 0; i < n; i++)
+				shards[i] -= first;
+			if (s->order != PENSTOCK_ORDER_NONE)
+				shuffle(shards, n, &key, PS_RNG_SHARD_ORDER);
+			for (uint32_t i = l; i < n; i += nlanes)
+				for (uint32_t j = 0; j < counts[first + shards[i]]; j++)
+					add_times(s, &lanes[l], (first + shards[i]) * 100 + j, pass);
+		}
+		for (uint32_t b = 0; b * block < lanes[l].n && s->order == PENSTOCK_ORDER_WINDOW; b++)
+			block_model(s, number + l, b, lanes[l].v + b * block,
+			        lanes[l].n - b * block < block ? lanes[l].n - b * block : block);
+	}
+	ret->n = 0;
+	for (uint32_t round = 0; round < MOST; round++)
+		for (uint32_t l = 0; l < nlanes; l++)
+			if (round < lanes[l].n && (!s->own || l % s->world == s->rank))
+				add(ret, lanes[l].v[round]);
+}
+
+static void permutation_model(const struct setting *s, uint64_t passes, struct list *ret)
+{
+	static struct list all;
+	struct ps_permutation p;
+
+	all.n = ret->n = 0;
+	for (uint32_t i = 0; i < s->nshards; i++)
+		for (uint32_t j = 0; j < counts[i]; j++)
+			add_times(s, &all, i * 100 + j, 0);
+	for (uint64_t pass = 0; pass < passes; pass++) {
+		ps_permutation_init(&p, all.n, s->seed, s->epoch, (uint32_t)pass);
+		for (uint32_t i = 0; i < all.n; i++)
+			add(ret, all.v[ps_permutation_at(&p, i)]);
+	}
+}
+
+/* The canonical sequence of an epoch: as with world 1, whatever the end is. */
+static void canonical_model(const struct setting *s, struct list *ret)
+{
+	static struct list sets[3];
+	bool endless = s->steps > 0 && s->repeat == 0;
+	uint64_t passes = endless ? 400 : s->repeat ? s->repeat : 1;
+	uint32_t nsets = s->nmix > 1 ? s->nmix : 1, nlanes[3], all = 0, given[3] = {0}, longest = 0;
+	double sum = 0, weights[3] = {1, 1, 1};
+
+	if (s->order == PENSTOCK_ORDER_PERMUTATION) {
+		permutation_model(s, passes, ret);
+		return;
+	}
+	for (uint32_t d = 0; d < nsets && nsets > 1; d++)
+		sum += s->mix[d];
+	for (uint32_t d = 0; d < nsets && nsets > 1; d++)
+		weights[d] = (double)(int64_t)(s->mix[d] / sum * (1 << 24) + 0.5);
+	for (uint32_t d = 0; d < nsets; d++) {
+		uint32_t n = s->sets[d + 1] - s->sets[d], lanes = s->order != PENSTOCK_ORDER_NONE ? s->lanes
+		                                                  : s->own                        ? s->world
+		                                                                                  : 1;
+		double total = 0;
+
+		for (uint32_t e = 0; e < nsets; e++)
+			total += weights[e];
+		nlanes[d] = (uint32_t)((lanes * weights[d] + total - 1) / total);
+		if (nlanes[d] < 1)
+			nlanes[d] = 1;
+		if (nlanes[d] > n)
+			nlanes[d] = n;
+		all += nlanes[d];
+	}
+	for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
+		set_model(s, d, number, nlanes[d], all, passes, &sets[d]);
+	for (uint32_t d = 1; d < nsets; d++)
+		if (sets[d].n / weights[d] > sets[longest].n / weights[longest])
+			longest = d;
+	if (nsets > 1 && s->mix_end == PENSTOCK_MIX_LONGEST && !endless)
+		for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
+			if (d != longest)
+				set_model(s, d, number, nlanes[d], all, 400, &sets[d]);
+	ret->n = 0;
+	while (ret->n < MOST) {
+		uint32_t due = 0;
+
+		for (uint32_t d = 1; d < nsets; d++)
+			if ((2 * given[d] + 1) * weights[due] < (2 * given[due] + 1) * weights[d])
+				due = d;
+		if (given[due] == sets[due].n)
+			return;
+		add(ret, sets[due].v[given[due]++]);
+	}
+}
+
+bool is_shared(const struct setting *s)
+{
+	return s->world == 1 || s->order == PENSTOCK_ORDER_PERMUTATION || (s->steps && !s->repeat) ||
+	       s->end != PENSTOCK_END_UNEVEN || s->skip || s->take || s->nmix > 1 || s->nshards < s->world ||
+	       (s->order != PENSTOCK_ORDER_NONE && s->lanes % s->world);
+}
+
+static void own_model(const struct setting *setting, uint32_t rank, struct course *c)
+{
+	struct setting s = *setting;
+
+	s.own = true;
+	s.rank = rank;
+	c->sizes.n = 0;
+	canonical_model(&s, &c->rows);
+	if (s.steps && c->rows.n > s.steps * s.batch)
+		c->rows.n = (uint32_t)s.steps * s.batch;
+	for (uint32_t at = 0; at < c->rows.n; at += s.batch)
+		add(&c->sizes, c->rows.n - at < s.batch ? c->rows.n - at : s.batch);
+}
+
+void course_model(const struct setting *s, uint32_t rank, struct course *c)
+{
+	static struct list all;
+	bool endless = s->steps > 0 && s->repeat == 0;
+	uint32_t global = s->batch * s->world, begin = 0, n, full, rest;
+
+	if (!is_shared(s)) {
+		own_model(s, rank, c);
+		return;
+	}
+	c->rows.n = c->sizes.n = 0;
+	canonical_model(s, &all);
+	all.n = all.n > s->skip ? all.n - (uint32_t)s->skip : 0;
+	memmove(all.v, all.v + s->skip, all.n * sizeof(*all.v));
+	if (s->take && all.n > s->take)
+		all.n = (uint32_t)s->take;
+	n = all.n;
+	full = n / global;
+	rest = n % global;
+	if (endless && !(s->take && n == s->take))
+		rest = 0;
+	for (uint32_t step = 0; step < full + (rest > 0); step++) {
+		uint32_t len = step < full ? global : rest, size = 0;
+
+		if (s->steps && step == s->steps)
+			break;
+		if (step == full && s->end == PENSTOCK_END_DROP_LAST)
+			break;
+		if (s->end == PENSTOCK_END_SPLIT && s->batch > 1 && full > 0 && rest > 0 && rest < s->world) {
+			if (step == full - 1)
+				len -= s->world;
+			if (step == full)
+				len += s->world;
+		}
+		for (uint32_t p = begin; p < begin + len; p++)
+			if (p % s->world == rank) {
+				add(&c->rows, all.v[p]);
+				size++;
+			}
+		begin += len;
+		if (s->end == PENSTOCK_END_PAD) {
+			uint32_t have = size, first = c->rows.n - size;
+
+			for (; size < s->batch; size++)
+				add(&c->rows, have ? 100000 + c->rows.v[first + size % have] : BLANK);
+		}
+		if (s->end == PENSTOCK_END_SPLIT && size == 0) {
+			add(&c->rows, BLANK);
+			size++;
+		}
+		if (size > 0)
+			add(&c->sizes, size);
+	}
+}
+
+void setting_random(struct setting *s)
+{
+	*s = (struct setting){.nshards = 1 + rnd(SHARDS),
+	        .order = rnd(4),
+	        .lanes = 1 + rnd(10),
+	        .window = 1 + rnd(60),
+	        .batch = 1 + rnd(7),
+	        .world = 1 + rnd(6),
+	        .end = rnd(4),
+	        .seed = rnd(1000),
+	        .epoch = rnd(5)};
+	if (rnd(4) == 0)
+		s->repeat = 1 + rnd(3);
+	if (rnd(4) == 0)
+		s->steps = 1 + rnd(9);
+	if (rnd(4) == 0)
+		s->skip = rnd(30);
+	if (rnd(4) == 0)
+		s->take = 1 + rnd(40);
+	if (rnd(3) == 0)
+		s->select = rnd(SELECT_NKINDS);
+	if (s->order == PENSTOCK_ORDER_WINDOW && rnd(3) == 0)
+		s->bucket = 2 + rnd(5);
+	s->sets[1] = s->nshards;
+	if (s->nshards >= 3 && s->order != PENSTOCK_ORDER_PERMUTATION && rnd(3) == 0) {
+		s->nmix = 2 + rnd(2);
+		s->sets[1] = 1 + rnd(s->nshards - 2);
+		s->sets[2] = s->nmix == 2 ? s->nshards : s->sets[1] + 1 + rnd(s->nshards - s->sets[1] - 1);
+		s->sets[3] = s->nshards;
+		s->mix_end = rnd(2);
+		for (uint32_t d = 0; d < s->nmix; d++)
+			s->mix[d] = 1 + rnd(4);
+	}
+}
+
+/* The first shard is empty: a dataset of it alone cannot be read again and again. */
+static bool is_barren(const struct setting *s)
+{
+	return s->sets[1] == 1 || s->select != SELECT_ALL;
+}
+
+bool setting_wanted(const struct setting *s)
+{
+	bool endless = s->steps && !s->repeat;
+	bool longest = s->nmix > 1 && s->mix_end == PENSTOCK_MIX_LONGEST;
+
+	/* NONE does not deal shards anew: a lane may have the empty one alone. */
+	return !(
+	        (endless || longest) && (is_barren(s) || (s->order == PENSTOCK_ORDER_NONE && !is_shared(s))));
+}

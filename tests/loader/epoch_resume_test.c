@@ -1,0 +1,168 @@
+/* States of any rank, loaded by all ranks of another world: the rest of the epoch is the model's. */
+#include "config.h"
+
+#include "epoch_fixture.h"
+
+#include <errno.h>
+
+static uint8_t bytes[8192];
+
+/* Runs rank `rank` for so many batches of the first epoch, and saves. Returns the state's bytes. */
+static int run_and_save(const struct setting *s, uint32_t rank, bool bare, uint32_t batches)
+{
+	static struct course have;
+	struct penstock_loader *l = open_setting(s, rank, bare, NULL, 0);
+	struct penstock_error e;
+	int n;
+
+	assert_non_null(l);
+	have.rows.n = have.sizes.n = 0;
+	for (uint32_t i = 0; i < batches; i++)
+		assert_true(batch_take(l, &have));
+	n = penstock_loader_state_save(l, bytes, sizeof(bytes), &e);
+	if (n < 0)
+		fail_msg("%s", e.text);
+	penstock_loader_close(l);
+	return n;
+}
+
+/* The course without its first batches. */
+static void course_cut(struct course *c, uint32_t batches)
+{
+	uint32_t rows = 0;
+
+	for (uint32_t i = 0; i < batches; i++)
+		rows += c->sizes.v[i];
+	c->rows.n -= rows;
+	c->sizes.n -= batches;
+	memmove(c->rows.v, c->rows.v + rows, c->rows.n * sizeof(uint32_t));
+	memmove(c->sizes.v, c->sizes.v + batches, c->sizes.n * sizeof(uint32_t));
+}
+
+/* All ranks of a world go on from the state in `bytes`. False: it was refused. */
+static bool goes_on(const struct setting *s, bool bare, int n, uint32_t batches)
+{
+	static struct course want, have;
+	bool stale = false;
+
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		struct penstock_loader *l = open_setting(s, rank, bare, NULL, 0);
+		struct penstock_error e;
+		int r;
+
+		assert_non_null(l);
+		r = penstock_loader_state_load(l, bytes, (size_t)n, &e);
+		if (r < 0) {
+			assert_int_equal(r, -ESTALE);
+			penstock_loader_close(l);
+			return false;
+		}
+		course_model(s, rank, &want);
+		if (want.sizes.n < batches) { /* its epoch ended before */
+			penstock_loader_close(l);
+			continue;
+		}
+		course_cut(&want, batches);
+		have.rows.n = have.sizes.n = 0;
+		while (batch_take_or_stale(l, &have, &stale))
+			;
+		if (!stale)
+			same(s, rank, &have, &want);
+		penstock_loader_close(l);
+		if (stale)
+			return false;
+	}
+	return true;
+}
+
+/* A state of any rank of one world, with counts or endless: any other world goes on with the next sample. */
+static void any_world_goes_on_where_another_was(void **state)
+{
+	static const uint32_t worlds[] = {1, 2, 3, 4, 6};
+	uint32_t tried = 0, refused = 0;
+
+	(void)state;
+	for (int i = 0; i < TRIES(2500) && tried < TRIES(250); i++) {
+		static struct course course;
+		struct setting a, b;
+		uint32_t rank, batches;
+		int n;
+
+		setting_random(&a);
+		a.world = worlds[rnd(5)];
+		a.batch = 12 / a.world;
+		b = a;
+		b.world = worlds[rnd(5)];
+		b.batch = 12 / b.world;
+		if (!setting_wanted(&a) || !setting_wanted(&b) || !is_shared(&a) || !is_shared(&b) ||
+		        ((a.world == 1) != (b.world == 1) && a.end == PENSTOCK_END_UNEVEN && !a.steps))
+			continue;
+		rank = rnd(a.world);
+		course_model(&a, rank, &course);
+		if (course.sizes.n < 2)
+			continue;
+		batches = 1 + rnd(course.sizes.n - 1);
+		n = run_and_save(&a, rank, false, batches);
+		if (!goes_on(&b, false, n, batches)) {
+			/* only at the end of an epoch, which another world cuts differently */
+			if (a.world == b.world || batches + 2 < course.sizes.n) {
+				setting_print(&a);
+				print_message(
+				        "from rank %u, batch %u of %u\n", rank, batches, course.sizes.n);
+				setting_print(&b);
+			}
+			assert_true(a.world != b.world && batches + 2 >= course.sizes.n);
+			refused++;
+		}
+		tried++;
+	}
+	assert_int_equal(tried, TRIES(250));
+	assert_true(refused < TRIES(50));
+}
+
+/* Lanes of one length, no indexes: ranks keep to their lanes, which any world deals alike until they end. */
+static void ranks_with_lanes_of_their_own_go_on_in_another_world(void **state)
+{
+	static const uint32_t worlds[] = {1, 2, 4};
+	uint32_t refused = 0, went = 0;
+
+	(void)state;
+	for (int i = 0; i < TRIES(120); i++) {
+		struct setting a = {.nshards = SHARDS,
+		        .order = 1 + rnd(2),
+		        .lanes = 4,
+		        .window = 1 + rnd(30),
+		        .seed = rnd(50),
+		        .sets = {0, SHARDS}};
+		struct setting b;
+		static struct course course;
+		uint32_t batches = 1 + rnd(3), rank;
+		int n;
+
+		a.world = worlds[rnd(3)];
+		a.batch = 8 / a.world;
+		b = a;
+		b.world = worlds[rnd(3)];
+		b.batch = 8 / b.world;
+		rank = rnd(a.world);
+		course_model(&a, rank, &course);
+		batches = batches < course.sizes.n ? batches : course.sizes.n;
+		n = run_and_save(&a, rank, true, batches);
+		if (goes_on(&b, true, n, batches))
+			went++;
+		else
+			refused++;
+	}
+	print_message("%u went on, %u were refused\n", went, refused);
+	assert_true(went > TRIES(40));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(any_world_goes_on_where_another_was),
+	        cmocka_unit_test(ranks_with_lanes_of_their_own_go_on_in_another_world),
+	};
+
+	return cmocka_run_group_tests_name("epoch_resume", tests, shards_make, shards_remove);
+}
