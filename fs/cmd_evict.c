@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/xattr.h>
 
 #include "base/size.h"
 #include "base/strbuf.h"
@@ -16,7 +17,7 @@
 struct evict {
 	char *cache_dir;
 	const char *mountpoint;
-	uint64_t nfiles, nbytes;
+	uint64_t nfiles, nbytes, npinned; /* dropped; that match and stay */
 };
 
 static const struct ps_opt options[] = {
@@ -36,6 +37,7 @@ static const struct ps_opts opts = {
 static int evict_file(void *arg, const char *path, uint64_t size)
 {
 	struct evict *e = arg;
+	char pinned[4]; /* "yes", "no" */
 	ps_autostrbuf struct ps_strbuf b = {0};
 	uint64_t nbytes = 0;
 
@@ -49,6 +51,8 @@ static int evict_file(void *arg, const char *path, uint64_t size)
 		return -errno;
 	e->nfiles += nbytes > 0;
 	e->nbytes += nbytes;
+	if (nbytes == 0)
+		e->npinned += fgetxattr(fd, "user.penstock.pinned", pinned, sizeof pinned) == 3;
 	return 0;
 }
 
@@ -56,8 +60,12 @@ static int print(const struct evict *e)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%llu %s dropped, %s\n", (unsigned long long)e->nfiles, e->nfiles == 1 ? "file" : "files",
+	printf("%llu %s dropped, %s", (unsigned long long)e->nfiles, e->nfiles == 1 ? "file" : "files",
 	        ps_size_format(e->nbytes, size));
+	if (e->npinned > 0)
+		printf("; %llu pinned %s", (unsigned long long)e->npinned,
+		        e->npinned == 1 ? "one stays" : "ones stay");
+	putchar('\n');
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
@@ -75,6 +83,17 @@ static int from_mount(struct evict *e, const char *arg, const char *const *globs
 	return rc < 0 ? ps_cli_fail("evict", PS_EXIT_FAILED, "%s", err.text) : print(e);
 }
 
+static int count_pin(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes)
+{
+	struct evict *e = arg;
+
+	(void)url;
+	(void)nbytes;
+	(void)cached_nbytes;
+	e->npinned++;
+	return 0;
+}
+
 static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
 {
 	struct ps_store *store;
@@ -83,10 +102,12 @@ static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
 	if (code)
 		return code;
 	int rc = ps_store_evict(store, globs, nglobs, &e->nfiles, &e->nbytes);
+	if (rc == 0)
+		rc = ps_store_each_pin(store, globs, nglobs, count_pin, e);
 	ps_store_close(store);
 	if (rc < 0)
 		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s: %s", e->cache_dir, strerror(-rc));
-	if (nglobs && e->nfiles == 0)
+	if (nglobs && e->nfiles + e->npinned == 0)
 		return ps_cli_fail("evict", PS_EXIT_FAILED, "nothing in %s matches", e->cache_dir);
 	return print(e);
 }

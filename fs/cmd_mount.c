@@ -202,6 +202,8 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 		m->unnamed = strdup(err.text);
 		return false;
 	}
+	if (rc == -ENOENT)
+		ps_error_prefix(&err, "there is no mount named %s", name);
 	if (rc < 0) {
 		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 		return true;

@@ -257,15 +257,21 @@ static int run_all(struct umount *u)
 	return code;
 }
 
-/* A folder of that name comes first. */
-static char *named_mountpoint(const struct umount *u, const char *arg)
+/* A folder of that name comes first. NULL: it is none of the configuration; with a text if it most likely was
+ * meant to be. */
+static char *named_mountpoint(const struct umount *u, const char *arg, struct ps_error *err)
 {
 	struct ps_conf conf = {0};
 
-	if (!ps_conf_is_name(arg) || access(arg, F_OK) == 0 || ps_conf_read(u->config, &conf, NULL) < 0)
+	if (!ps_conf_is_name(arg) || access(arg, F_OK) == 0)
+		return NULL;
+	bool missing = errno == ENOENT; /* and no mount whose daemon is gone */
+	if (ps_conf_read(u->config, &conf, NULL) < 0)
 		return NULL;
 	const struct ps_conf_section *section = ps_conf_find(&conf, arg);
 	char *found = section ? mountpoint_of(&conf, section) : NULL;
+	if (!section && missing)
+		ps_conf_no_such(&conf, arg, err);
 	ps_conf_fini(&conf);
 	return found;
 }
@@ -273,18 +279,22 @@ static char *named_mountpoint(const struct umount *u, const char *arg)
 int ps_cmd_umount(int argc, char **argv)
 {
 	struct umount u = {0};
+	struct ps_error err = {0};
 	int nargs, code;
 
 	if (!ps_cli_begin(&opts, &u, argc, argv, 0, 1, &nargs, &code)) {
 		ps_opts_fini(&opts, &u);
 		return code;
 	}
-	ps_autofree char *named = nargs == 1 ? named_mountpoint(&u, argv[1]) : NULL;
+	ps_autofree char *named = nargs == 1 ? named_mountpoint(&u, argv[1], &err) : NULL;
 	if (u.all != (nargs == 0))
 		code = ps_cli_fail("umount", PS_EXIT_USAGE, "%s; usage: penstock umount %s",
 		        u.all ? "--all takes no arguments" : "too few arguments", opts.usage);
 	else if (u.all)
 		code = run_all(&u);
+	else if (err.err)
+		code = ps_cli_fail(
+		        "umount", PS_EXIT_FAILED, "%s: there is no such folder; %s", argv[1], err.text);
 	else
 		code = run_timed(&u, named ? named : argv[1]);
 	ps_opts_fini(&opts, &u);

@@ -78,6 +78,13 @@ equal "one without a place is told to need one" "2 1" "$rc $(grep -c "has no mou
 rc=0
 penstock mount no-such >"$T/out" 2>&1 || rc=$?
 equal "an unknown name is told with the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
+check "a mount with the name of no section" bash -c "cd '$T' && penstock mount src/ m3 --cache-dir '$T/own' --log '$T/own.log'"
+kill -9 "$(jq .pid "$T/m3/.penstock/stats")"
+check "is dead" wait_until 10 bash -c "! ls '$T/m3'"
+check "umount takes it away all the same" bash -c "cd '$T' && penstock umount m3"
+rc=0
+penstock umount by-hnad >"$T/out" 2>&1 || rc=$?
+equal "umount tells the one that was meant" "1 1" "$rc $(grep -cF "by-hnad: there is no such folder; there is no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
 rc=0
 penstock mount by-hnad >"$T/out" 2>&1 || rc=$?
 equal "with the one that was meant" "2 1" "$rc $(grep -cF "no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
@@ -143,7 +150,7 @@ penstock mount x --config "$T/wrong.conf" >"$T/out" 2>&1 || rc=$?
 equal "one that everybody may write" "1 1" "$rc $(grep -c "chmod o-w" "$T/out")"
 rc=0
 penstock mount x --config "$T/none.conf" >"$T/out" 2>&1 || rc=$?
-equal "one that is not there" "1 1" "$rc $(grep -c "none.conf: No such file" "$T/out")"
+equal "one that is not there" "1 1" "$rc $(grep -c "there is no mount named x: .*none.conf: No such file" "$T/out")"
 rc=0
 penstock mount imagenet "$MNT" --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
 equal "a word that is neither source nor name" "2 1" "$rc $(grep -c "nor a mount of penstock.conf(5): there is no \[imagenet\] in $conf" "$T/out")"

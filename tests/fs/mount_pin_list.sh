@@ -33,6 +33,7 @@ equal "of all mounts, theirs" "$MNT/val/b.bin $T/second/b.bin" \
 	"$(penstock pin --list --json | jq -r ".files[] | select(.mountpoint | startswith(\"$T/\")) | .mountpoint + \"/\" + .path" |
 		grep 'b\.bin' | sort | paste -s -d ' ')"
 penstock umount "$T/second"
+equal "evict leaves them, and says so" "0 files dropped, 0 B; 2 pinned ones stay" "$(penstock evict "$MNT" 'val/*')"
 check "unpin one" penstock unpin "$MNT" 'val/b.bin'
 equal "the other is left" '[["val/c d.bin",1000,0]]' "$(list "$MNT")"
 rc=0
@@ -47,5 +48,7 @@ umount_penstock
 equal "of a cache at rest" "$ORIGIN/train/a.bin $ORIGIN/val/c%20d.bin" \
 	"$(penstock pin --list --json --cache-dir "$CACHE" | jq -r '.files[].url' | paste -s -d ' ')"
 equal "what matches" "[[\"$ORIGIN/train/a.bin\",3000000,3000000]]" "$(list --cache-dir "$CACHE" 'a*')"
+equal "evict leaves what is pinned, and says so" "0 files dropped, 0 B; 1 pinned one stays" "$(penstock evict --cache-dir "$CACHE" 'a*')"
+check_not "what is not there does not match" penstock evict --cache-dir "$CACHE" 'b.bin.x'
 equal "of what was never fetched, its share of the pins" \
 	"$(($(penstock pin --list --json --cache-dir "$CACHE" | jq .bytes) - 3000000)),0" "$(list --cache-dir "$CACHE" 'c*' | jq -r '.[0][1:] | join(",")')"
