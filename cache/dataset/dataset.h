@@ -135,6 +135,10 @@ void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr
 uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
 /* Ends all probes with ECANCELED and waits for those at the origin. */
 void ps_probe_drain(struct ps_dataset *dataset);
+/* The same for nobody: one of the sweep's (nsweep). */
+void ps_probe_unasked(struct ps_dataset *dataset, const struct ps_node_row *row);
+
+/* sweep.c */
 /* HEADs for every file of unknown size, a few at a time; returns when the last are under way or the dataset
  * stops. */
 void ps_probe_sweep(struct ps_dataset *dataset);

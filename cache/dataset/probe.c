@@ -13,8 +13,6 @@
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
 #define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
-#define SWEEP_CONCURRENCY 16
-#define SWEEP_AT_ONCE 256 /* names that are taken from the index together */
 
 struct probe_waiter {
 	struct probe_waiter *next;
@@ -341,6 +339,11 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 	}
 }
 
+void ps_probe_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	(void)probe_begin(ds, row, NULL, true);
+}
+
 /* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version
  * that is known not even so long; the probe itself ends when the origin lets it. */
 static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
@@ -436,84 +439,4 @@ void ps_probe_drain(struct ps_dataset *ds)
 		}
 		probe_end(idle, ECANCELED, NULL);
 	}
-}
-
-/* The sweep -------------------------------------------------------------------------------------- */
-
-static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
-
-/* The next nodes of a directory, behind the name *after (NULL: from its beginning), which becomes that of the
- * last of them. Fewer than there is room for: no more come. */
-static size_t take_children(
-        struct ps_dataset *ds, uint64_t dir, char **after, uint64_t ret[static SWEEP_AT_ONCE])
-{
-	struct ps_index_children *it;
-	const char *name;
-	size_t n = 0;
-
-	if (ps_index_children_open(ds->index, dir, &it) < 0)
-		return 0;
-	if (*after)
-		ps_index_children_seek(it, *after);
-	while (n < SWEEP_AT_ONCE && ps_index_children_next(it, &name, &ret[n])) {
-		if (*after && strcmp(name, *after) == 0)
-			continue;
-		if (++n == SWEEP_AT_ONCE) {
-			free(*after);
-			*after = strdup(name);
-		}
-	}
-	ps_index_children_close(it);
-	return *after || n < SWEEP_AT_ONCE
-	               ? n
-	               : 0; /* without memory the others are asked for when they are wanted */
-}
-
-/* No snapshot is held while the origin is asked, which may take hours: see ps_index_reopen(). */
-static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
-{
-	uint64_t nodes[SWEEP_AT_ONCE];
-	ps_autofree char *after = NULL;
-	size_t n = SWEEP_AT_ONCE;
-
-	if (depth > PS_LIST_MAX_DEPTH)
-		return;
-	while (n == SWEEP_AT_ONCE) {
-		n = take_children(ds, dir, &after, nodes);
-		for (size_t i = 0; i < n && !atomic_load(&ds->stop); i++)
-			sweep_node(ds, nodes[i], depth);
-		if (atomic_load(&ds->stop))
-			return;
-	}
-}
-
-static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
-{
-	struct ps_node_row row;
-
-	if (ps_index_get_node(ds->index, node, &row) < 0)
-		return;
-	if (row.kind == PS_NODE_DIR) {
-		sweep_dir(ds, node, depth + 1);
-	} else if (!row_sized(&row) && !row.superseded) {
-		bool full = true;
-
-		while (full && !atomic_load(&ds->stop)) {
-			uint64_t wake = ps_clock_mono_ns() + 100 * PS_NS_PER_MS;
-			struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
-			        .tv_nsec = (long)(wake % PS_NS_PER_S)};
-			PS_LOCK_SCOPE(&ds->lock);
-			full = ds->nsweep >= SWEEP_CONCURRENCY;
-			if (full)
-				pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
-		}
-		if (!atomic_load(&ds->stop))
-			probe_begin(ds, &row, NULL, true);
-	}
-	ps_node_row_fini(&row);
-}
-
-void ps_probe_sweep(struct ps_dataset *ds)
-{
-	sweep_dir(ds, ds->row.root, 0);
 }
