@@ -87,6 +87,8 @@ const char *ps_lost_hint(const char *shard, int errnum)
 		return errnum == ENOENT
 		               ? "check the path, and the mount and its origin"
 		               : "check the mount and its origin (getfattr -n user.penstock.error FILE)";
+	if (errnum == ENOENT && strstr(shard, "://"))
+		return "it is a URL: mount it (penstock mount), and give the files";
 	if (errnum == ENOENT)
 		return "check the path (braces expand here, the shell's * and ? do not)";
 	return "check the path, and the disk or share it is on";

@@ -221,6 +221,7 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "@nolist"], 1, "nolist"),
     (["ls", "@nolist"], 1, "nolist"),
     (["bench", "nosuch.tar"], 1, "nosuch.tar: "),
+    (["bench", "https://127.0.0.1/t-{0..3}.tar"], 1, "it is a URL: mount it"),
     (["ls", "nosuch.tar"], 1, "nosuch.tar: "),
     (["ls", "."], 1, "is a folder"),
     (["bench", "text"], 1, "no tar header"),

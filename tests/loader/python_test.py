@@ -335,6 +335,7 @@ def wrong_arguments_are_named():
         (lambda: next(iter(loader(pattern)))["nothing"], KeyError, "nothing"),
         (lambda: type(next(iter(loader(pattern)))["image"])(), TypeError, ""),
         (lambda: loader("missing.tar"), FileNotFoundError, "missing.tar"),
+        (lambda: loader("https://127.0.0.1/x.tar"), FileNotFoundError, "it is a URL: mount it"),
         (lambda: next(iter(loader(pattern, fields={"picture": penstock.Int("txtt")}))), penstock.BadSampleError, "no field .txtt"),
     ]
     for call, kind, word in cases:
