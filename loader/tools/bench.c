@@ -36,7 +36,7 @@ static const struct ps_option_help options_help[] = {
         {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
         {"--rank R", "this process among world (0)"},
         {"--world W", "processes that share the epoch (1)"},
-        {"--on-error fail|skip", "what a bad sample does (fail)"},
+        {"--on-error fail|skip", "what a bad sample does, or a missing shard (fail)"},
         {"--max-bad N", "skip: more bad samples behind each other fail (100)"},
         {"--end uneven|drop_last|pad|split", "of the epoch (uneven)"},
         {"--steps N", "batches of an epoch (0: as the samples make)"},

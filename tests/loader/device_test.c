@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "device/device.h"
 #include "make_tar.h"
 
 #include "device_consumer.h"
@@ -491,6 +492,50 @@ static void a_graph_is_captured_meanwhile(void **state)
 	on.stream_free(stream);
 }
 
+/* What is between the stretches of a slot does not go over. */
+static void stretches_alone_are_copied(void **state)
+{
+	enum { N = 3 * PS_DEVICE_PAGE };
+	static const struct ps_stretch all = {0, N},
+	                               some[] = {{0, 7}, {1000, 1}, {PS_DEVICE_PAGE, N - PS_DEVICE_PAGE}};
+	struct ps_sending sending = {.nbytes = N, .stretches = &all, .nstretches = 1};
+	struct ps_device_copies before, after;
+	struct ps_device *d;
+	struct ps_mirror *m;
+	uint8_t *slot, *seen = malloc(N);
+	void *stream;
+
+	(void)state;
+	assert_non_null(seen);
+	assert_int_equal(ps_device_open(on.device, &d, NULL), 0);
+	slot = d->ops->alloc(d, N, NULL);
+	assert_non_null(slot);
+	assert_int_equal(d->ops->mirror_new(d, &(struct ps_mirror_size){.slot = N}, &m, NULL), 0);
+	stream = on.stream_new();
+	sending.slot = slot;
+	memset(slot, 'a', N);
+	assert_int_equal(d->ops->send(m, &sending, NULL), 0);
+	assert_int_equal(d->ops->wait(m, NULL), 0);
+	d->ops->copies(d, &before);
+	memset(slot, 'b', N);
+	sending.stretches = some;
+	sending.nstretches = PS_ARRAY_LEN(some);
+	assert_int_equal(d->ops->send(m, &sending, NULL), 0);
+	assert_int_equal(d->ops->use(m, stream, NULL), 0);
+	on.copy_out(stream, seen, m->data, N);
+	on.sync(stream);
+	assert_int_equal(d->ops->wait(m, NULL), 0);
+	d->ops->copies(d, &after);
+	assert_int_equal(after.nbytes - before.nbytes, 7 + 1 + N - PS_DEVICE_PAGE);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(seen[i], i < 7 || i == 1000 || i >= PS_DEVICE_PAGE ? 'b' : 'a');
+	on.stream_free(stream);
+	d->ops->mirror_free(m);
+	d->ops->free(d, slot, N);
+	ps_device_close(d);
+	free(seen);
+}
+
 /* The copies' streams go before the consumer's. */
 static void copies_are_urgent(void **state)
 {
@@ -516,7 +561,7 @@ int main(void)
 	        cmocka_unit_test(the_host_has_it_too), cmocka_unit_test(waiting_on_the_host),
 	        cmocka_unit_test(all_held_is_said), cmocka_unit_test(closing_in_the_middle),
 	        cmocka_unit_test(going_elsewhere_in_the_middle), cmocka_unit_test(loaders_share_a_device),
-	        cmocka_unit_test(a_graph_is_captured_meanwhile),
+	        cmocka_unit_test(a_graph_is_captured_meanwhile), cmocka_unit_test(stretches_alone_are_copied),
 	        cmocka_unit_test(copies_are_urgent), cmocka_unit_test(devices_have_names),
 	        cmocka_unit_test(nothing_is_left),
 	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */
