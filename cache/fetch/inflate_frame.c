@@ -10,11 +10,14 @@
 
 /* Damage ----------------------------------------------------------------------------------------- */
 
-/* Where what is damaged ends: with its frame, if it is known where that is. The lock is held. */
+/* Where what is damaged ends: with its frame, if it is known where that is; behind what is safe, or whoever
+ * waits for what cannot be had would not hear of it. The lock is held. */
 static uint64_t end_of_damage(const struct ps_unpacker *unpacker)
 {
 	const struct ps_frame_map *map = &unpacker->inflater->map;
-	size_t i = map->n ? ps_frame_map_find(map, unpacker->frame_plain) + 1 : 0;
+	uint64_t at = unpacker->in_frame ? PS_MAX(unpacker->frame_plain, unpacker->out.safe)
+	                                 : unpacker->out.pos; /* no header, where a frame should begin */
+	size_t i = map->n ? ps_frame_map_find(map, at) + 1 : 0;
 
 	return unpacker->sizes || i >= map->n ? UINT64_MAX : map->points[i].plain;
 }
@@ -175,6 +178,13 @@ static bool agrees(struct ps_unpacker *unpacker)
 	return !map->whole && i + 1 == map->n;
 }
 
+static uint64_t before_last_chunk(const struct ps_unpacker *unpacker)
+{
+	uint64_t pos = unpacker->out.pos;
+
+	return pos ? (pos - 1) / PS_CHUNK_SIZE * PS_CHUNK_SIZE : 0;
+}
+
 static bool frame_ends(struct ps_unpacker *unpacker)
 {
 	struct ps_inflater *inflater = unpacker->inflater;
@@ -189,8 +199,11 @@ static bool frame_ends(struct ps_unpacker *unpacker)
 		 * it. */
 		if (good && !inflater->map.whole && unpacker->end == UINT64_MAX)
 			ps_frame_map_add(&inflater->map, unpacker->input.at, unpacker->out.pos);
-		/* A size that only the first header told is certain when nothing follows. */
-		if (good && !(unpacker->declared && unpacker->out.pos == unpacker->size))
+		/* A size that only the first header told is certain when nothing follows: until then the last
+		 * chunk is kept back, and no more, or there might be no room for the next header. */
+		if (good && unpacker->declared && unpacker->out.pos == unpacker->size)
+			unpacker->out.safe = PS_MAX(unpacker->out.safe, before_last_chunk(unpacker));
+		else if (good)
 			unpacker->out.safe = unpacker->out.pos;
 	}
 	if (!good)
@@ -207,13 +220,12 @@ static void settle_safe(struct ps_unpacker *unpacker)
 		out->safe = out->pos;
 		return;
 	}
-	if (!unpacker->in_frame || unpacker->hold_end || out->pos == 0)
+	if (!unpacker->in_frame || unpacker->hold_end)
 		return;
 	/* All but the last chunk of it: whoever reads to the end of a frame that turns out to be damaged is
 	 * told so. */
-	uint64_t safe = (out->pos - 1) / PS_CHUNK_SIZE * PS_CHUNK_SIZE;
 	PS_LOCK_SCOPE(&unpacker->inflater->inflate->lock);
-	out->safe = PS_MAX(out->safe, safe);
+	out->safe = PS_MAX(out->safe, before_last_chunk(unpacker));
 }
 
 void ps_unpacker_end_of_input(struct ps_unpacker *unpacker)

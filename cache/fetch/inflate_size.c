@@ -1,6 +1,6 @@
-/* How long it is what a shard holds, found out once for all who ask. What headers do not tell (gzip, zstd from a
- * pipe, many frames without a table at an origin across a network) takes decoding all of it, which goes into the
- * cache on the way: the file has its size at the end, and by then all of its bytes. */
+/* How long it is what a shard holds, found out once for all who ask. What headers do not tell (gzip, zstd
+ * from a pipe, many frames without a table at an origin across a network) takes decoding all of it, which
+ * goes into the cache on the way: the file has its size at the end, and by then all of its bytes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -205,8 +205,10 @@ int ps_size_found(struct ps_unpacker *unpacker)
 		object = ps_steal_ptr(&inflater->object);
 	}
 	bool caches = object && inflater->caches;
-	if (object && size == 0)
-		(void)ps_object_evict(object, NULL);
+	/* One that stays as it was before the size was known is nobody's. */
+	if (object && (size == 0 || (!caches && ps_object_size(object) != size)) &&
+	        ps_object_retire(object) < 0)
+		ps_log_debug("inflate: %s: what was decoded to learn its size stays", inflater->url);
 	ps_object_put(object);
 	if (caches && size > 0 && ps_store_set_size(inflate->store, &inflater->id, size) < 0)
 		ps_log_warning(

@@ -236,6 +236,28 @@ int ps_inflater_get(struct ps_inflate *inflate, struct ps_origin *base, const ch
 	return 0;
 }
 
+/* The object, as long as the size says. One of another length is what somebody decodes, or has decoded, to
+ * find out the size: another dataset, or we, and it could not be cut to it. It makes way. */
+static int get_object(struct ps_inflater *inflater, const struct ps_id *id, uint64_t size, uint32_t dataset,
+        bool opened, struct ps_object **ret)
+{
+	struct ps_object *object;
+
+	for (int attempt = 0; attempt < 3; attempt++) {
+		int rc = ps_object_get_view(inflater->inflate->store, inflater->object_url, &inflater->source,
+		        id, size, dataset, opened, &object);
+		if (rc == 0 && ps_object_size(object) == size)
+			*ret = object;
+		if (rc < 0 || ps_object_size(object) == size)
+			return rc;
+		rc = ps_object_retire(object);
+		ps_object_put(object);
+		if (rc < 0)
+			return rc;
+	}
+	return -EAGAIN;
+}
+
 int ps_inflater_object(struct ps_inflater *inflater, uint32_t dataset, bool opened, struct ps_object **ret)
 {
 	struct ps_inflate *inflate = inflater->inflate;
@@ -251,8 +273,7 @@ int ps_inflater_object(struct ps_inflater *inflater, uint32_t dataset, bool open
 			ps_object_id(inflater->url, &inflater->source, view, &id);
 		}
 	}
-	int rc = ps_object_get_view(
-	        inflate->store, inflater->object_url, &inflater->source, &id, size, dataset, opened, ret);
+	int rc = get_object(inflater, &id, size, dataset, opened, ret);
 	if (rc < 0)
 		return rc;
 	/* An evicted one lives on with those who have it open; what is decoded from now on goes into the new

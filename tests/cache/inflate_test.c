@@ -39,6 +39,10 @@ struct shard_origin {
 	pthread_cond_t cond;
 	struct ps_get *first, **last; /* chained by work.request */
 	bool stop;
+	/* NULL, or called: with the stage's lock held; before a get is answered. */
+	void (*asked)(struct shard_origin *o, const struct ps_get *get);
+	void (*serves)(struct shard_origin *o, const struct ps_get *get);
+	void *arg;
 };
 
 static struct shard *shard_of(struct shard_origin *o, const char *url)
@@ -54,6 +58,8 @@ static void serve(struct shard_origin *o, struct ps_get *get)
 	const struct shard *shard = shard_of(o, get->url);
 	uint8_t *to = get->iov[0].iov_base;
 
+	if (o->serves)
+		o->serves(o, get);
 	for (size_t at = 0; at < get->nbytes;) {
 		size_t stop = PS_MIN(at + STEP_NBYTES, get->nbytes);
 
@@ -98,6 +104,8 @@ static void origin_get(struct ps_origin *origin, struct ps_get *get)
 
 	atomic_compare_exchange_strong(
 	        &shard->decoded_by_first_get, &none, atomic_load(&o->inflate->plain_bytes));
+	if (o->asked)
+		o->asked(o, get);
 	PS_LOCK_SCOPE(&o->lock);
 	get->work.request = NULL;
 	*o->last = get;
@@ -265,22 +273,31 @@ static void get_done(struct ps_get *get, const struct ps_error *err)
 	answered(&((struct one_get *)get)->answer, err->err, 0);
 }
 
-/* Asks for a chunk, and checks it. */
-static void get_chunk(struct ps_inflater *inflater, const struct shard *shard, uint64_t offset)
+/* Asks for a chunk. */
+static int try_chunk(
+        struct ps_inflater *inflater, const struct shard *shard, uint64_t offset, struct one_get *one)
 {
-	struct one_get one = {.answer = ANSWER};
 	struct ps_origin *origin = ps_inflater_origin(inflater);
 
-	one.iov = (struct iovec){.iov_base = one.data, .iov_len = sizeof one.data};
-	one.get = (struct ps_get){.url = shard->url,
+	*one = (struct one_get){.answer = ANSWER};
+	one->iov = (struct iovec){.iov_base = one->data, .iov_len = sizeof one->data};
+	one->get = (struct ps_get){.url = shard->url,
 	        .offset = offset,
-	        .nbytes = sizeof one.data,
-	        .iov = &one.iov,
+	        .nbytes = sizeof one->data,
+	        .iov = &one->iov,
 	        .niov = 1,
 	        .progress = get_progress,
 	        .done = get_done};
-	origin->ops->get(origin, &one.get);
-	assert_int_equal(wait_for(&one.answer), 0);
+	origin->ops->get(origin, &one->get);
+	return wait_for(&one->answer);
+}
+
+/* The same, and checks it. */
+static void get_chunk(struct ps_inflater *inflater, const struct shard *shard, uint64_t offset)
+{
+	struct one_get one;
+
+	assert_int_equal(try_chunk(inflater, shard, offset, &one), 0);
 	for (size_t i = 0; i < sizeof one.data; i++)
 		assert_int_equal(one.data[i], byte_at(offset + i));
 }
@@ -443,6 +460,185 @@ static void a_frame_that_does_not_tell_is_decoded(void **state)
 	assert_int_equal(decoded_for_size(*state, true, false), 20 * PS_MIB + 17);
 }
 
+static void add_le32(struct ps_strbuf *to, uint32_t v)
+{
+	for (int i = 0; i < 4; i++) {
+		uint8_t byte = (uint8_t)(v >> (8 * i));
+
+		ps_strbuf_addn(to, &byte, 1);
+	}
+}
+
+/* Frames with a seek table; where the magic number of each should be. */
+static void fill_seekable(struct shard *shard, uint32_t frame, uint32_t nframes, size_t *ret_at)
+{
+	ps_autofree uint8_t *plain = malloc(frame);
+	ps_autostrbuf struct ps_strbuf table = {0};
+
+	for (uint32_t n = 0; n < nframes; n++) {
+		for (uint32_t i = 0; i < frame; i++)
+			plain[i] = byte_at((uint64_t)n * frame + i);
+		ret_at[n] = shard->unit.len;
+		add_frame(&shard->unit, plain, frame, 0, true);
+		add_le32(&table, (uint32_t)(shard->unit.len - ret_at[n]));
+		add_le32(&table, frame);
+	}
+	add_le32(&shard->unit, 0x184D2A5E);
+	add_le32(&shard->unit, (uint32_t)table.len + 9);
+	ps_strbuf_addn(&shard->unit, table.s, table.len);
+	add_le32(&shard->unit, nframes);
+	ps_strbuf_addn(&shard->unit, "", 1);
+	add_le32(&shard->unit, 0x8F92EAB1);
+	shard->size = shard->unit.len;
+}
+
+/* Where one of them should begin is something else. Who reads there is told so, whether the stretch begins
+ * there or comes by. */
+static void a_frame_that_does_not_begin_is_an_error(void **state)
+{
+	enum { FRAMES = 300, FRAME = 2 * PS_CHUNK_SIZE };
+	struct shard shard = {.url = "seekable"};
+	struct answer answer = ANSWER;
+	size_t at[FRAMES];
+	struct one_get one;
+	struct stage s;
+
+	fill_seekable(&shard, FRAME, FRAMES, at);
+	memset(shard.unit.s + at[FRAMES / 2], 'x', 4);
+	memset(shard.unit.s + at[FRAMES - 1], 'x', 4);
+	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, FRAMES * FRAME);
+	assert_int_equal(
+	        try_chunk(inflater, &shard, (uint64_t)FRAMES / 2 * FRAME + PS_CHUNK_SIZE, &one), EIO);
+	get_chunk(inflater, &shard, (uint64_t)(FRAMES / 2 - 1) * FRAME);
+	get_chunk(inflater, &shard, (uint64_t)(FRAMES / 2 + 1) * FRAME);
+	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)(FRAMES - 1) * FRAME, &one), EIO);
+	/* What lies behind its end is not asked for; were it, it would be an error, too. */
+	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)FRAMES * FRAME, &one), EIO);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* Others take all memory once the frame is on its way. */
+static void take_all_memory(struct shard_origin *o, const struct ps_get *get)
+{
+	uint64_t *taken = o->arg;
+
+	if (*taken || get->offset < PS_PIECE_NBYTES)
+		return;
+	while (atomic_load(&o->inflate->plain_bytes) < 4 * PS_MIB)
+		sched_yield();
+	PS_LOCK_SCOPE(&o->inflate->lock);
+	*taken = o->inflate->limit - o->inflate->used;
+	o->inflate->used += *taken;
+}
+
+static void the_end_of_the_only_frame_takes_no_memory(void **state)
+{
+	const size_t nbytes = 64 * PS_MIB;
+	ps_autofree uint8_t *plain = calloc(1, nbytes);
+	struct shard shard = {.url = "one"};
+	struct answer answer = ANSWER;
+	uint64_t x = 1, taken = 0;
+	struct one_get one;
+	struct stage s;
+
+	for (size_t i = 0; i < nbytes; i++) {
+		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		plain[i] = i % 4096 < 128 ? (uint8_t)(x >> 56) : 0;
+	}
+	add_frame(&shard.unit, plain, nbytes, 17, true);
+	shard.size = shard.unit.len;
+	assert_true(shard.size > 2 * PS_PIECE_NBYTES);
+	stage_start(&s, *state, 8 * PS_MIB, 24 * PS_MIB, &shard, 1);
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_true(inflater->declared);
+	s.origin.arg = &taken;
+	s.origin.serves = take_all_memory;
+	assert_int_equal(try_chunk(inflater, &shard, nbytes - PS_CHUNK_SIZE, &one), 0);
+	assert_memory_equal(one.data, plain + nbytes - PS_CHUNK_SIZE, PS_CHUNK_SIZE);
+	assert_true(taken > 0);
+	{
+		PS_LOCK_SCOPE(&s.inflate->lock);
+		ps_inflate_release(s.inflate, taken);
+	}
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* A disk that refuses, and somebody who looks at the object just then. */
+static void keep_unsized(struct shard_origin *o, const struct ps_get *get)
+{
+	struct ps_inflater *inflater = PS_CONTAINER_OF(o->inflate->inflaters.next, struct ps_inflater, link);
+	struct ps_object **object = o->arg;
+
+	if (*object || get->offset < PS_PIECE_NBYTES || !inflater->object)
+		return;
+	*object = ps_inflater_hold(inflater);
+	inflater->caches = false;
+}
+
+static void what_was_decoded_for_a_size_is_not_the_file(void **state)
+{
+	const uint64_t nbytes = 20 * PS_MIB + 17;
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct ps_object *unsized = NULL, *object;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.arg = &unsized;
+	s.origin.asked = keep_unsized;
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	assert_non_null(unsized);
+	assert_int_not_equal(ps_object_size(unsized), nbytes);
+	assert_int_equal(ps_inflater_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_object_size(object), nbytes);
+	ps_object_put(object);
+	ps_object_put(unsized);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* Another dataset still decodes it for the size: a file of its own. */
+static void who_is_still_at_it_gives_way(void **state)
+{
+	const uint64_t nbytes = 20 * PS_MIB + 17;
+	const struct ps_remote source = {.mtime_s = 1, .etag = "\"v1\""};
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct ps_object *unsized, *object;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.origin.local = true; /* walked over */
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	assert_int_equal(
+	        ps_object_get_unsized(s.store, inflater->object_url, &source, &inflater->id, &unsized), 0);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(ps_inflater_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_object_size(object), nbytes);
+	ps_object_put(unsized);
+	ps_object_put(object);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
 int main(void)
@@ -454,6 +650,10 @@ int main(void)
 	        TEST(frames_nearby_are_walked_over),
 	        TEST(frames_across_a_network_come_once),
 	        TEST(a_frame_that_does_not_tell_is_decoded),
+	        TEST(a_frame_that_does_not_begin_is_an_error),
+	        TEST(the_end_of_the_only_frame_takes_no_memory),
+	        TEST(what_was_decoded_for_a_size_is_not_the_file),
+	        TEST(who_is_still_at_it_gives_way),
 	};
 
 	return cmocka_run_group_tests_name("inflate", tests, NULL, NULL);
