@@ -16,7 +16,7 @@ bool ps_inflate_reserve(struct ps_inflate *inflate, uint64_t nbytes)
 	if (inflate->used + nbytes > inflate->limit)
 		return false;
 	inflate->used += nbytes;
-	if (inflate->used + inflate->spare_nbytes > inflate->limit)
+	if (inflate->used + inflate->spare_nbytes + inflate->nfree_pieces * PS_PIECE_NBYTES > inflate->limit)
 		ps_spares_drop(inflate, 0);
 	return true;
 }
@@ -63,6 +63,14 @@ void ps_spares_drop(struct ps_inflate *inflate, size_t keep)
 			continue;
 		inflate->spare_nbytes -= spare->cap;
 		free(ps_steal_ptr(&spare->data));
+	}
+	while (keep < PS_PIECE_NBYTES && inflate->free_pieces) {
+		struct ps_piece *piece = inflate->free_pieces;
+
+		inflate->free_pieces = piece->next_free;
+		inflate->nfree_pieces--;
+		free(piece->data);
+		free(piece);
 	}
 }
 
@@ -335,13 +343,6 @@ void ps_inflate_free(struct ps_inflate *inflate)
 	}
 	for (unsigned i = 0; i < inflate->nthreads; i++)
 		pthread_join(inflate->threads[i], NULL);
-	while (inflate->free_pieces) {
-		struct ps_piece *piece = inflate->free_pieces;
-
-		inflate->free_pieces = piece->next_free;
-		free(piece->data);
-		free(piece);
-	}
 	ps_spares_drop(inflate, 0);
 	pthread_cond_destroy(&inflate->cond);
 	ps_writes_fini(inflate);

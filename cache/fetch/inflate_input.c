@@ -15,6 +15,7 @@ static struct ps_piece *piece_take(struct ps_inflate *inflate)
 
 	if (piece) {
 		inflate->free_pieces = piece->next_free;
+		inflate->nfree_pieces--;
 		return piece;
 	}
 	piece = calloc(1, sizeof *piece);
@@ -29,6 +30,7 @@ static void piece_put(struct ps_inflate *inflate, struct ps_piece *piece)
 {
 	piece->next_free = inflate->free_pieces;
 	inflate->free_pieces = piece;
+	inflate->nfree_pieces++;
 }
 
 static void piece_submit(struct ps_unpacker *unpacker, struct ps_piece *piece)

@@ -133,6 +133,9 @@ int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
 	if (!given || !data) {
 		free(given);
 		free(data);
+		PS_LOCK_SCOPE(&inflate->lock);
+		ps_inflate_release(inflate, need - out->cap);
+		unpacker->charge -= need - out->cap;
 		return -ENOMEM;
 	}
 	PS_LOCK_SCOPE(&inflate->lock);

@@ -174,7 +174,8 @@ struct ps_inflate {
 	pthread_cond_t cond;  /* work, ready, stopping; monotonic clock */
 	pthread_cond_t gone;  /* an inflater was freed */
 	struct ps_list inflaters, work, ready;
-	struct ps_piece *free_pieces;
+	struct ps_piece *free_pieces; /* kept as the spares are */
+	unsigned nfree_pieces;
 	struct ps_spare {
 		uint8_t *data;
 		size_t cap;
@@ -212,7 +213,8 @@ void ps_inflate_release(struct ps_inflate *inflate, uint64_t nbytes);
 uint8_t *ps_spare_take(struct ps_inflate *inflate, size_t cap);
 /* What it took is released; `data` may be NULL. */
 void ps_spare_put(struct ps_inflate *inflate, uint8_t *data, size_t cap);
-void ps_spares_drop(struct ps_inflate *inflate, size_t keep); /* those of more than `keep` bytes */
+/* Those of more than `keep` bytes, pieces among them. */
+void ps_spares_drop(struct ps_inflate *inflate, size_t keep);
 /* Somebody (`unpacker`; NULL: one that is still to be made) has found none, or no place. Unpackers of less
  * use end soon; whoever ends wakes all. */
 void ps_inflate_make_room(struct ps_inflate *inflate, const struct ps_unpacker *unpacker);
