@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include <openssl/crypto.h>
 
+#include "base/cleanup.h"
 #include "base/log.h"
 
 static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
@@ -18,12 +20,34 @@ static int fail(const char *path, const struct ps_secret_file *kind, int errnum,
 	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
 }
 
+/* Credentials are read again and again: their owner is told once of each file. */
+static bool is_news(const struct stat *st)
+{
+	enum { MAX = 32 };
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct {
+		dev_t dev;
+		ino_t ino;
+	} told[MAX];
+	static unsigned ntold;
+
+	PS_LOCK_SCOPE(&lock);
+	for (unsigned i = 0; i < ntold; i++)
+		if (told[i].dev == st->st_dev && told[i].ino == st->st_ino)
+			return false;
+	if (ntold == MAX)
+		return false;
+	told[ntold].dev = st->st_dev;
+	told[ntold++].ino = st->st_ino;
+	return true;
+}
+
 static int check(
         const char *path, const struct ps_secret_file *kind, const struct stat *st, struct ps_error *err)
 {
 	if (!S_ISREG(st->st_mode))
 		return fail(path, kind, EINVAL, "not a regular file", err);
-	if (!kind->is_shared && (st->st_mode & (S_IROTH | S_IWOTH)))
+	if (!kind->is_shared && (st->st_mode & (S_IROTH | S_IWOTH)) && is_news(st))
 		ps_log_warning("%s%s%s: everybody on this machine may %s it: chmod o-rwx would end that",
 		        kind->what ? kind->what : "", kind->what ? " " : "", path,
 		        st->st_mode & S_IROTH ? "read" : "write");
