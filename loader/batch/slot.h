@@ -9,8 +9,8 @@
  * grows for them and stays so. One copy of [0, used) takes a whole batch to a device, where the same places
  * hold; send.h tells which parts need not go.
  *
- * A field that the device makes (make.h) has u8 planes here, a struct ps_image_ops of each image behind them, and
- * its elements on the device alone, `made` bytes into what the mirror has for that.
+ * A field that the device makes (make.h) has u8 planes here, a struct ps_image_ops of each image behind them,
+ * and its elements on the device alone, `made` bytes into what the mirror has for that.
  *
  * Threads: any; a layout does not change.   Errors: false: larger than memory can be. */
 #ifndef PS_BATCH_SLOT_H

@@ -59,11 +59,12 @@ static json_t *gpu_decode_json(const struct penstock_stats *s)
 {
 	if (s->gpu_share == 0 && s->gpu_engine_images + s->gpu_hybrid_images == 0 && !s->gpu_decode_why[0])
 		return NULL;
-	return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s}", "share", s->gpu_share, "engine_images",
-	        (json_int_t)s->gpu_engine_images, "hybrid_images", (json_int_t)s->gpu_hybrid_images,
-	        "cpu_images", (json_int_t)s->cpu_images, "gpu_images_per_second", s->gpu_images_per_second,
-	        "cpu_images_per_second", s->cpu_images_per_second, "why_not", s->gpu_decode_why, "library",
-	        s->gpu_library, "refused", s->gpu_refused);
+	return json_pack("{s:f, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s}", "share", s->gpu_share,
+	        "engine_images", (json_int_t)s->gpu_engine_images, "hybrid_images",
+	        (json_int_t)s->gpu_hybrid_images, "cpu_images", (json_int_t)s->cpu_images,
+	        "gpu_images_per_second", s->gpu_images_per_second, "cpu_images_per_second",
+	        s->cpu_images_per_second, "why_not", s->gpu_decode_why, "library", s->gpu_library, "refused",
+	        s->gpu_refused);
 }
 
 static void gpu_decode_print(const struct penstock_stats *s)
