@@ -1,6 +1,7 @@
 #include "daemon.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 #define STOP_GRACE_MS 300 /* for users without open files, whose detached mount ends by itself */
 #define KICK_MS 20
+#define LARGE_NBYTES (256 * 1024)
 
 /* Written by the handler: async-signal-safe, and poll()ed by the main thread. */
 static int signal_fd = -1;
@@ -374,6 +376,11 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	struct ps_cache_options cache;
 	int rc = ps_mount_options_cache(&options, &cache, err);
 
+#ifdef M_MMAP_THRESHOLD
+	/* What is freed of large buffers goes back to the system. By itself the limit would rise with the first of
+	 * them, and each thread's arena keep its own: several times what --memory says. */
+	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
+#endif
 	if (rc == 0)
 		rc = ps_cache_open(&cache, &d->cache, err);
 	if (rc < 0)
