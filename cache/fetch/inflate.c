@@ -108,7 +108,8 @@ void ps_inflate_take_memory(struct ps_inflate *inflate)
 		return;
 	uint64_t least = 4 * PS_UNPACKER_NBYTES;
 	inflate->limit = PS_MAX(ps_budget_limit_bytes(budget) / 3, least);
-	ps_budget_give_up(budget, inflate->limit + PS_WRITES_MAX * PS_BLOCK_SIZE);
+	ps_budget_give_up(
+	        budget, inflate->limit + PS_WRITES_MAX * PS_BLOCK_SIZE + PS_WALKS_MAX * PS_WALK_NBYTES);
 	inflate->max_unpackers = (unsigned)PS_MIN(
 	        PS_MAX(inflate->limit / 2 / PS_UNPACKER_NBYTES, UINT64_C(1)), 2 * inflate->nthreads + 2);
 }

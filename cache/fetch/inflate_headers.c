@@ -1,6 +1,7 @@
-/* How long it is what a shard holds, as far as headers tell: those of a small file, the seek table at the end,
- * the header of the only frame; and of a file on this machine those of all its frames and blocks, from one to the
- * next: reading it twice costs little there, and decoding it ahead of the first read costs much. */
+/* How long it is what a shard holds, as far as headers tell: those of a small file, the seek table at the
+ * end, the header of the only frame; and of a file on this machine those of all its frames and blocks, from
+ * one to the next: reading it twice costs little there, and decoding it ahead of the first read costs much.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,7 @@
 #define HEAD_NBYTES \
 	(144 * UINT64_C(1024)) /* a whole block of 128 KiB that could not be compressed, and its headers */
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
-#define WALK_NBYTES PS_MIB /* at a time */
-#define ATTEMPTS 5         /* without progress */
+#define ATTEMPTS 5 /* without progress */
 #define RETRY_NS (300 * PS_NS_PER_MS)
 
 enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE, STEP_WALK };
@@ -24,6 +24,7 @@ struct ps_sizing {
 	struct ps_inflater *inflater;
 	enum step step;
 	bool pending, done;
+	bool walks, waits; /* has one of PS_WALKS_MAX places; waits for one */
 	struct ps_error err;
 	unsigned attempts;
 	uint64_t retry_ns;
@@ -85,6 +86,18 @@ static int submit(struct ps_sizing *sizing, enum step step, uint64_t offset, uin
 	return 0;
 }
 
+static void wake_next_walk(struct ps_inflate *inflate)
+{
+	for (struct ps_list *l = inflate->inflaters.next; l != &inflate->inflaters; l = l->next) {
+		struct ps_inflater *inflater = PS_CONTAINER_OF(l, struct ps_inflater, link);
+
+		if (inflater->refs > 0 && inflater->headers && inflater->headers->waits) {
+			ps_inflater_wake(inflater);
+			return;
+		}
+	}
+}
+
 void ps_headers_free(struct ps_inflater *inflater)
 {
 	struct ps_sizing *sizing = inflater->headers;
@@ -92,6 +105,10 @@ void ps_headers_free(struct ps_inflater *inflater)
 	if (!sizing || sizing->pending)
 		return;
 	inflater->headers = NULL;
+	if (sizing->walks)
+		inflater->inflate->nwalks--;
+	if (sizing->walks || sizing->waits)
+		wake_next_walk(inflater->inflate);
 	ps_frame_walk_fini(&sizing->walk);
 	free(sizing->head);
 	free(sizing->data);
@@ -176,7 +193,7 @@ static bool walk(struct ps_sizing *sizing, const uint8_t *bytes, size_t n, uint6
 	uint64_t at = sizing->walk.at;
 
 	if (rc == -EAGAIN)
-		return submit(sizing, STEP_WALK, at, PS_MIN(WALK_NBYTES, inflater->source.size - at)) == 0;
+		return submit(sizing, STEP_WALK, at, PS_MIN(PS_WALK_NBYTES, inflater->source.size - at)) == 0;
 	if (rc < 0 || sizing->walk.plain > PS_OBJECT_MAX_NBYTES)
 		return false; /* whatever is wrong with it, decoding it tells */
 	ps_frame_map_fini(&inflater->map);
@@ -186,15 +203,27 @@ static bool walk(struct ps_sizing *sizing, const uint8_t *bytes, size_t n, uint6
 	return true;
 }
 
-/* From the beginning, which is there. */
 static bool begin_walk(struct ps_sizing *sizing)
 {
+	struct ps_inflate *inflate = sizing->inflater->inflate;
+	uint64_t size = sizing->inflater->source.size;
+
 	ps_frame_walk_fini(&sizing->walk);
-	sizing->walk = (struct ps_frame_walk){.file_nbytes = sizing->inflater->source.size};
-	return walk(sizing, sizing->head, sizing->nhead, 0);
+	sizing->walk = (struct ps_frame_walk){.file_nbytes = size};
+	if (sizing->nhead == size)
+		return walk(sizing, sizing->head, sizing->nhead, 0);
+	/* A thousand shards may be looked up at once. */
+	free(ps_steal_ptr(&sizing->head));
+	sizing->waits = inflate->nwalks == PS_WALKS_MAX;
+	if (sizing->waits)
+		return true;
+	sizing->walks = true;
+	inflate->nwalks++;
+	return submit(sizing, STEP_WALK, 0, PS_MIN(PS_WALK_NBYTES, size)) == 0;
 }
 
-/* What this step's bytes tell; true: asked for more, or the size is known. False: the headers do not tell it. */
+/* What this step's bytes tell; true: asked for more, or the size is known. False: the headers do not tell it.
+ */
 static bool look(struct ps_inflater *inflater, struct ps_sizing *sizing)
 {
 	uint64_t size = inflater->source.size;
@@ -287,6 +316,11 @@ void ps_headers_step(struct ps_inflater *inflater)
 	}
 	if (sizing->pending || sizing->retry_ns)
 		return;
+	if (sizing->waits) {
+		if (!begin_walk(sizing))
+			give_up(inflater);
+		return;
+	}
 	if (!sizing->done || (sizing->err.err && sizing->err.retryable && sizing->attempts < ATTEMPTS)) {
 		again(inflater, sizing);
 		return;

@@ -35,6 +35,8 @@
 #define PS_SPAN_NBYTES (4 * PS_BLOCK_SIZE) /* small frames are decoded together, up to so many bytes */
 #define PS_UNPACKER_NBYTES (PS_OUT_NBYTES + PS_PIECES_FIRST * PS_PIECE_NBYTES)
 #define PS_WRITES_MAX 4 /* blocks on their way to the disk beside decoding; their memory is no unpacker's */
+#define PS_WALKS_MAX 4  /* windows over headers; their memory is no unpacker's either */
+#define PS_WALK_NBYTES PS_MIB
 #define PS_PART_RANGES 64
 #define PS_INFLATE_ATTEMPTS 8 /* of an origin that fails, without progress */
 #define PS_INFLATE_IDLE_NS (10 * PS_NS_PER_S)
@@ -187,6 +189,7 @@ struct ps_inflate {
 	pthread_cond_t written; /* the last one of an inflater */
 	uint64_t limit, used;   /* memory; limit 0: not taken from the budget yet */
 	unsigned nunpackers, max_unpackers, nwaiters;
+	unsigned nwalks;
 	bool wanting; /* somebody waits for a place or for memory: nobody idles meanwhile */
 	bool stopping;
 	uint64_t next_tick_ns;
