@@ -212,5 +212,9 @@ int ps_object_pass_fd(struct ps_object *object)
 	if (!ps_object_complete(object) || (object->by_extent && make_whole(object) < 0) ||
 	        forget_by_extent(object) < 0)
 		return -1;
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (object->state != PS_OBJECT_READY)
+		return -1;
+	object->passed = true;
 	return object->fd;
 }

@@ -57,6 +57,7 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 {
 	struct ps_object *object = leaving->object;
 	uint64_t nbytes = leaving->nbytes;
+	bool named = leaving->named;
 
 	store->leaving_nbytes -= nbytes;
 	HASH_DELETE(hh, store->leaving, leaving);
@@ -70,6 +71,11 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 	if (object) {
 		object->state = PS_OBJECT_EVICTED;
 		HASH_DELETE(hh, store->objects, object);
+		object->named = named;
+		if (named) {
+			object->next_named = store->named;
+			store->named = object;
+		}
 		object->charge = nbytes;
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
@@ -80,6 +86,14 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 	} else {
 		store->used_nbytes -= nbytes;
 	}
+}
+
+/* A read of the kernel's holds the file's lock, which unlinking takes, while it brings in the pages that it
+ * reads into; and these may be of a mapped file that we serve. So nobody waits for that. */
+static bool unlink_later(struct ps_store *store, const struct ps_leaving *leaving)
+{
+	PS_LOCK_SCOPE(&store->lock);
+	return leaving->object && leaving->object->passed && leaving->object->users > 0;
 }
 
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
@@ -93,7 +107,8 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 	int e = ps_index_batch_commit(store->index, batch);
 	for (struct ps_leaving *l = list; l; l = l->next) {
 		l->rows_left = e < 0;
-		int err = ps_datafile_unlink(store->data_fd, &l->id);
+		l->named = unlink_later(store, l);
+		int err = l->named ? 0 : ps_datafile_unlink(store->data_fd, &l->id);
 		if (err < 0) {
 			char hex[PS_ID_HEX_LEN + 1];
 			ps_id_hex(&l->id, hex);
@@ -114,7 +129,23 @@ bool ps_tomb_find(struct ps_store *store, const struct ps_id *id)
 	for (const struct ps_leaving *tomb = store->tombs; tomb; tomb = tomb->next)
 		if (ps_id_cmp(&tomb->id, id) == 0)
 			return true;
+	for (const struct ps_object *named = store->named; named; named = named->next_named)
+		if (ps_id_cmp(&named->id, id) == 0)
+			return true;
 	return false;
+}
+
+void ps_named_unlink_locked(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	struct ps_object **at = &store->named;
+
+	pthread_mutex_unlock(&store->lock);
+	(void)ps_datafile_unlink(store->data_fd, &object->id); /* if not now, then by the next start */
+	pthread_mutex_lock(&store->lock);
+	while (*at != object)
+		at = &(*at)->next_named;
+	*at = object->next_named;
 }
 
 int ps_tombs_clear(struct ps_store *store)

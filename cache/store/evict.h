@@ -49,8 +49,12 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
  * between two runs. */
 void ps_room_trim(struct ps_store *store);
 
-/* Is this the id of an evicted object whose rows are still there? store->lock held. */
+/* Is this the id of an evicted object whose rows or file are still there? Who gets it then is streamed.
+ * store->lock held. */
 bool ps_tomb_find(struct ps_store *store, const struct ps_id *id);
+/* Of an evicted object without refs whose file has its name still: now it goes. store->lock held, and let go
+ * meanwhile. */
+void ps_named_unlink_locked(struct ps_object *object);
 /* Tries again to delete those rows. One thread at a time (the one that commits). Without store->lock. */
 int ps_tombs_clear(struct ps_store *store);
 

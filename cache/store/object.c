@@ -101,6 +101,8 @@ void ps_object_unref_locked(struct ps_object *object)
 
 	if (--object->refs > 0)
 		return;
+	if (object->named)
+		ps_named_unlink_locked(object);
 	uint64_t charge = object->charge;
 	if (object->state != PS_OBJECT_EVICTED)
 		HASH_DELETE(hh, store->objects, object);

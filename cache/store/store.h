@@ -130,7 +130,8 @@ void ps_object_release(struct ps_hold *hold);
 
 /* The descriptor of a complete, verified data file for the kernel to read by itself from now on, else -1 (also while
  * it is compared with its origin's checksum); borrowed while the object is held. A large one only if it is pinned: it is evicted as a whole then. Blocks
- * on the index the first time of such a one. */
+ * on the index the first time of such a one. Evicted while it is held, the file keeps its name until the last put, and whoever
+ * gets the object meanwhile is streamed: to unlink it would wait for reads of the kernel's, and these may wait for us. */
 int ps_object_pass_fd(struct ps_object *object);
 
 /* Pinned objects are not evicted by policy, in this run and later ones; a pin is of a URL and follows its

@@ -74,6 +74,7 @@ struct ps_leaving {
 	struct ps_leaving *next;  /* of those that one thread evicts together; of the tombs */
 	bool rows_left;           /* becomes a tomb */
 	bool in_batch;            /* a tomb that is being deleted */
+	bool named;               /* the object's last holder unlinks its file */
 };
 
 struct ps_extent {
@@ -112,6 +113,9 @@ struct ps_object {
 	bool admitting;       /* a thread is making room for it */
 	bool no_disk;         /* the index or the file could not be read: stream it */
 	bool failed;          /* a write failed, and that was logged */
+	bool passed;          /* the kernel may read the file by itself */
+	bool named;           /* evicted, and its file is unlinked when the last holder goes; on store->named */
+	struct ps_object *next_named;
 	bool unsure;        /* blocks came unverified from the index, and nobody has asked for a check yet */
 	bool row_by_extent; /* the index may say so: it must not before the file is passed through */
 	struct ps_entry *entry; /* NULL: no file, or on its way out */
@@ -164,6 +168,7 @@ struct ps_store {
 	struct ps_entry *entries;
 	struct ps_leaving *leaving;
 	struct ps_leaving *tombs; /* seldom any */
+	struct ps_object *named;  /* the same */
 	struct ps_policy *policy;
 	struct ps_policy_item *items; /* dense; places[i] says whose items[i] is */
 	struct ps_place *places;

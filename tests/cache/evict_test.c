@@ -123,6 +123,37 @@ static void an_evicted_object_stays_readable_and_counted_until_it_is_put(void **
 	ps_store_close(store);
 }
 
+/* Unlinking waits for the kernel's reads, and these may wait for us. */
+static void a_file_that_was_passed_through_keeps_its_name_until_it_is_put(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
+	struct ps_object *old = test_object(store, 0, 3 * MIB);
+	uint64_t nbytes = 0;
+
+	assert_int_equal(test_write_all(old), 0);
+	assert_true(ps_object_pass_fd(old) >= 0);
+	assert_int_equal(ps_object_evict(old, &nbytes), 0);
+	assert_int_equal(nbytes, 3 * MIB);
+	assert_int_equal(test_on_disk(*state), 3 * MIB);
+	assert_int_equal(ps_object_pass_fd(old), -1);
+
+	/* A new one of the same id has nothing on disk so long. */
+	struct ps_object *new = test_object(store, 0, 3 * MIB);
+	assert_ptr_not_equal(new, old);
+	assert_int_equal(ps_object_block(new, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_admit(new), -ENOSPC);
+	assert_true(test_right(old, 0));
+	ps_object_put(old);
+	assert_int_equal(test_on_disk(*state), 0);
+	assert_int_equal(test_stat(store, "used_bytes"), 0);
+	ps_object_put(new);
+	new = test_object(store, 0, 3 * MIB);
+	assert_int_equal(test_write_all(new), 0);
+	assert_int_equal(test_on_disk(*state), 3 * MIB);
+	ps_object_put(new);
+	ps_store_close(store);
+}
+
 static void what_is_held_is_never_chosen(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 9 * MIB, "lru");
@@ -512,6 +543,7 @@ int main(void)
 	        TEST(scan_streams_rather_than_give_up_what_is_in_use),
 	        TEST(room_is_reserved_for_the_whole_object_and_given_back_at_the_last_put),
 	        TEST(an_evicted_object_stays_readable_and_counted_until_it_is_put),
+	        TEST(a_file_that_was_passed_through_keeps_its_name_until_it_is_put),
 	        TEST(what_is_held_is_never_chosen),
 	        TEST(a_lowered_limit_holds_from_the_start),
 	        TEST(the_floor_of_free_space_stops_admission),
