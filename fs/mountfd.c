@@ -29,8 +29,8 @@ static int open_device(struct ps_error *err)
 	if (errno == ENOENT || errno == ENODEV || errno == ENXIO)
 		return ps_error_set(err, errno,
 		        "no %s: load it (modprobe fuse); a container needs --device %s", device, device);
-	return ps_error_set(
-	        err, errno, "%s: %s: ask for access to it, or run as root", device, strerror(errno));
+	return ps_error_set(err, errno, "%s: %s%s", device, strerror(errno),
+	        errno == EACCES || errno == EPERM ? ": ask for access to it, or run as root" : "");
 }
 
 static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struct ps_error *err)
