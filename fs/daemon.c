@@ -377,8 +377,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	int rc = ps_mount_options_cache(&options, &cache, err);
 
 #ifdef M_MMAP_THRESHOLD
-	/* What is freed of large buffers goes back to the system. By itself the limit would rise with the first of
-	 * them, and each thread's arena keep its own: several times what --memory says. */
+	/* What is freed of large buffers goes back to the system. By itself the limit would rise with the
+	 * first of them, and each thread's arena keep its own: several times what --memory says. */
 	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
 #endif
 	if (rc == 0)

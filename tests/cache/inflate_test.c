@@ -639,6 +639,52 @@ static void who_is_still_at_it_gives_way(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
+static void count_walks(struct shard_origin *o, const struct ps_get *get)
+{
+	unsigned *most = o->arg;
+
+	(void)get;
+	PS_LOCK_SCOPE(&o->inflate->lock);
+	*most = PS_MAX(*most, o->inflate->nwalks);
+}
+
+static void walks_wait_for_each_other(void **state)
+{
+	enum { ALL = 3 * PS_WALKS_MAX };
+	static const char *const urls[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"};
+	const uint64_t nbytes = 10 * PS_MIB + 17;
+	struct shard shards[ALL] = {0};
+	struct answer answers[ALL];
+	struct ps_inflater *inflaters[ALL];
+	unsigned most = 0;
+	struct stage s;
+
+	_Static_assert(PS_ARRAY_LEN(urls) == ALL, "");
+	fill_frames(&shards[0], nbytes, 700001, true);
+	for (size_t i = 0; i < ALL; i++) {
+		shards[i] = shards[0];
+		shards[i].url = urls[i];
+		answers[i] = (struct answer)ANSWER;
+	}
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, shards, ALL);
+	s.origin.origin.local = true;
+	s.origin.arg = &most;
+	s.origin.serves = count_walks;
+	for (size_t i = 0; i < ALL; i++) {
+		inflaters[i] = inflater_of(&s, &shards[i]);
+		ps_inflater_size(inflaters[i], sized, &answers[i]);
+	}
+	for (size_t i = 0; i < ALL; i++) {
+		assert_int_equal(wait_for(&answers[i]), 0);
+		assert_int_equal(answers[i].size, nbytes);
+		ps_inflater_put(inflaters[i]);
+	}
+	assert_in_range(most, 1, PS_WALKS_MAX);
+	assert_int_equal(atomic_load(&s.inflate->plain_bytes), 0);
+	stage_stop(&s);
+	ps_strbuf_fini(&shards[0].unit);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
 int main(void)
@@ -654,6 +700,7 @@ int main(void)
 	        TEST(the_end_of_the_only_frame_takes_no_memory),
 	        TEST(what_was_decoded_for_a_size_is_not_the_file),
 	        TEST(who_is_still_at_it_gives_way),
+	        TEST(walks_wait_for_each_other),
 	};
 
 	return cmocka_run_group_tests_name("inflate", tests, NULL, NULL);
