@@ -249,7 +249,7 @@ static bool look(struct ps_inflater *inflater, struct ps_sizing *sizing)
 		if (ps_seek_table_parse(sizing->data, sizing->get.nbytes, size, &inflater->map) < 0) {
 			ps_log_warning("inflate: %s: its seek table does not fit it, and is not used",
 			        inflater->url);
-			return false;
+			return inflater->base->local && begin_walk(sizing);
 		}
 		found(inflater, inflater->map.points[inflater->map.n - 1].plain, false);
 		return true;
