@@ -8,12 +8,21 @@
 #include "base/cleanup.h"
 #include "base/size.h"
 
+/* A huge page's worth of buffers: one fault where there would be 512, and one page to pin for the disk. */
+#define ARENA_BUFS 2
+#define ARENA_NBYTES (ARENA_BUFS * PS_BLOCK_SIZE)
+
+struct ps_arena {
+	uint8_t *data;
+	unsigned nfree;
+	struct ps_buf bufs[ARENA_BUFS];
+};
+
 struct ps_budget {
 	_Atomic size_t limit; /* buffers; goes down under the lock */
 	pthread_mutex_t lock; /* protects what follows */
 	size_t used, peak;
 	struct ps_buf *free; /* with memory, unused */
-	size_t nfree;
 };
 
 struct ps_budget *ps_budget_new(uint64_t nbytes)
@@ -27,15 +36,47 @@ struct ps_budget *ps_budget_new(uint64_t nbytes)
 	return budget;
 }
 
-static void free_list(struct ps_buf *buf)
+static void arena_free(struct ps_arena *arena)
 {
-	while (buf) {
-		struct ps_buf *next = buf->next_free;
+	munmap(arena->data, ARENA_NBYTES);
+	free(arena);
+}
 
-		munmap(buf->data, PS_BLOCK_SIZE);
-		free(buf);
-		buf = next;
+static uint8_t *map_aligned(void)
+{
+	/* mmap, not malloc: munmap really gives it back. */
+	uint8_t *map =
+	        mmap(NULL, 2 * ARENA_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (map == MAP_FAILED)
+		return NULL;
+	size_t before = (size_t)(-(uintptr_t)map % ARENA_NBYTES);
+	if (before)
+		munmap(map, before);
+	if (before < ARENA_NBYTES)
+		munmap(map + before + ARENA_NBYTES, ARENA_NBYTES - before);
+	(void)madvise(map + before, ARENA_NBYTES, MADV_HUGEPAGE); /* else in small ones */
+	return map + before;
+}
+
+/* Its buffers are unused. The lock is held. */
+static bool add_arena(struct ps_budget *budget)
+{
+	struct ps_arena *arena = calloc(1, sizeof *arena);
+
+	if (!arena || !(arena->data = map_aligned())) {
+		free(arena);
+		return false;
 	}
+	for (unsigned i = ARENA_BUFS; i-- > 0;) {
+		arena->bufs[i] = (struct ps_buf){.data = arena->data + i * PS_BLOCK_SIZE,
+		        .budget = budget,
+		        .arena = arena,
+		        .next_free = budget->free};
+		budget->free = &arena->bufs[i];
+	}
+	arena->nfree = ARENA_BUFS;
+	return true;
 }
 
 void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes)
@@ -50,7 +91,7 @@ void ps_budget_free(struct ps_budget *budget)
 {
 	if (!budget)
 		return;
-	free_list(budget->free);
+	ps_budget_trim(budget);
 	pthread_mutex_destroy(&budget->lock);
 	free(budget);
 }
@@ -109,22 +150,6 @@ uint64_t ps_budget_limit_bytes(const struct ps_budget *budget)
 	return budget->limit * PS_BLOCK_SIZE;
 }
 
-static struct ps_buf *new_buf(struct ps_budget *budget)
-{
-	struct ps_buf *buf = calloc(1, sizeof *buf);
-
-	if (!buf)
-		return NULL;
-	/* mmap, not malloc: page-aligned for the disk, and munmap really gives it back. */
-	buf->data = mmap(NULL, PS_BLOCK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (buf->data == MAP_FAILED) {
-		free(buf);
-		return NULL;
-	}
-	buf->budget = budget;
-	return buf;
-}
-
 size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_buf **ret)
 {
 	size_t taken = 0;
@@ -132,14 +157,12 @@ size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t
 	PS_LOCK_SCOPE(&budget->lock);
 	size_t limit = budget->limit - budget->limit * (size_t)cls / 4;
 	while (taken < n && budget->used < limit) {
+		if (!budget->free && !add_arena(budget))
+			break;
 		struct ps_buf *buf = budget->free;
 
-		if (buf) {
-			budget->free = buf->next_free;
-			budget->nfree--;
-		} else if (!(buf = new_buf(budget))) {
-			break;
-		}
+		budget->free = buf->next_free;
+		buf->arena->nfree--;
 		atomic_store(&buf->refs, 1);
 		budget->used++;
 		ret[taken++] = buf;
@@ -162,21 +185,36 @@ void ps_buf_unref(struct ps_buf *buf)
 	PS_LOCK_SCOPE(&budget->lock);
 	buf->next_free = budget->free;
 	budget->free = buf;
-	budget->nfree++;
+	buf->arena->nfree++;
 	budget->used--;
 }
 
 void ps_budget_trim(struct ps_budget *budget)
 {
-	struct ps_buf *unused;
+	struct ps_buf *unused = NULL;
 
 	{
 		PS_LOCK_SCOPE(&budget->lock);
-		unused = budget->free;
-		budget->free = NULL;
-		budget->nfree = 0;
+		for (struct ps_buf **at = &budget->free; *at;) {
+			struct ps_buf *buf = *at;
+
+			if (buf->arena->nfree < ARENA_BUFS) { /* the other one is in use */
+				at = &buf->next_free;
+				continue;
+			}
+			*at = buf->next_free;
+			if (buf != &buf->arena->bufs[0])
+				continue;
+			buf->next_free = unused;
+			unused = buf;
+		}
 	}
-	free_list(unused);
+	while (unused) {
+		struct ps_buf *next = unused->next_free;
+
+		arena_free(unused->arena);
+		unused = next;
+	}
 }
 
 json_t *ps_budget_stats(struct ps_budget *budget)

@@ -1,0 +1,95 @@
+/* The memory for data in flight: as much as there may be and no more, whole and apart, and given back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "fetch/budget.h"
+
+#define NBLOCKS 33 /* no multiple of anything */
+
+static void is_all(const struct ps_buf *buf, uint8_t value)
+{
+	assert_int_equal((uintptr_t)buf->data % 4096, 0);
+	assert_int_equal(buf->data[0], value);
+	assert_memory_equal(buf->data, buf->data + 1, PS_BLOCK_SIZE - 1);
+}
+
+static void buffers_are_apart_whatever_is_given_back(void **state)
+{
+	struct ps_budget *budget = ps_budget_new(NBLOCKS * PS_BLOCK_SIZE);
+	struct ps_buf *bufs[NBLOCKS + 1];
+
+	(void)state;
+	assert_non_null(budget);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, NBLOCKS + 1, bufs), NBLOCKS);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, bufs + NBLOCKS), 0);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < NBLOCKS; i++)
+			memset(bufs[i]->data, (int)(i + round), PS_BLOCK_SIZE);
+		/* Another part of them each round, so that neighbours are in use and not. */
+		for (unsigned i = 0; i < NBLOCKS; i++)
+			if (i * 7 % 5 > round)
+				ps_buf_unref(bufs[i]);
+		ps_budget_trim(budget);
+		for (unsigned i = 0; i < NBLOCKS; i++)
+			if (i * 7 % 5 <= round)
+				is_all(bufs[i], (uint8_t)(i + round));
+		for (unsigned i = 0; i < NBLOCKS; i++)
+			if (i * 7 % 5 > round)
+				assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, &bufs[i]), 1);
+		assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, bufs + NBLOCKS), 0);
+	}
+	for (unsigned i = 0; i < NBLOCKS; i++)
+		ps_buf_unref(bufs[i]);
+	ps_budget_free(budget);
+}
+
+static void a_reserve_is_left(void **state)
+{
+	struct ps_budget *budget = ps_budget_new(32 * PS_BLOCK_SIZE);
+	struct ps_buf *bufs[32];
+
+	(void)state;
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_LATER, 32, bufs), 16);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_LATER, 1, bufs + 16), 0);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_AHEAD, 16, bufs + 16), 8);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 16, bufs + 24), 8);
+	for (unsigned i = 0; i < 32; i++)
+		ps_buf_unref(bufs[i]);
+	ps_budget_free(budget);
+}
+
+static void who_else_holds_a_buffer_keeps_it(void **state)
+{
+	struct ps_budget *budget = ps_budget_new(PS_BUDGET_MIN_BLOCKS * PS_BLOCK_SIZE);
+	struct ps_buf *bufs[PS_BUDGET_MIN_BLOCKS + 1];
+
+	(void)state;
+	assert_int_equal(
+	        ps_budget_take(budget, PS_BUDGET_DEMAND, PS_BUDGET_MIN_BLOCKS, bufs), PS_BUDGET_MIN_BLOCKS);
+	struct ps_buf *again = ps_buf_ref(bufs[3]);
+	ps_buf_unref(bufs[3]);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, bufs + PS_BUDGET_MIN_BLOCKS), 0);
+	ps_buf_unref(again);
+	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, &bufs[3]), 1);
+	for (unsigned i = 0; i < PS_BUDGET_MIN_BLOCKS; i++)
+		ps_buf_unref(bufs[i]);
+	ps_budget_free(budget);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(buffers_are_apart_whatever_is_given_back),
+	        cmocka_unit_test(a_reserve_is_left),
+	        cmocka_unit_test(who_else_holds_a_buffer_keeps_it),
+	};
+
+	return cmocka_run_group_tests_name("budget", tests, NULL, NULL);
+}
