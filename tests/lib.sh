@@ -269,6 +269,13 @@ requires() {
 	done
 }
 
+# sanitized FILE...: one of them was built with a sanitizer. (No pipe into grep -q: ldd may not get to its end then.)
+sanitized() {
+	local libraries
+	libraries=$(ldd "$@" 2>/dev/null || true)
+	[[ $libraries =~ lib(a|t|ub)san ]]
+}
+
 # pip_python NAME PACKAGE...: makes `python` one that has packages that Debian does not, from an environment NAME that
 # all tests share.
 pip_python() {

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define LOG_LINE_LEN 2048 /* longer messages are cut */
 #define PATIENCE_MS 20    /* with a reader whose pipe is full */
 
@@ -126,4 +128,17 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 			line[i] = '?';
 	line[n++] = '\n';
 	write_line(line, n);
+}
+
+bool ps_log_rate_pass(struct ps_log_rate *rate, unsigned *ret_left_out)
+{
+	uint64_t now = ps_clock_mono_ns(), next = atomic_load(&rate->next_ns);
+
+	if (now < next ||
+	        !atomic_compare_exchange_strong(&rate->next_ns, &next, now + PS_LOG_RATE_S * PS_NS_PER_S)) {
+		atomic_fetch_add(&rate->left_out, 1);
+		return false;
+	}
+	*ret_left_out = atomic_exchange(&rate->left_out, 0);
+	return true;
 }

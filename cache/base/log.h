@@ -6,6 +6,10 @@
 #ifndef PS_BASE_LOG_H
 #define PS_BASE_LOG_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/cleanup.h"
 #include "base/error.h"
 
@@ -23,6 +27,15 @@ int ps_log_reopen(void);
 int ps_log_level_parse(const char *word, enum ps_log_level *ret_level);
 
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
+
+/* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, that tells of those left out. True:
+ * log one now. Zero at first; any thread. */
+#define PS_LOG_RATE_S 10
+struct ps_log_rate {
+	_Atomic uint64_t next_ns;
+	atomic_uint left_out;
+};
+bool ps_log_rate_pass(struct ps_log_rate *rate, unsigned *ret_left_out);
 
 #define ps_log_error(...) ps_log(PS_LOG_ERROR, __VA_ARGS__)
 #define ps_log_warning(...) ps_log(PS_LOG_WARNING, __VA_ARGS__)

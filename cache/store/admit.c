@@ -49,6 +49,19 @@ bool ps_object_fits(struct ps_object *object)
 	return !object->by_extent || object->remote.size <= object->store->limit_nbytes;
 }
 
+/* Each open of each shard may come here, as long as there are no more descriptors, or no room. */
+static void tell_of_no_file(struct ps_object *object, int e)
+{
+	unsigned others;
+
+	if (!ps_log_rate_pass(&object->store->no_file_rate, &others))
+		return;
+	ps_log_error("store: %s: no data file: %s; it is streamed without caching", object->url, strerror(-e));
+	if (others)
+		ps_log_error("store: %s: %u times the same in the last %d s", object->store->dir, others,
+		        PS_LOG_RATE_S);
+}
+
 int ps_object_admit(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -72,8 +85,7 @@ int ps_object_admit(struct ps_object *object)
 		store->write_errors++;
 		ps_disk_refused(store, e, PS_BLOCK_SIZE);
 		if (!object->failed) /* only the thread that admits gets here */
-			ps_log_error("store: %s: no data file: %s; it is streamed without caching",
-			        object->url, strerror(-e));
+			tell_of_no_file(object, e);
 	}
 
 	if (fd >= 0)

@@ -201,9 +201,22 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 	return e;
 }
 
+/* A disk that is nearly full takes data and refuses it by turns. */
+static void tell_of_refusal(struct ps_store *store, int e)
+{
+	unsigned others;
+
+	store->told_of_refusal = ps_log_rate_pass(&store->refusal_rate, &others);
+	if (store->told_of_refusal)
+		ps_log_error("store: %s: the index takes no more (%s): new data is streamed without caching "
+		             "until it does",
+		        store->dir, strerror(-e));
+}
+
 static void recovered(struct ps_store *store)
 {
-	ps_log_warning("store: %s: the index takes data again", store->dir);
+	if (store->told_of_refusal)
+		ps_log_warning("store: %s: the index takes data again", store->dir);
 	ps_disk_took(store);
 	ps_store_dir_reserve(store->dir_fd);
 }
@@ -232,9 +245,7 @@ static int commit_locked(struct ps_store *store)
 	if (e < 0)
 		ps_disk_refused(store, e, PS_BLOCK_SIZE);
 	if (e < 0 && !was_failed)
-		ps_log_error("store: %s: the index takes no more (%s): new data is streamed without caching "
-		             "until it does",
-		        store->dir, strerror(-e));
+		tell_of_refusal(store, e);
 	else if (e == 0 && was_failed)
 		recovered(store);
 

@@ -25,6 +25,7 @@
 
 #include "base/hashtable.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "policy/plans.h"
 #include "policy/policy.h"
 #include "store/index.h"
@@ -185,6 +186,7 @@ struct ps_store {
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
+	struct ps_log_rate no_file_rate, refusal_rate;
 	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
 	bool failed_since; /* the commit that is under way began: a batch of somebody else was refused */
 
@@ -205,6 +207,7 @@ struct ps_store {
 	/* commit.c */
 	struct ps_worker committer;
 	bool commit_running;
+	bool told_of_refusal; /* the index's, in the log; whoever runs the commit */
 	struct ps_list dirty; /* of struct ps_object.dirty_link */
 	uint64_t ndirty_blocks;
 	uint64_t dirty_since_ns, retry_at_ns;

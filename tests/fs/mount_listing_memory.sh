@@ -33,7 +33,7 @@ takes_little() {
 	CACHE=$T/cache-$1
 	mount_penstock "$2"
 	equal "all are there, of a $1" $files "$(stats '.mounts[0].files')"
-	if ldd "$top_builddir/penstock" 2>/dev/null | grep -Eq 'lib[at]san'; then
+	if sanitized "$top_builddir/penstock"; then
 		skip "memory of a $1" "a sanitizer has its own"
 	else
 		at_most "peak memory (KiB), of a $1 of $(stat -c %s "$3") bytes" \

@@ -75,8 +75,7 @@ rm "$T/proxy/slow"
 umount_penstock
 
 # A clock that is an hour off, for wall clocks alone. (In the foreground: faketime waits for what it started.)
-libraries=$(ldd "$top_builddir/penstock" "$top_builddir/.libs/penstock" 2>/dev/null || true)
-if command -v faketime >/dev/null && [[ $libraries != *lib[at]san* ]]; then
+if command -v faketime >/dev/null && ! sanitized "$top_builddir/penstock"; then
 	for off in +1h -1h; do
 		mkdir -p "$MNT"
 		DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f "$off" penstock mount s3://shards/page/ "$MNT" \

@@ -107,7 +107,7 @@ py_load() {
 	LD_LIBRARY_PATH=$T/driver:$T/linker "$python" "$T/load.py" "$top_srcdir/loader/python/penstock/nvjpeg.py" \
 		"${venv%%/nvidia/*}" "$@" 2>"$T/err"
 }
-if ldd "$lib/libmocknvjpeg.so" | grep -q 'lib[atu].*san'; then
+if sanitized "$lib/libmocknvjpeg.so"; then
 	skip "loaded by Python" "a sanitizer's runtime is not in the interpreter"
 else
 	check "loaded by Python from its packages" py_load
