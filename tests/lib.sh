@@ -335,6 +335,9 @@ start_nginx() {
 	((EUID != 0)) || chmod 755 "$T"
 	for try in 1 2 3 4 5; do
 		nginx_port=$(free_port) nginx_tls_port=$(free_port) nginx_mutual_port=$(free_port)
+		# nginx would speak TLS on a port that is both.
+		[[ $nginx_port != "$nginx_tls_port" && $nginx_port != "$nginx_mutual_port" && $nginx_tls_port != "$nginx_mutual_port" ]] ||
+			continue
 		ps_nginx_conf "$dir" "$(cd "$www" && pwd -P)" >"$dir/nginx.conf"
 		if nginx -p "$dir/" -c "$dir/nginx.conf" >"$dir/start.log" 2>&1; then
 			export ORIGIN=http://127.0.0.1:$nginx_port
