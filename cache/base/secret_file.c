@@ -20,7 +20,7 @@ static int fail(const char *path, const struct ps_secret_file *kind, int errnum,
 	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
 }
 
-/* Credentials are read again and again: their owner is told once of each file. */
+/* Credentials are read again and again: their owner is told once of each file, and of each change. */
 static bool is_news(const struct stat *st)
 {
 	enum { MAX = 32 };
@@ -28,17 +28,19 @@ static bool is_news(const struct stat *st)
 	static struct {
 		dev_t dev;
 		ino_t ino;
+		mode_t mode;
 	} told[MAX];
 	static unsigned ntold;
 
 	PS_LOCK_SCOPE(&lock);
 	for (unsigned i = 0; i < ntold; i++)
-		if (told[i].dev == st->st_dev && told[i].ino == st->st_ino)
+		if (told[i].dev == st->st_dev && told[i].ino == st->st_ino && told[i].mode == st->st_mode)
 			return false;
 	if (ntold == MAX)
 		return false;
 	told[ntold].dev = st->st_dev;
-	told[ntold++].ino = st->st_ino;
+	told[ntold].ino = st->st_ino;
+	told[ntold++].mode = st->st_mode;
 	return true;
 }
 

@@ -1,7 +1,7 @@
 /* Small files that hold secrets (tokens, passwords, keys), read whole.
  *
  * A file must be a regular one, of text, and no longer than its kind may be. Of one that everybody on the
- * machine may read or write a warning is logged, once a process.
+ * machine may read or write a warning is logged, once a process and mode.
  *
  * Ownership: the caller's; texts are for ps_secret_free(). Threads: any. Blocks: on disk.
  * Errors: -errno, and a text that begins with the file's name and holds nothing of what is in it. */

@@ -120,6 +120,10 @@ static void whom_it_belongs_to_is_told(void **state)
 			else
 				assert_false(is_logged(path));
 			assert_false(is_logged("hush"));
+			empty_log();
+			ps_secret_free(ps_steal_ptr(&read));
+			assert_int_equal(ps_secret_file_read(path, &k, &read, NULL, NULL), 0);
+			assert_false(is_logged(path)); /* once is enough */
 		}
 }
 

@@ -20,7 +20,9 @@ SOURCE=$ORIGIN/
 MOUNTPOINT=$T/mnt
 OPTIONS=--cache-dir $T/cache --log $T/penstock.log
 CONF
+# The mounts of tests that run beside this one are not kept alive by copies of them.
 cat >"$T/init.sh" <<INIT
+awk '\$3 ~ /^fuse/ {print \$2}' /proc/self/mounts | xargs -r -n 1 umount -l
 mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mount --bind $T/empty /etc/systemd/system &&
 	mount --bind $T/units /lib/systemd/system || exit 9
 container=test exec $systemd --system --unit=test.target --log-target=console --show-status=no
