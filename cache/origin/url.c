@@ -117,6 +117,24 @@ static int take_parts(CURLU *h, struct ps_url *u)
 	return rc;
 }
 
+/* It was decoded once, and read again it would be another one: a percent sign in it, or a number that stands
+ * for an address. */
+static bool host_stays(const struct ps_url *u)
+{
+	autocurlu *h = curl_url();
+	ps_autofree char *again = NULL;
+
+	if (!u->host[0] || u->host[0] == '[')
+		return true;
+	ps_autostrbuf struct ps_strbuf url = {0};
+	ps_strbuf_addf(&url, "https://%s/", u->host);
+	if (!h || url.failed || curl_url_set(h, CURLUPART_URL, url.s, CURLU_URLENCODE) != CURLUE_OK ||
+	        get_part(h, CURLUPART_HOST, 0, &again) < 0 || !again)
+		return false;
+	lower(again);
+	return strcmp(again, u->host) == 0;
+}
+
 int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -145,8 +163,8 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 	if (strcmp(u.scheme, "http") != 0 && strcmp(u.scheme, "https") != 0 && strcmp(u.scheme, "file") != 0)
 		return ps_error_set(err, EINVAL, "%s: scheme %s is not http, https or file",
 		        ps_url_redact(text, safe), u.scheme);
-	if (strchr(u.host, '%') && u.host[0] != '[') /* decoded once; no name has one, and it would be decoded again */
-		return ps_error_set(err, EINVAL, "%s: percent sign in the host's name", ps_url_redact(text, safe));
+	if (!host_stays(&u))
+		return ps_error_set(err, EINVAL, "%s: not a host's name", ps_url_redact(text, safe));
 	*ret = u;
 	u = (struct ps_url){0};
 	return 0;
