@@ -269,11 +269,22 @@ void ps_fake_delay(uint32_t us)
 	the.delay_us = us;
 }
 
+static bool is_busy(void)
+{
+	for (const struct ps_fake_stream *s = the.streams; s; s = s->next)
+		if (s->busy)
+			return true;
+	return false;
+}
+
 void ps_fake_lose(void)
 {
 	PS_LOCK_SCOPE(&the.lock);
 	the.lost = true;
 	pthread_cond_broadcast(&the.changed);
+	/* From now on nothing touches memory, which is given back without waiting for streams. */
+	while (is_busy())
+		pthread_cond_wait(&the.changed, &the.lock);
 }
 
 /* -- The device ---------------------------------------------------------------------------------------- */
