@@ -4,6 +4,7 @@
     s3_bucket.py pages BUCKET COUNT       COUNT small objects, page/00000 ...
     s3_bucket.py nasty BUCKET             keys below nasty/ that are hard to sign, to list or to show
     s3_bucket.py large BUCKET KEY MIB     of several parts, with pseudo-random bytes
+    s3_bucket.py ranges KEY MIB PATH      PATH is that object: its length, and ranges here and there
     s3_bucket.py put BUCKET KEY TEXT
     s3_bucket.py delete BUCKET KEY
     s3_bucket.py versioned BUCKET         keeps versions from now on
@@ -56,16 +57,31 @@ def fill(s3, bucket, keys):
         list(pool.map(lambda key: s3.put_object(Bucket=bucket, Key=key, Body=body(key)), keys))
 
 
+def part_sizes(mib):
+    return [min(8, mib - first) * 1048576 or 12345 for first in range(0, mib // 8 * 8 + 1, 8)]
+
+
 def large(s3, bucket, key, mib):
     bucket_of(s3, bucket)
     rng = random.Random(key)
     upload = s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
     parts = []
-    for number in range(1, mib // 8 + 2):
-        nbytes = min(8, mib - (number - 1) * 8) * 1048576 or 12345
+    for number, nbytes in enumerate(part_sizes(mib), 1):
         part = s3.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=rng.randbytes(nbytes))
         parts.append({"PartNumber": number, "ETag": part["ETag"]})
     s3.complete_multipart_upload(Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+
+
+def ranges(key, mib, path):
+    rng = random.Random(key)
+    data = b"".join(rng.randbytes(n) for n in part_sizes(mib))
+    fd = os.open(path, os.O_RDONLY)
+    assert os.fstat(fd).st_size == len(data), os.fstat(fd).st_size
+    rng = random.Random(1)
+    for _ in range(60):
+        at, n = rng.randrange(len(data)), rng.choice((1, 17, 4096, 65536, 1 << 20))
+        assert os.pread(fd, n, at) == data[at:at + n], (at, n)
+    assert os.pread(fd, 100, len(data)) == b""
 
 
 def part_name(part, first):
@@ -123,6 +139,9 @@ def main():
         c = client("sts").get_session_token()["Credentials"]
         print(f"export AWS_ACCESS_KEY_ID={c['AccessKeyId']} AWS_SECRET_ACCESS_KEY={c['SecretAccessKey']} "
               f"AWS_SESSION_TOKEN={c['SessionToken']}")
+        return 0
+    if what == "ranges":
+        ranges(args[0], int(args[1]), args[2])
         return 0
     s3 = client()
     if what == "pages":
