@@ -248,6 +248,8 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 		if (!lane->head || lane->head->at == lane->head->n)
 			break;
 	}
+	if (u->n == 0)
+		u->batch = NULL; /* all of them stood before `skip` */
 	return PS_CLAIMED;
 }
 

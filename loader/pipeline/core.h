@@ -101,7 +101,8 @@ void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_load_
 /* The batch is free again. */
 void ps_batch_give(struct ps_pipeline *pipeline, struct penstock_batch *batch);
 
-/* A run of rows of one batch. */
+/* A run of rows of one batch, for one worker. Without rows (n 0) it says that the batch is closed and all of its
+ * rows are decoded, so that this worker is the one to finish it. */
 struct ps_unit {
 	struct penstock_batch *batch;
 	uint32_t first, n;
