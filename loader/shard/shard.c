@@ -165,6 +165,10 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 		}
 	}
 	b->dropped = false;
+	/* The caller begins behind samples that are not there any more: it hears of it in the first one's
+	 * place. */
+	if (!s->recovery.index)
+		s->ordinal = PS_MAX(s->ordinal, s->start_ordinal);
 	/* What ended the shard says more than what was wrong with the sample. */
 	free(ps_steal_ptr(&b->reason));
 	b->bad = 0;

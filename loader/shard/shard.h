@@ -43,7 +43,8 @@ struct ps_shard *ps_shard_new(
 struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_shard_options *options);
 
 /* Before the first ps_shard_next(): begins with the sample of that ordinal. `offset` is its resume_offset, so
- * that nothing before it is read; 0, or a file that cannot seek: found by walking there. */
+ * that nothing before it is read; 0, or a file that cannot seek: found by walking there. If reading fails on
+ * the way, that sample is bad. */
 void ps_shard_start_at(struct ps_shard *shard, uint64_t ordinal, uint64_t offset);
 
 /* Whether the samples from the next on hold bytes; at first as never_hold says. Others are walked over. */

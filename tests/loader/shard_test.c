@@ -1,0 +1,91 @@
+/* A shard that is read from the middle on, as a resumed run does. */
+#include "config.h"
+
+#include <errno.h>
+
+#include "make_tar.h"
+#include "shard/shard.h"
+
+#define SAMPLES 8
+
+static char folder[64];
+
+static int enter(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	return 0;
+}
+
+static int leave(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+/* s.tar with SAMPLES samples; where the fifth begins. */
+static uint64_t shard_write(void)
+{
+	const struct ps_shard_options options = {.stream = {.wake_fd = -1}};
+	struct tar t = {0};
+	struct ps_shard *shard;
+	struct ps_sample *s;
+	uint64_t offset = 0;
+
+	for (int i = 0; i < SAMPLES; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "%d.txt", i);
+		tar_add_text(&t, name, name);
+	}
+	tar_end(&t);
+	tar_save(&t, "s.tar");
+	shard = ps_shard_new("s.tar", 0, &options, NULL);
+	assert_non_null(shard);
+	while (ps_shard_next(shard, &s, NULL) == 1) {
+		if (s->ordinal == 4)
+			offset = s->resume_offset;
+		ps_sample_free(s);
+	}
+	ps_shard_free(shard);
+	assert_true(offset > 0);
+	return offset;
+}
+
+/* Samples from the fifth on: one bad one, with its number, and no more. */
+static void one_bad_from(uint64_t offset, int errnum)
+{
+	const struct ps_shard_options options = {.stream = {.wake_fd = -1}};
+	struct ps_shard *shard = ps_shard_new("s.tar", 0, &options, NULL);
+	struct ps_sample *s;
+
+	assert_non_null(shard);
+	ps_shard_start_at(shard, 4, offset);
+	assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
+	assert_int_equal(s->ordinal, 4);
+	assert_int_equal(s->bad, errnum);
+	ps_sample_free(s);
+	assert_int_equal(ps_shard_next(shard, &s, NULL), 0);
+	ps_shard_free(shard);
+}
+
+static void what_is_gone_since_is_a_bad_sample(void **state)
+{
+	uint64_t offset = shard_write();
+
+	(void)state;
+	assert_int_equal(truncate("s.tar", (off_t)offset - 1024), 0); /* behind the fourth's header */
+	one_bad_from(offset, EBADMSG);
+	one_bad_from(0, EBADMSG);
+	assert_int_equal(unlink("s.tar"), 0);
+	one_bad_from(offset, ENOENT);
+	one_bad_from(0, ENOENT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_gone_since_is_a_bad_sample)};
+
+	return cmocka_run_group_tests_name("shard", tests, enter, leave);
+}
