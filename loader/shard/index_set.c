@@ -155,7 +155,8 @@ int ps_indexes_get(
 		xs->open = mine;
 	}
 	*ret_index = e ? e->index : mine->index;
-	xs->counts[shard] = ps_index_samples(*ret_index) + 1;
+	if (xs->counts[shard] == 0)
+		xs->counts[shard] = ps_index_samples(*ret_index) + 1;
 	pthread_mutex_unlock(&xs->lock);
 	if (e)
 		entry_free(mine);
@@ -191,7 +192,6 @@ int ps_indexes_count(struct ps_indexes *xs, uint32_t shard, uint64_t *ret_count,
 	r = ps_indexes_get(xs, shard, &x, err);
 	if (r < 0)
 		return r;
-	*ret_count = ps_index_samples(x);
 	ps_indexes_put(xs, x);
-	return 0;
+	return ps_indexes_count(xs, shard, ret_count, err); /* now it is known */
 }

@@ -387,6 +387,36 @@ static void a_set_keeps_few_open(void **state)
 	ps_indexes_free(xs);
 }
 
+/* So that all of an epoch is decided by the same, also where a shard is made anew meanwhile. */
+static void a_count_that_was_found_stays(void **state)
+{
+	static char names[SHARDS][32];
+	struct ps_index_result result;
+	struct ps_indexes *xs;
+	struct ps_index *index;
+	char *shards[SHARDS];
+	uint64_t count;
+
+	(void)state;
+	for (int i = 0; i < SHARDS; i++) {
+		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
+		shards[i] = names[i];
+		shard_make(i, 3);
+		assert_int_equal(ps_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
+	}
+	xs = ps_indexes_new(shards, SHARDS, NULL);
+	for (uint32_t i = 0; i < SHARDS; i++) /* the last ones close the first one's index */
+		assert_int_equal(ps_indexes_count(xs, i, &count, NULL), 0);
+	shard_make(0, 9);
+	assert_int_equal(ps_index_make(names[0], NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_indexes_get(xs, 0, &index, NULL), 0);
+	assert_int_equal(ps_index_samples(index), 9);
+	ps_indexes_put(xs, index);
+	assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
+	assert_int_equal(count, 3);
+	ps_indexes_free(xs);
+}
+
 static char folder[64];
 
 static int enter(void **state)
@@ -411,6 +441,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),
 	        cmocka_unit_test_setup_teardown(an_index_tells_what_stands_behind_damage, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_set_keeps_few_open, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_count_that_was_found_stays, enter, leave),
 	};
 
 	return cmocka_run_group_tests_name("loader-index", tests, NULL, NULL);
