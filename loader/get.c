@@ -24,6 +24,7 @@ int ps_getter_new(
 	g->o = *options;
 	g->o.reading.budget = NULL;
 	g->o.reading.slabs = NULL;
+	g->o.reading.stream.budget = NULL;
 	g->o.reading.stream.stop = NULL;
 	g->o.reading.stream.wake_fd = -1;
 	g->o.reading.stream.buf_nbytes = PS_STREAM_BUF_MIN;

@@ -52,7 +52,9 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 
 int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_lost *ret_lost)
 {
-	return ps_lost_get(&l->lost, n, ret_lost);
+	int r = ps_loader_pid_check(l, NULL);
+
+	return r < 0 ? r : ps_lost_get(&l->lost, n, ret_lost);
 }
 
 int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)

@@ -782,8 +782,8 @@ struct penstock_lost {
 
 #define PENSTOCK_LOST_KEPT 64 /* that are told of; stats.shards_lost counts all */
 
-/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are not so many. Any
- * thread. */
+/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are not so many; -ECHILD.
+ * Any thread. */
 int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct penstock_lost *ret_lost);
 
 /* Of a loader with options.profile: the batches made so far, as JSON: for each field bytes or items of a

@@ -217,6 +217,7 @@ static int child_calls(struct penstock_loader *l, const void *saved, size_t save
 	struct penstock_batch *b;
 	struct penstock_stats stats;
 	struct penstock_error e;
+	struct penstock_lost lost;
 	uint64_t samples, batches;
 	char state[8192];
 	int bad = 0;
@@ -234,6 +235,7 @@ static int child_calls(struct penstock_loader *l, const void *saved, size_t save
 	REFUSED(penstock_loader_state_load(l, saved, saved_size, &e));
 	REFUSED(penstock_loader_stats(l, &stats, sizeof(stats), &e));
 #undef REFUSED
+	bad += penstock_loader_lost(l, 0, &lost) != -ECHILD;
 	return bad;
 }
 
