@@ -183,13 +183,12 @@ static int line_take(
 			        "%s: line %zu: label \"%s\" is no number from 0 on", list, n, label);
 		}
 	}
-	if (stat(full, &st) < 0 || !S_ISREG(st.st_mode)) {
-		int e = S_ISREG(st.st_mode) || errno != 0 ? errno : EINVAL;
-
-		ps_load_error_set(err, e ? e : EINVAL, "%s: line %zu: %s: %s", list, n, full,
-		        e ? strerror(e) : "is no ordinary file");
+	int e = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
+	if (e != 0) {
+		ps_load_error_set(err, e, "%s: line %zu: %s: %s", list, n, full,
+		        e == EINVAL ? "is no ordinary file" : strerror(e));
 		free(full);
-		return -err->err;
+		return -e;
 	}
 	const char *bare = path + strspn(path, "/");
 	while (strncmp(bare, "./", 2) == 0)
@@ -219,10 +218,8 @@ int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_load_error 
 		if (memchr(line, 0, (size_t)len))
 			return ps_load_error_set(err, EINVAL, "%s: line %zu holds a zero byte", path, n);
 		line[strcspn(line, "\n")] = 0;
-		if (*line && *line != '#') {
-			errno = 0;
+		if (*line && *line != '#')
 			r = line_take(l, path, n, line, err);
-		}
 	}
 	if (r == 0 && ferror(f))
 		r = ps_load_error_set(err, EIO, "%s: cannot read", path);

@@ -166,6 +166,8 @@ def pack_refuses_what_it_cannot_do():
     ]:
         r = tool(*args, code=code)
         assert word in r.stderr, (args, r.stderr)
+    r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\nin/class0\n")
+    assert b"line 2: in/class0: is no ordinary file" in r.stderr, r.stderr
     with open("list.txt", "w") as f:
         f.write("in/class0/00.jpg\tk\nin/class0/03.jpg\tk\n")
     r = tool("pack", "@list.txt", "out-%d.tar", code=1)
