@@ -179,7 +179,7 @@ static void number_count(struct column *c, const struct ps_plan_field *f, const 
 	if (c->labels) {
 		struct ps_number v = ps_number_load(f->dtype, false, p);
 
-		label_count(c, v.negative ? -(int64_t)v.magnitude : (int64_t)v.magnitude);
+		label_count(c, (int64_t)(v.negative ? -v.magnitude : v.magnitude));
 	}
 }
 

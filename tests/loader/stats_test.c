@@ -72,7 +72,7 @@ static void setting_init(struct setting *s)
 	s->o.memory_budget = 64 << 20;
 }
 
-/* Runs an epoch; gives the mean of the images' values, as they are in the batches. */
+/* Runs an epoch; gives the mean of the images' values, as they are in the batches, if there are some. */
 static double run(struct penstock_loader *l)
 {
 	struct penstock_batch *b;
@@ -83,7 +83,8 @@ static double run(struct penstock_loader *l)
 	while ((r = penstock_loader_next(l, &b, &e)) == 1) {
 		struct penstock_tensor t;
 
-		assert_int_equal(penstock_batch_field(b, "jpg", &t, NULL), 0);
+		if (penstock_batch_field(b, "jpg", &t, NULL) < 0)
+			t = (struct penstock_tensor){0};
 		for (uint64_t i = 0; i < t.nbytes / 4 && t.dtype == PENSTOCK_F32; i++)
 			sum += (double)((const float *)t.data)[i];
 		n += (double)t.nbytes / 4;
@@ -173,6 +174,30 @@ static void a_profile_tells_of_the_data(void **state)
 		json_decref(root);
 		penstock_loader_close(l);
 	}
+}
+
+static void a_profile_counts_the_least_label(void **state)
+{
+	static const char *const path[] = {"least.tar"};
+	struct tar t = {0};
+	struct setting s;
+	struct penstock_loader *l;
+	json_t *root;
+
+	(void)state;
+	tar_add_text(&t, "0.cls", "-9223372036854775808");
+	tar_end(&t);
+	tar_save(&t, path[0]);
+	setting_init(&s);
+	s.o.profile = 1;
+	s.o.fields = &s.f[1];
+	s.o.nfields = 1;
+	l = open_ok(&s.o, path, 1);
+	run(l);
+	root = profile(l);
+	assert_true(fabs(number(root, "cls", "labels", "-9223372036854775808") - 1) < 0.1);
+	json_decref(root);
+	penstock_loader_close(l);
 }
 
 static void without_the_option_there_is_no_profile(void **state)
@@ -291,6 +316,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_profile_tells_of_the_data),
+	        cmocka_unit_test(a_profile_counts_the_least_label),
 	        cmocka_unit_test(without_the_option_there_is_no_profile),
 	        cmocka_unit_test(what_the_consumer_waits_for_sums_to_its_wait),
 	        cmocka_unit_test(an_older_callers_statistics_are_not_overrun),
