@@ -190,7 +190,7 @@ static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placemen
 	int rc = begin(m, p, &all, err);
 	if (rc == 0)
 		rc = ps_source_start(m->source, &all, 0, err);
-	for (uint32_t y = 0; y < all.height && rc == 0; y += rows.n) {
+	for (uint32_t y = 0; rc == 0 && y < all.height; y += rows.n) {
 		rc = ps_source_rows(m->source, &rows, err);
 		for (uint32_t i = 0; i < rows.n && rc == 0; i++)
 			feed(m, p, all.x, all.y + y + i,

@@ -261,7 +261,8 @@ int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_loa
 	f->nodes = calloc(strlen(text) + 1, sizeof(*f->nodes));
 	p.f = f;
 	r = f->text && f->nodes ? or_parse(&p, &f->root) : ps_load_error_set(err, ENOMEM, "out of memory");
-	spaces_skip(&p);
+	if (r == 0)
+		spaces_skip(&p);
 	if (r == 0 && f->text[p.at])
 		r = complain(&p, "&& or || should stand here, or nothing");
 	if (r < 0) {

@@ -41,7 +41,7 @@ struct walk {
 
 static bool advance(uint64_t *at, uint64_t units, uint64_t unit)
 {
-	if (units > OFFSET_MAX / unit || units * unit > OFFSET_MAX - *at)
+	if (*at > OFFSET_MAX || units > OFFSET_MAX / unit || units * unit > OFFSET_MAX - *at)
 		return false;
 	*at += units * unit;
 	return true;

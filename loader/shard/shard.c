@@ -339,6 +339,7 @@ static bool reopen(struct ps_shard *s)
 		return false; /* what cannot be read now could keep every sample waiting */
 	ps_tar_free(ps_steal_ptr(&s->tar));
 	ps_lines_free(ps_steal_ptr(&s->lines));
+	ps_tokens_free(ps_steal_ptr(&s->tokens));
 	ps_stream_free(ps_steal_ptr(&s->stream));
 	s->has_pending = s->started = false;
 	ok = ps_stream_open(s->file->path, &s->options.stream, &s->stream, NULL) == 0 &&
