@@ -58,15 +58,33 @@ static ps_nvj_status handle_create(struct ps_nvjpeg *n)
 
 static void decoders_free(struct ps_nvjpeg *n)
 {
-	if (n->state)
-		(void)n->lib->state_destroy(n->state);
+	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS; i++) {
+		if (n->turns[i].state)
+			(void)n->lib->state_destroy(n->turns[i].state);
+		n->turns[i].state = NULL;
+	}
 	if (n->hybrid)
 		(void)n->lib->decoder_destroy(n->hybrid);
 	if (n->handle)
 		(void)n->lib->destroy(n->handle);
-	n->state = NULL;
 	n->hybrid = NULL;
 	n->handle = NULL;
+}
+
+/* Where there is an engine. */
+static ps_nvj_status states_make(struct ps_nvjpeg *n)
+{
+	ps_nvj_status s = 0;
+
+	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS && s == 0 && n->hardware; i++) {
+		s = n->lib->state_create(n->handle, &n->turns[i].state);
+		/* The least will do: once it was asked for, the library keeps its memory from batch to
+		 * batch. */
+		if (s == 0)
+			(void)n->lib->batched_allocate(n->handle, n->turns[i].state, (int)n->most_rows, 1, 1,
+			        PS_NVJ_CHROMA_444, PS_NVJ_OUTPUT_RGBI);
+	}
+	return s;
 }
 
 /* ps_nvjpeg_starts. Memory that is short is no fault of the library: another one would give other pixels. */
@@ -77,15 +95,10 @@ static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct 
 
 	n->lib = lib;
 	s = handle_create(n);
-
 	if (s == 0)
 		s = n->lib->decoder_create(n->handle, PS_NVJ_BACKEND_HYBRID, &n->hybrid);
 	if (s == 0)
-		s = n->lib->state_create(n->handle, &n->state);
-	/* The least will do: once it was asked for, the library keeps its memory from batch to batch. */
-	if (s == 0 && n->hardware)
-		(void)n->lib->batched_allocate(
-		        n->handle, n->state, (int)n->most_rows, 1, 1, PS_NVJ_CHROMA_444, PS_NVJ_OUTPUT_RGBI);
+		s = states_make(n);
 	if (s == 0)
 		return 0;
 	decoders_free(n);
@@ -102,9 +115,30 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 		r = cu->event_create(&n->begin, PS_CU_EVENT_DEFAULT);
 	if (r == 0)
 		r = cu->event_create(&n->end, PS_CU_EVENT_DEFAULT);
-	if (r == 0 && n->hardware)
-		r = ps_nvj_scratch_reserve(n, &n->scratch, PS_NVJ_SCRATCH, n->stream);
+	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS && r == 0 && n->hardware; i++) {
+		r = cu->event_create(
+		        &n->turns[i].read, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
+		if (r == 0)
+			r = ps_nvj_scratch_reserve(n, &n->turns[i].scratch, PS_NVJ_SCRATCH, n->stream);
+	}
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for decoding");
+}
+
+/* An engine that is broken is none: threads and GPU decode together then. *refused tells of it. */
+static int engine_check(struct ps_nvjpeg *n, struct ps_load_error *refused, struct ps_load_error *err)
+{
+	struct ps_load_error broken;
+	int r;
+
+	if (!n->hardware)
+		return 0;
+	r = ps_nvj_engine_try(n, &broken, err);
+	if (r < 0 || !broken.text[0])
+		return r;
+	n->hardware = false;
+	ps_load_error_set(refused, ENODEV, "%s%s%s: %s", refused->text, refused->text[0] ? "; " : "",
+	        n->lib->path, broken.text);
+	return 0;
 }
 
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
@@ -134,6 +168,8 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
 		r = ps_nvjpeg_library_find(decoders_make, n, &n->lib, ret_refused, err);
 		if (r == 0)
 			r = streams_make(n, err);
+		if (r == 0)
+			r = engine_check(n, ret_refused, err);
 		ps_cuda_leave(n->cuda);
 	}
 	if (r < 0) {
@@ -155,8 +191,12 @@ static void gpu_free(struct ps_nvjpeg *n)
 		(void)cu->event_destroy(n->begin);
 	if (n->end)
 		(void)cu->event_destroy(n->end);
-	if (n->scratch.p)
-		(void)cu->memory_free(n->scratch.p);
+	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS; i++) {
+		if (n->turns[i].scratch.p)
+			(void)cu->memory_free(n->turns[i].scratch.p);
+		if (n->turns[i].read)
+			(void)cu->event_destroy(n->turns[i].read);
+	}
 	if (n->stream)
 		(void)cu->stream_destroy(n->stream);
 }

@@ -14,8 +14,8 @@
  * Threads: take: any, each with its own worker and row; the others: one at a time for the same rows.
  * Locks: one, a leaf, over what is given to the engine.   Errors: -EIO: the device is lost, or refuses;
  * -ENOMEM. Blocks: new; take on Huffman codes and, rarely, on an earlier transfer; submit on the library's
- * parsing. Memory is taken at the beginning, and rarely later: for larger images, and for files that are
- * longer than most. */
+ * parsing, and until the engine is through with the batch before last. Memory is taken at the beginning, and
+ * rarely later: for larger images, and for files that are longer than most. */
 #ifndef PS_DEVICE_NVJPEG_H
 #define PS_DEVICE_NVJPEG_H
 
@@ -29,7 +29,7 @@ struct ps_nvjpeg_rows;
 
 /* Of a CUDA device with kernels. -ENODEV: no library that starts there; the text says what to do.
  * `most_rows`: of any batch. *ret_refused gets a text of libraries that were not taken and why
- * (nvjpeg_library.h), also where none was. */
+ * (nvjpeg_library.h), also where none was, and of an engine that does not decode. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
         struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
         struct ps_load_error *err) PS_MUST_USE;

@@ -203,26 +203,31 @@ static uint32_t part_end(const struct ps_nvjpeg_rows *rows, uint32_t from, size_
 	return to;
 }
 
-static ps_nvj_status images_decode(struct ps_nvjpeg *n, uint32_t first, uint32_t count)
+static ps_nvj_status images_decode(
+        struct ps_nvjpeg *n, const struct ps_nvj_turn *t, uint32_t first, uint32_t count)
 {
-	ps_nvj_status s = n->lib->batched_init(n->handle, n->state, (int)count, 1, PS_NVJ_OUTPUT_RGBI);
+	ps_nvj_status s = n->lib->batched_init(n->handle, t->state, (int)count, 1, PS_NVJ_OUTPUT_RGBI);
 
 	return s != 0 ? s
-	              : n->lib->batched(n->handle, n->state, n->files + first, n->lengths + first,
+	              : n->lib->batched(n->handle, t->state, n->files + first, n->lengths + first,
 	                        n->images + first, n->stream);
 }
 
 /* All at once, or else one by one: those that fail are refused, and taken out of `images`. */
-static ps_cu_result part_decode(
-        struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, struct ps_tile_image *images, uint32_t *count)
+static ps_cu_result part_decode(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
+        struct ps_tile_image *images, uint32_t *count)
 {
 	uint32_t left = 0;
 
-	if (images_decode(n, 0, *count) == 0)
+	if (images_decode(n, t, 0, *count) == 0)
 		return 0;
 	for (uint32_t i = 0; i < *count; i++) {
-		ps_nvj_status s = images_decode(n, i, 1);
+		ps_cu_result r =
+		        n->cuda->cu->stream_sync(n->stream); /* the state is of one decode at a time */
+		ps_nvj_status s = r == 0 ? images_decode(n, t, i, 1) : 0;
 
+		if (r != 0)
+			return r;
 		if (s == PS_NVJ_ALLOCATOR_FAILURE)
 			return PS_CU_OUT_OF_MEMORY;
 		if (s == 0) {
@@ -237,10 +242,10 @@ static ps_cu_result part_decode(
 }
 
 /* What the library and the resize are told of the images of a part; returns how many. */
-static uint32_t part_list(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
-        struct ps_tile_image *images)
+static uint32_t part_list(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
+        uint32_t from, uint32_t to, struct ps_tile_image *images)
 {
-	uint8_t *pixels = (uint8_t *)(uintptr_t)n->scratch.p;
+	uint8_t *pixels = (uint8_t *)(uintptr_t)t->scratch.p;
 	uint32_t count = 0;
 
 	for (uint32_t row = from; row < to; row++) {
@@ -261,16 +266,16 @@ static uint32_t part_list(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint
 }
 
 /* Decodes and resizes rows [from, to). `at`: of the sheet's images, how many are taken. */
-static ps_cu_result part_give(
-        struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to, uint32_t *at)
+static ps_cu_result part_give(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
+        uint32_t from, uint32_t to, uint32_t *at)
 {
 	struct ps_tile_image *images = (struct ps_tile_image *)(void *)rows->sheet + *at;
 	size_t sheet = *at * sizeof(*images);
-	uint32_t count = part_list(n, rows, from, to, images);
+	uint32_t count = part_list(n, t, rows, from, to, images);
 	struct ps_tile_args args;
 	ps_cu_result r;
 
-	r = part_decode(n, rows, images, &count);
+	r = part_decode(n, t, rows, images, &count);
 	if (r != 0 || count == 0)
 		return r;
 	*at += count;
@@ -281,6 +286,24 @@ static ps_cu_result part_give(
 	return r != 0 ? r
 	              : ps_kernel_launch(&n->cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, count),
 	                        &args, n->stream);
+}
+
+/* The same, of nbytes of pixels, on the next turn once it is free. */
+static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
+        size_t nbytes, uint32_t *at)
+{
+	const struct ps_cuda_driver *cu = n->cuda->cu;
+	struct ps_nvj_turn *t = &n->turns[n->turn];
+	ps_cu_result r = cu->event_sync(t->read), recorded;
+
+	if (r == 0)
+		r = ps_nvj_scratch_reserve(n, &t->scratch, nbytes + PS_TILE_SLACK, n->stream);
+	if (r != 0)
+		return r;
+	n->turn = (n->turn + 1) % PS_NVJ_ENGINE_TURNS;
+	r = part_give(n, t, rows, from, to, at);
+	recorded = cu->event_record(t->read, n->stream);
+	return r != 0 ? r : recorded;
 }
 
 /* Looks whether the decode that is timed is over. */
@@ -316,9 +339,7 @@ static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 		to = part_end(rows, from, &nbytes);
 		if (nbytes == 0)
 			break;
-		r = ps_nvj_scratch_reserve(n, &n->scratch, nbytes + PS_TILE_SLACK, n->stream);
-		if (r == 0)
-			r = part_give(n, rows, from, to, &at);
+		r = part_turn(n, rows, from, to, nbytes, &at);
 	}
 	if (r == 0 && timed && cu->event_record(n->end, n->stream) == 0)
 		n->timing = at;
@@ -347,6 +368,8 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
 	pthread_mutex_lock(&n->lock);
 	result = rows_give(n, rows);
 	rows->engine = result == 0;
+	if (result != 0)
+		(void)n->cuda->cu->stream_sync(n->stream); /* of what was given the rows are to be freed */
 	pthread_mutex_unlock(&n->lock);
 	ps_cuda_leave(n->cuda);
 	return result == 0 ? 0 : ps_cuda_error(n->cuda->cu, result, err, "nvJPEG: the GPU refuses a batch");

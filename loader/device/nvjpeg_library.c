@@ -15,23 +15,33 @@
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
-/* Folders, as glob(3) takes them; behind a variable of the environment where one is named. The packages of
- * CUDA 13 share one folder, those of CUDA 12 and 11 have one each. */
-static const struct {
+/* Folders, as glob(3) takes them; behind a variable of the environment where one is named, behind each part
+ * of it where that is a list. */
+static const struct place {
 	const char *variable, *folder;
+	enum { LIBRARIES, PACKAGES } of;
 } places[] = {
-        {"CUDA_HOME", "/lib64"},
-        {"CUDA_PATH", "/lib64"},
-        {NULL, "/usr/local/cuda/lib64"},
-        {NULL, "/usr/local/cuda/targets/*-linux/lib"},
-        {NULL, "/usr/local/cuda-*/lib64"},
-        {"CONDA_PREFIX", "/lib"},
-        {"VIRTUAL_ENV", "/lib/python3*/site-packages/nvidia/*/lib"},
-        {"CONDA_PREFIX", "/lib/python3*/site-packages/nvidia/*/lib"},
-        {"HOME", "/.local/lib/python3*/site-packages/nvidia/*/lib"},
-        {NULL, "/usr/local/lib/python3*/*-packages/nvidia/*/lib"},
-        {NULL, "/usr/lib/python3/dist-packages/nvidia/*/lib"},
+        {"CUDA_HOME", "/lib64", LIBRARIES},
+        {"CUDA_PATH", "/lib64", LIBRARIES},
+        {NULL, "/usr/local/cuda/lib64", LIBRARIES},
+        {NULL, "/usr/local/cuda/targets/*-linux/lib", LIBRARIES},
+        {NULL, "/usr/local/cuda-*/lib64", LIBRARIES},
+        {"CONDA_PREFIX", "/lib", LIBRARIES},
+        {"VIRTUAL_ENV", "/lib/python3*/site-packages", PACKAGES},
+        {"CONDA_PREFIX", "/lib/python3*/site-packages", PACKAGES},
+        {"PYTHONPATH", "", PACKAGES},
+        {"PATH", "/../lib/python3*/site-packages", PACKAGES}, /* of an environment that is not active */
+        {"HOME", "/.local/lib/python3*/site-packages", PACKAGES},
+        {NULL, "/usr/local/lib/python3*/*-packages", PACKAGES},
+        {NULL, "/usr/lib/python3/dist-packages", PACKAGES},
 };
+
+/* Where packages have it: those of CUDA 13 share one folder, those of CUDA 12 and 11 have one each, and
+ * torchvision brings its own under a name with a hash. As glob(3) takes it, with the number behind "so." to
+ * come. */
+static const char *const in_libraries[] = {"libnvjpeg.so.", NULL};
+static const char *const in_packages[] = {
+        "nvidia/*/lib/libnvjpeg.so.", "torchvision.libs/libnvjpeg*.so.", NULL};
 
 /* A library that is open, found sound or not. */
 struct opened {
@@ -217,19 +227,33 @@ static bool try_matching(struct search *s, const char *pattern)
 	return over;
 }
 
-static bool try_places(struct search *s, const char *soname)
+/* In one folder, named by the first `len` bytes of `root` and what follows there. */
+static bool try_folder(
+        struct search *s, const char *root, int len, const struct place *place, const char *version)
 {
+	const char *const *in = place->of == PACKAGES ? in_packages : in_libraries;
 	char pattern[512];
 
+	for (; *in; in++)
+		if (snprintf(pattern, sizeof(pattern), "%.*s%s/%s%s", len, root, place->folder, *in,
+		            version) < (int)sizeof(pattern) &&
+		        try_matching(s, pattern))
+			return true;
+	return false;
+}
+
+static bool try_places(struct search *s, const char *version)
+{
 	for (size_t k = 0; k < PS_ARRAY_LEN(places); k++) {
 		const char *root = places[k].variable ? getenv(places[k].variable) : "";
 
-		if (!root || (places[k].variable && root[0] != '/'))
-			continue;
-		if (snprintf(pattern, sizeof(pattern), "%s%s/%s", root, places[k].folder, soname) <
-		                (int)sizeof(pattern) &&
-		        try_matching(s, pattern))
-			return true;
+		for (const char *end; root; root = *end ? end + 1 : NULL) {
+			end = strchrnul(root, ':');
+			if (places[k].variable && root[0] != '/')
+				continue;
+			if (try_folder(s, root, (int)(end - root), &places[k], version))
+				return true;
+		}
 	}
 	return false;
 }
@@ -239,7 +263,7 @@ static bool try_all(struct search *s)
 	if (try_names(s, RTLD_NOLOAD) || try_names(s, 0))
 		return true;
 	for (size_t i = 0; i < PS_ARRAY_LEN(sonames); i++)
-		if (try_places(s, sonames[i]))
+		if (try_places(s, strrchr(sonames[i], '.') + 1))
 			return true;
 	return false;
 }

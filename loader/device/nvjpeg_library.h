@@ -5,8 +5,9 @@
  * The first that has all functions and starts on the GPU is taken: libraries that are newer than the driver
  * open, but do not start. Where it is looked for: what PENSTOCK_NVJPEG in the environment names, and nothing
  * else then; one that the process has loaded already (torch's, say); where the linker looks; folders of CUDA
- * toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); those of the Python packages nvidia-nvjpeg and
- * nvidia-nvjpeg-cu12 in the environments that VIRTUAL_ENV, CONDA_PREFIX and the usual folders of Python name.
+ * toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); those of the Python packages nvidia-nvjpeg,
+ * nvidia-nvjpeg-cu12 and torchvision in the environments that VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, PATH and
+ * the usual folders of Python name.
  *
  * Threads: any.   Ownership: libraries stay open until the process ends.   Locks: one, a leaf.   Blocks: on
  * the disk, and the start of libraries. Errors: -ENODEV with a text that says what was refused, why, and what

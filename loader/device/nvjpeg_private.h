@@ -1,5 +1,5 @@
 /* What the files of nvjpeg.h share: nvjpeg.c (made and freed), nvjpeg_rows.c (the memory of a batch's rows),
- * nvjpeg_decode.c (who decodes, and how). */
+ * nvjpeg_decode.c (who decodes, and how), nvjpeg_trial.c (whether the engine does). */
 #ifndef PS_DEVICE_NVJPEG_PRIVATE_H
 #define PS_DEVICE_NVJPEG_PRIVATE_H
 
@@ -12,11 +12,12 @@
 #include "device/resize_tile.h"
 
 #define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are the processor's */
-#define PS_NVJ_SCRATCH (64UL << 20)      /* of the engine's pixels, at first ... */
+#define PS_NVJ_SCRATCH (64UL << 20)      /* of a turn of the engine's: its pixels, at first ... */
 #define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most: batches with more are decoded in parts */
 #define PS_NVJ_FILES (128UL << 10)       /* of a row's file, where memory for files is taken */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
 #define PS_NVJ_TURNS 2u
+#define PS_NVJ_ENGINE_TURNS 2u
 
 /* Device memory for pixels. */
 struct ps_nvj_scratch {
@@ -24,21 +25,30 @@ struct ps_nvj_scratch {
 	size_t nbytes;
 };
 
+/* What the engine decodes with, and to. It begins with a batch when it is given one, whatever its stream has
+ * to do before, and so do nvJPEG's own copies: only a wait on the processor comes before it. So these are
+ * taken in turn, and once `read` is over. */
+struct ps_nvj_turn {
+	ps_nvj_state state; /* of batched decodes */
+	struct ps_nvj_scratch scratch;
+	ps_cu_event read; /* behind what reads the scratch */
+};
+
 struct ps_nvjpeg {
 	struct ps_device *device;
 	struct ps_cuda_device *cuda; /* the same */
 	const struct ps_nvjpeg_library *lib;
 	ps_nvj_handle handle;
-	bool hardware; /* the handle's batched decode is the engine's */
+	bool hardware; /* the handle's batched decode is the engine's, and it decodes */
 	ps_nvj_decoder hybrid;
 	unsigned flags;
 
 	_Atomic uint64_t nhybrid; /* relaxed: a count */
 
 	pthread_mutex_t lock; /* the rest */
-	ps_nvj_state state;   /* of batched decodes */
 	ps_cu_stream stream;
-	struct ps_nvj_scratch scratch;
+	struct ps_nvj_turn turns[PS_NVJ_ENGINE_TURNS];
+	uint32_t turn;
 	uint32_t most_rows;
 	const unsigned char **files; /* arguments of a batched decode: most_rows each */
 	size_t *lengths;
@@ -115,6 +125,10 @@ int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *wh
 /* At least nbytes; what it held is lost, when the stream's work is over. The context is entered. */
 ps_cu_result ps_nvj_scratch_reserve(
         struct ps_nvjpeg *n, struct ps_nvj_scratch *scratch, size_t nbytes, ps_cu_stream stream);
+
+/* Decodes a small picture with the engine and waits for it: what *ret_broken says then is why it cannot be
+ * used, "" if it can. -EIO: the device is lost. The context is entered; the turns are there. */
+int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, struct ps_load_error *err);
 
 /* Copies a file to memory that stays until the rows are cleared; NULL: there is none. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);

@@ -1,8 +1,9 @@
 /* libnvjpeg.so.12 for tests: the functions that the loader calls, over libjpeg-turbo and the streams of
  * mock_cuda.c. What nvJPEG does on a stream is done when its turn comes: from the file's bytes, or from the
- * pinned buffer, as they are then, so memory that is used again too early shows. By default it has an engine,
- * takes what the real ones take, and gives the pixels that the loader's processor gives. From a folder called
- * does-not-start or no-memory it fails as those names say. */
+ * pinned buffer, as they are then, so memory that is used again too early shows; and what the engine decodes
+ * is written when it is given to it, too, since the real one does not wait for its stream. By default it has
+ * an engine, takes what the real ones take, and gives the pixels that the loader's processor gives. From a
+ * folder called does-not-start or no-memory it fails as those names say. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -29,7 +30,8 @@ enum {
 /* -- For the test -------------------------------------------------------------------------------------- */
 
 static struct {
-	_Atomic int no_hardware;  /* Create says that there is no engine */
+	_Atomic int
+	        no_hardware; /* 1: Create says that there is no engine; 2: it is there, and decodes nothing */
 	_Atomic int no_flags;     /* an old library */
 	_Atomic int fail_batches; /* so many batched decodes of several images fail */
 	_Atomic int refuse;  /* the engine fails on files whose length is a multiple of it; -1: no memory */
@@ -157,7 +159,8 @@ static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_deco
 /* -- Streams ------------------------------------------------------------------------------------------- */
 
 struct job {
-	const uint8_t *data; /* a file, ... */
+	_Atomic int *under_way; /* NULL, or counts it until it is done */
+	const uint8_t *data;    /* a file, ... */
 	size_t nbytes;
 	const struct pixels *from; /* ... or pixels */
 	struct pixels *keep;       /* where they go: as they are, ... */
@@ -185,6 +188,8 @@ static void job_do(void *arg)
 		memcpy(j->to.channel[0] + y * j->to.pitch[0], p->rgb + (size_t)y * p->width * 3,
 		        (size_t)p->width * 3);
 	free(own.rgb);
+	if (j->under_way)
+		atomic_fetch_sub(j->under_way, 1);
 }
 
 static ps_nvj_status give(ps_cu_stream stream, const struct job *job)
@@ -195,8 +200,12 @@ static ps_nvj_status give(ps_cu_stream stream, const struct job *job)
 	if (!call)
 		*(void **)(void *)&call = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "mock_cuda_call");
 	*j = *job;
+	if (j->under_way)
+		atomic_fetch_add(j->under_way, 1);
 	if (call(stream, job_do, j) == 0)
 		return 0;
+	if (j->under_way)
+		atomic_fetch_sub(j->under_way, 1);
 	free(j);
 	return PS_NVJ_EXECUTION_FAILED;
 }
@@ -221,6 +230,7 @@ struct file {
 
 struct state {
 	int n; /* of a batched decode */
+	_Atomic int under_way;
 	struct pixels *pinned, *buffer;
 	struct region region;
 };
@@ -262,7 +272,7 @@ ps_nvj_status create_mock(ps_nvj_backend backend, ps_nvj_dev_allocator *device,
 		return PS_NVJ_ALLOCATOR_FAILURE;
 	if (device || pinned || (flags && the.no_flags))
 		return INVALID_PARAMETER;
-	if (backend == PS_NVJ_BACKEND_HARDWARE && the.no_hardware)
+	if (backend == PS_NVJ_BACKEND_HARDWARE && the.no_hardware == 1)
 		return ARCH_MISMATCH;
 	h = object_new(sizeof(*h));
 	h->hardware = backend == PS_NVJ_BACKEND_HARDWARE;
@@ -293,6 +303,10 @@ ps_nvj_status batched_init_mock(
 	(void)handle;
 	if (n < 1 || threads < 1 || output != PS_NVJ_OUTPUT_RGBI)
 		return INVALID_PARAMETER;
+	if (((struct state *)(void *)state)->under_way > 0) {
+		fprintf(stderr, "mock nvJPEG: a state is used again while its decode is under way\n");
+		abort();
+	}
 	((struct state *)(void *)state)->n = n;
 	return 0;
 }
@@ -310,10 +324,11 @@ ps_nvj_status batched_allocate_mock(ps_nvj_handle handle, ps_nvj_state state, in
 ps_nvj_status batched_mock(ps_nvj_handle handle, ps_nvj_state state, const unsigned char *const *data,
         const size_t *nbytes, ps_nvj_image *to, ps_cu_stream stream)
 {
-	const struct state *s = (const struct state *)(void *)state;
+	struct state *s = (struct state *)(void *)state;
 	const struct region all = {.width = -1};
 
-	(void)handle;
+	if (((struct handle *)(void *)handle)->hardware && the.no_hardware == 2)
+		return PS_NVJ_EXECUTION_FAILED;
 	if (the.refuse < 0)
 		return PS_NVJ_ALLOCATOR_FAILURE;
 	if (s->n > 1 && the.fail_batches > 0 && the.fail_batches-- > 0)
@@ -327,10 +342,16 @@ ps_nvj_status batched_mock(ps_nvj_handle handle, ps_nvj_state state, const unsig
 		if (status != 0 || (the.refuse && nbytes[i] % (size_t)the.refuse == 0))
 			return PS_NVJ_BAD_JPEG;
 	}
+	/* As seen of the real one, the engine begins at once, whatever the stream has to do before; what
+	 * comes behind on the stream waits for it. */
 	for (int i = 0; i < s->n; i++) {
-		ps_nvj_status status =
-		        give(stream, &(struct job){.data = data[i], .nbytes = nbytes[i], .to = to[i]});
+		struct job now = {.data = data[i], .nbytes = nbytes[i], .to = to[i]}, later = now;
+		ps_nvj_status status;
 
+		if (((struct handle *)(void *)handle)->hardware)
+			job_do(&now);
+		later.under_way = &s->under_way;
+		status = give(stream, &later);
 		if (status != 0)
 			return status;
 		the.engine++;

@@ -42,6 +42,14 @@ else
 		"$(bench "VIRTUAL_ENV=$T/venv" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
 	check "and its engine decodes there" grep -Eq '"engine_images": [1-9]' "$T/out"
 	check "but not everything" grep -Eq '"cpu_images": [1-9]' "$T/out"
+	mkdir -p "$T/tv/bin" "$T/tv/lib/python3.12/site-packages/torchvision.libs"
+	cp -L "$lib/libmocknvjpeg.so" "$T/tv/lib/python3.12/site-packages/torchvision.libs/libnvjpeg.36e11081.so.13"
+	equal "found in torchvision, of a Python that PATH has: ends well" 0 \
+		"$(bench "PATH=$PATH:$T/tv/bin" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
+	check "and it is told which" grep -q '"library": ".*/torchvision.libs/libnvjpeg.36e11081.so.13"' "$T/out"
+	equal "found on PYTHONPATH: ends well" 0 \
+		"$(bench "PYTHONPATH=relative:/nonexistent:${venv%%/nvidia/*}" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
+	check "and it is told which" grep -q '"library": ".*/nvidia/nvjpeg/lib/libnvjpeg.so.12"' "$T/out"
 fi
 equal "named: ends well" 0 "$(bench "PENSTOCK_NVJPEG=$venv/libnvjpeg.so.12" -- --gpu-decode 1)"
 check "and the report tells of it" grep -q 'decoded by its engine' "$T/out"

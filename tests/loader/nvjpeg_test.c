@@ -45,6 +45,21 @@ static void threads_and_gpu_together_give_the_same(void **state)
 	assert_true(st.gpu_hybrid_images > 20);
 }
 
+/* One that is there and decodes nothing, as in a container that keeps it back. */
+static void a_broken_engine_is_none(void **state)
+{
+	struct penstock_stats st;
+	struct setting s;
+
+	(void)state;
+	gpu.set(2, 0, 0, 0);
+	setting_init(&s, "odd.tar", "cuda", 1);
+	as_on_the_processor(&s, &st);
+	assert_int_equal(st.gpu_engine_images, 0);
+	assert_true(st.gpu_hybrid_images > 20);
+	assert_non_null(strstr(st.gpu_refused, "its engine for JPEG does not decode: execution failed"));
+}
+
 static void transforms_and_mixes_follow(void **state)
 {
 	struct setting s;
@@ -216,6 +231,7 @@ int main(void)
 	const struct CMUnitTest with_mocks[] = {
 	        TEST(engine_and_processor_give_the_same),
 	        TEST(threads_and_gpu_together_give_the_same),
+	        TEST(a_broken_engine_is_none),
 	        TEST(transforms_and_mixes_follow),
 	        TEST(masks_and_boxes_follow),
 	        TEST(refused_images_are_the_processors),

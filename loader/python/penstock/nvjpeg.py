@@ -6,6 +6,7 @@ import sys
 
 _loaded = []  # what was loaded stays
 _VERSIONS = ("13", "12", "11")
+_PLACES = ("nvidia/*/lib/libnvjpeg.so.", "torchvision.libs/libnvjpeg*.so.")
 
 
 def _is_loaded(version: str) -> bool:
@@ -18,17 +19,18 @@ def _is_loaded(version: str) -> bool:
 
 def _first(version: str) -> "ctypes.CDLL | None":
     for folder in sys.path:
-        for path in glob.glob(os.path.join(glob.escape(folder or "."), "nvidia", "*", "lib", "libnvjpeg.so." + version)):
-            try:
-                return ctypes.CDLL(path)
-            except OSError:  # made for another machine; there may be a better one
-                continue
+        for place in _PLACES:
+            for path in glob.glob(os.path.join(glob.escape(folder or "."), place + version)):
+                try:
+                    return ctypes.CDLL(path)
+                except OSError:  # made for another machine; there may be a better one
+                    continue
     return None
 
 
 def load() -> None:
-    """Loads libnvjpeg from the packages nvidia-nvjpeg and nvidia-nvjpeg-cu12, of each version on sys.path the first;
-    once. libpenstock tries them until one starts with this driver. Not beside one that the process has (torch's)."""
+    """Loads libnvjpeg from the packages nvidia-nvjpeg, nvidia-nvjpeg-cu12 and torchvision, of each version on sys.path the
+    first; once. libpenstock tries them until one starts with this driver. Not beside one that the process has (torch's)."""
     if _loaded or os.environ.get("PENSTOCK_NVJPEG") or any(map(_is_loaded, _VERSIONS)):
         return
     for version in _VERSIONS:
