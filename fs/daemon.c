@@ -241,27 +241,17 @@ static void *first_main(void *arg)
 
 int ps_daemon_thread(struct ps_daemon *d, void *(*fn)(void *), void *arg)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
+	return ps_threads_start(&d->threads, fn, arg);
+}
 
-	{
-		PS_LOCK_SCOPE(&d->lock);
-		d->nthreads++;
-	}
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	int rc = -pthread_create(&thread, &attr, fn, arg);
-	pthread_attr_destroy(&attr);
-	if (rc < 0)
-		ps_daemon_thread_ends(d);
-	return rc;
+static void thread_leaves(void *arg)
+{
+	wake(arg);
 }
 
 void ps_daemon_thread_ends(struct ps_daemon *d)
 {
-	PS_LOCK_SCOPE(&d->lock);
-	d->nthreads--;
-	wake(d);
+	ps_threads_go(&d->threads, thread_leaves, d);
 }
 
 /* Stopping ------------------------------------------------------------------------------------------- */
@@ -346,10 +336,12 @@ static void main_loop(struct ps_daemon *d)
 
 	for (;;) {
 		size_t n = POLL_FIXED;
+		if (ps_threads_count(&d->threads) == 0) {
+			ps_threads_join(&d->threads);
+			return;
+		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
-			if (d->nthreads == 0)
-				return;
 			/* The parent that was ended, and guests that went away while they wait. */
 			p[2] = (struct pollfd){
 			        .fd = d->told || atomic_load(&d->first_cancelled) ? -1 : d->launch->pipe};
@@ -420,6 +412,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	pthread_cond_init(&d.ended, NULL);
 	ps_list_init(&d.mounts);
 	ps_list_init(&d.guests);
+	ps_threads_init(&d.threads);
 	int rc = open_all(&d, err);
 	if (rc == 0 && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
@@ -432,6 +425,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		_exit(PS_EXIT_FAILED);
 	if (d.wake_fd >= 0)
 		close(d.wake_fd);
+	ps_threads_fini(&d.threads);
 	pthread_cond_destroy(&d.ended);
 	pthread_mutex_destroy(&d.lock);
 	return rc;

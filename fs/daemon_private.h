@@ -7,6 +7,7 @@
 
 #include "daemon.h"
 #include "mount.h"
+#include "threads.h"
 
 #define PS_GUESTS_MAX 256 /* processes that are connected at once; more are refused */
 
@@ -24,9 +25,11 @@ struct ps_daemon {
 	pthread_cond_t ended;  /* a mount has */
 	struct ps_list mounts; /* those that are served, in order */
 	struct ps_list guests;
-	unsigned nthreads, nguests, nended;
+	unsigned nguests, nended;
 	bool stopping, told; /* told: the launch has been, by the first mount's thread */
 	int exit_code;
+
+	struct ps_threads threads; /* the first mount's, and each guest's */
 };
 
 /* daemon.c */
@@ -39,7 +42,7 @@ int ps_daemon_start_mount(
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
 /* Waits until nothing is served on this device, and returns how many mounts there are then. */
 unsigned ps_daemon_await_end(struct ps_daemon *daemon, dev_t dev);
-/* A detached thread that the daemon waits for: it calls ps_daemon_thread_ends() last. */
+/* A thread that the daemon waits for: it calls ps_daemon_thread_ends() last. */
 int ps_daemon_thread(struct ps_daemon *daemon, void *(*fn)(void *), void *arg) PS_MUST_USE;
 void ps_daemon_thread_ends(struct ps_daemon *daemon);
 
