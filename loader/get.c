@@ -63,7 +63,8 @@ void ps_getter_free(struct ps_getter *g)
 	free(g);
 }
 
-uint64_t ps_getter_total(const struct ps_getter *g)
+/* Samples of all shards. */
+static uint64_t total(const struct ps_getter *g)
 {
 	return g->o.nshards > 0 ? g->ends[g->o.nshards - 1] : 0;
 }
@@ -133,9 +134,9 @@ int ps_get(struct ps_getter *g, const uint64_t *numbers, uint32_t n, struct pens
 	int r = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (numbers[i] >= ps_getter_total(g))
+		if (numbers[i] >= total(g))
 			return ps_load_error_set(err, ERANGE, "sample %ju: there are %ju, counted from 0",
-			        (uintmax_t)numbers[i], (uintmax_t)ps_getter_total(g));
+			        (uintmax_t)numbers[i], (uintmax_t)total(g));
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return ps_load_error_set(err, ENOMEM, "out of memory");

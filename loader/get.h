@@ -28,9 +28,6 @@ int ps_getter_new(const struct ps_get_options *options, struct ps_getter **ret_g
         struct ps_load_error *err) PS_MUST_USE;
 void ps_getter_free(struct ps_getter *getter); /* NULL is allowed */
 
-/* Samples of all shards. */
-uint64_t ps_getter_total(const struct ps_getter *getter);
-
 /* A finished batch of the samples of these numbers, row by row; it may have failed. */
 int ps_get(struct ps_getter *getter, const uint64_t *numbers, uint32_t n, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;

@@ -107,14 +107,15 @@ bool ps_dtype_is_float(enum ps_dtype t)
 	return t == PS_F32 || t == PS_F16 || t == PS_BF16 || t == PS_F64;
 }
 
-bool ps_dtype_is_signed(enum ps_dtype t)
+static bool is_signed(enum ps_dtype t)
 {
 	return t == PS_I8 || t == PS_I16 || t == PS_I32 || t == PS_I64;
 }
 
-unsigned ps_dtype_bits(enum ps_dtype t)
+/* Of an integer type: the bits of its value, without the sign. */
+static unsigned bits_of(enum ps_dtype t)
 {
-	return t == PS_BOOL ? 1 : (unsigned)ps_dtype_nbytes(t) * 8 - ps_dtype_is_signed(t);
+	return t == PS_BOOL ? 1 : (unsigned)ps_dtype_nbytes(t) * 8 - is_signed(t);
 }
 
 static double half_to_double(uint16_t h)
@@ -209,7 +210,7 @@ struct ps_number ps_number_load(enum ps_dtype t, bool swapped, const void *src)
 	default:
 		break;
 	}
-	if (!ps_dtype_is_signed(t))
+	if (!is_signed(t))
 		return (struct ps_number){.magnitude = bits};
 	v = (int64_t)(bits << (64 - 8 * n)) >> (64 - 8 * n);
 	return (struct ps_number){.negative = v < 0, .magnitude = v < 0 ? -(uint64_t)v : (uint64_t)v};
@@ -231,11 +232,11 @@ static void float_put(double v, enum ps_dtype t, void *dst)
 /* An integer into an integer type. */
 static bool integer_put(bool negative, uint64_t m, enum ps_dtype t, void *dst)
 {
-	unsigned bits = ps_dtype_bits(t);
+	unsigned bits = bits_of(t);
 	uint64_t most = bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
 	uint64_t v = negative ? -m : m;
 
-	if (negative ? !ps_dtype_is_signed(t) || m > most + 1 : m > most)
+	if (negative ? !is_signed(t) || m > most + 1 : m > most)
 		return false;
 	switch (ps_dtype_nbytes(t)) {
 	case 1:

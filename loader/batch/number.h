@@ -40,8 +40,4 @@ struct ps_number ps_number_load(enum ps_dtype dtype, bool swapped, const void *s
 
 bool ps_dtype_is_float(enum ps_dtype dtype);
 
-/* Of an integer type: the bits of its value, without the sign. */
-unsigned ps_dtype_bits(enum ps_dtype dtype);
-bool ps_dtype_is_signed(enum ps_dtype dtype);
-
 #endif

@@ -10,6 +10,8 @@
 #include "device/device.h"
 #include "device/host.h"
 
+#define DELAY_US 300 /* that each thing takes at most */
+
 enum what { COPY, RECORD, WAIT, CALL };
 
 /* Counts how often it was recorded. */
@@ -55,7 +57,6 @@ static struct {
 	pthread_cond_t changed;
 	uint32_t ndevices;
 	bool stop, lost;
-	uint32_t delay_us;
 	uint32_t random;
 	pthread_t thread;
 	struct ps_fake_stream *streams;
@@ -120,16 +121,16 @@ static double now(void)
 static void stream_step(struct ps_fake_stream *s)
 {
 	struct job *j = s->head;
-	uint32_t us = the.delay_us ? next_random() % the.delay_us : 0;
+	uint32_t us = next_random() % DELAY_US;
 	struct timespec ts = {.tv_nsec = (long)us * 1000};
 	bool is_lost = the.lost;
 
 	s->busy = true;
 	pthread_mutex_unlock(&the.lock);
-	if (us > 0 && !is_lost)
+	if (!is_lost) {
 		(void)nanosleep(&ts, NULL);
-	if (!is_lost)
 		job_do(j);
+	}
 	pthread_mutex_lock(&the.lock);
 	if (j->what == RECORD) {
 		j->event->done = j->number;
@@ -263,12 +264,6 @@ void ps_fake_stream_sync(struct ps_fake_stream *s)
 	stream_sync(s);
 }
 
-void ps_fake_delay(uint32_t us)
-{
-	PS_LOCK_SCOPE(&the.lock);
-	the.delay_us = us;
-}
-
 static bool is_busy(void)
 {
 	for (const struct ps_fake_stream *s = the.streams; s; s = s->next)
@@ -301,7 +296,6 @@ static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 		int r;
 
 		the.stop = the.lost = false;
-		the.delay_us = 300;
 		the.copies = (struct ps_device_copies){0};
 		r = pthread_create(&the.thread, NULL, engine_main, NULL);
 		if (r != 0) {

@@ -11,8 +11,6 @@
 #ifndef PS_DEVICE_FAKE_H
 #define PS_DEVICE_FAKE_H
 
-#include <stdint.h>
-
 struct ps_fake_stream;
 
 /* One needs an open device. It is what ops->use() takes. */
@@ -22,9 +20,6 @@ void ps_fake_stream_free(struct ps_fake_stream *stream);
 /* fn(arg) is called when the stream comes to it, on the device's thread. */
 int ps_fake_stream_call(struct ps_fake_stream *stream, void (*fn)(void *arg), void *arg);
 void ps_fake_stream_sync(struct ps_fake_stream *stream);
-
-/* What each thing takes at most; 300 us to begin with. */
-void ps_fake_delay(uint32_t us);
 
 /* From now on until the last device is closed everything fails with -EIO, and nothing that was given is done;
  * waiting ends. */

@@ -33,7 +33,8 @@ struct ps_image_limits {
 	uint32_t max_scans;  /* of a progressive JPEG */
 	uint64_t max_memory; /* bytes that one image may need beyond a few rows: a progressive JPEG's
 	                      * coefficients, an interlaced PNG, a WebP, an image that must be turned */
-	struct ps_image_ticket *ticket; /* that such memory is taken by, until the image is done; NULL: none */
+	struct ps_image_ticket
+	        *ticket; /* that such memory is taken by, until the image is done; NULL: none */
 };
 
 /* As stored; never empty. */
@@ -73,8 +74,6 @@ struct ps_format {
 
 	void (*close)(void *f);
 
-	size_t (*nbytes)(const void *f); /* held now, the library's own apart */
-
 	/* Between open and start: whether GPUs' decoders know the colours: YCbCr or gray. NULL: never. */
 	bool (*for_gpu)(const void *f);
 
@@ -91,7 +90,8 @@ extern const struct ps_format ps_format_pnm;
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
-/* Takes nbytes for the whole of `what` by the ticket, which may wait. -EBADMSG with a text: over max_memory. */
+/* Takes nbytes for the whole of `what` by the ticket, which may wait. -EBADMSG with a text: over max_memory.
+ */
 int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 

@@ -360,13 +360,3 @@ struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decod
 	        .nviews = decoder->nviews,
 	        .views = decoder->views};
 }
-
-size_t ps_image_decoder_nbytes(const struct ps_image_decoder *d)
-{
-	size_t planes = (size_t)d->spec.out_width * d->spec.out_height * 3;
-	size_t n = sizeof *d + ps_source_nbytes(d->source) + (d->spare ? planes : 0);
-	for (uint32_t v = 0; v < d->nviews; v++)
-		n += sizeof d->views[v] + sizeof d->works[v] + ps_resize_nbytes(d->works[v].resize) +
-		     (d->works[v].planes ? planes : 0);
-	return n;
-}

@@ -10,7 +10,7 @@
  * as that one placed its own (frames; see mask.h and boxes.h for labels).
  *
  * Ownership: a decoder belongs to its creator, who keeps nothing of the spec's; the file's bytes and dst are
- *   borrowed for the call. A decoder keeps its buffers between calls (ps_image_decoder_nbytes()).
+ *   borrowed for the call. A decoder keeps its buffers between calls.
  * Threads: one decoder a thread; different decoders never meet, but a leader and its followers share a
  * thread. Locks: none. Errors: 0 or -errno with a text; a damaged image is -EBADMSG, and what dst then holds
  * is not defined. Blocks: on the processor only. Pixels are a pure function of (bytes, spec, key): the same
@@ -85,8 +85,5 @@ int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t n
         struct ps_load_error *err) PS_MUST_USE;
 
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder);
-
-/* Memory that the decoder holds now, the formats' libraries' own (freed after each image) apart. */
-size_t ps_image_decoder_nbytes(const struct ps_image_decoder *decoder);
 
 #endif

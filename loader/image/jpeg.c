@@ -402,11 +402,6 @@ static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_err
 	return 0;
 }
 
-static size_t jpeg_nbytes(const void *f)
-{
-	return sizeof(struct ps_jpeg) + ((const struct ps_jpeg *)f)->cap;
-}
-
 /* Walks the segments in front of the first scan. */
 static const uint8_t *jpeg_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
 {
@@ -438,7 +433,6 @@ const struct ps_format ps_format_jpeg = {
         .start = jpeg_start,
         .rows = jpeg_rows,
         .close = jpeg_close,
-        .nbytes = jpeg_nbytes,
         .for_gpu = jpeg_for_gpu,
         .exif = jpeg_exif,
 };

@@ -211,9 +211,3 @@ int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *p
 	ps_source_close(m->source);
 	return rc;
 }
-
-size_t ps_mask_decoder_nbytes(const struct ps_mask_decoder *m)
-{
-	return sizeof *m + ps_source_nbytes(m->source) + (m->cap_labels + m->cap_mapped) * sizeof *m->labels +
-	       m->cap_columns * sizeof *m->columns + m->cap_next * sizeof *m->next;
-}

@@ -37,6 +37,4 @@ void ps_mask_decoder_free(struct ps_mask_decoder *m);
 int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
         size_t nbytes, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
-size_t ps_mask_decoder_nbytes(const struct ps_mask_decoder *m);
-
 #endif

@@ -285,12 +285,6 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_er
 	return 0;
 }
 
-static size_t image_nbytes(const void *f)
-{
-	const struct image *m = f;
-	return sizeof *m + m->cap + m->cap_pointers * sizeof *m->row_pointers;
-}
-
 const struct ps_format ps_format_png = {
         .name = "PNG",
         .make = image_make,
@@ -299,7 +293,6 @@ const struct ps_format ps_format_png = {
         .start = image_start,
         .rows = image_rows,
         .close = png_close,
-        .nbytes = image_nbytes,
         .exif = image_exif,
 };
 

@@ -167,11 +167,6 @@ static int pnm_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_erro
 	return 0;
 }
 
-static size_t pnm_nbytes(const void *f)
-{
-	return sizeof(struct pnm) + ((const struct pnm *)f)->cap;
-}
-
 const struct ps_format ps_format_pnm = {
         .name = "PNM",
         .make = pnm_make,
@@ -180,5 +175,4 @@ const struct ps_format ps_format_pnm = {
         .start = pnm_start,
         .rows = pnm_rows,
         .close = pnm_close,
-        .nbytes = pnm_nbytes,
 };

@@ -241,9 +241,3 @@ void ps_resize_row(struct ps_resize *r, const uint8_t *rgb)
 	while (r->next_out < r->v.n && r->v.first[r->next_out] + r->v.count[r->next_out] <= r->next_row)
 		finish_row(r, r->next_out++);
 }
-
-size_t ps_resize_nbytes(const struct ps_resize *r)
-{
-	return sizeof *r + ps_resize_axis_nbytes(&r->h) + ps_resize_axis_nbytes(&r->v) + r->packed.cap +
-	       r->ring.cap + r->rows.cap + r->planes.cap;
-}

@@ -101,7 +101,4 @@ struct ps_resize_tables {
 };
 void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_tables);
 
-/* Memory held now. */
-size_t ps_resize_nbytes(const struct ps_resize *r);
-
 #endif

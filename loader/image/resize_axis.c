@@ -164,9 +164,3 @@ void ps_resize_axis_fini(struct ps_resize_axis *axis)
 	free(axis->exact);
 	*axis = (struct ps_resize_axis){0};
 }
-
-size_t ps_resize_axis_nbytes(const struct ps_resize_axis *axis)
-{
-	return axis->cap_n * 2 * sizeof(uint32_t) + axis->cap_weights * sizeof(int16_t) +
-	       axis->cap_exact * sizeof(double);
-}

@@ -36,6 +36,5 @@ struct ps_resize_window {
 int ps_resize_axis_plan(struct ps_resize_axis *axis, const struct ps_resize_window *window,
         enum ps_interpolation interpolation) PS_MUST_USE;
 void ps_resize_axis_fini(struct ps_resize_axis *axis);
-size_t ps_resize_axis_nbytes(const struct ps_resize_axis *axis);
 
 #endif

@@ -213,16 +213,6 @@ int ps_source_rows(struct ps_source *s, struct ps_image_rows *ret_rows, struct p
 	return turn(s, ret_rows, err);
 }
 
-size_t ps_source_nbytes(const struct ps_source *s)
-{
-	size_t n = sizeof *s + s->turned_cap;
-	for (size_t i = 0; i < NFORMATS; i++) {
-		if (s->decoders[i])
-			n += formats[i].format->nbytes(s->decoders[i]);
-	}
-	return n;
-}
-
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_load_error *err)
 {

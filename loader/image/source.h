@@ -31,6 +31,5 @@ int ps_source_start(struct ps_source *s, const struct ps_region *region, size_t 
 int ps_source_rows(
         struct ps_source *s, struct ps_image_rows *ret_rows, struct ps_load_error *err) PS_MUST_USE;
 void ps_source_close(struct ps_source *s);
-size_t ps_source_nbytes(const struct ps_source *s);
 
 #endif

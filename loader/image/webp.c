@@ -168,11 +168,6 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_er
 	return 0;
 }
 
-static size_t image_nbytes(const void *f)
-{
-	return sizeof(struct image) + ((const struct image *)f)->cap;
-}
-
 const struct ps_format ps_format_webp = {
         .name = "WebP",
         .make = image_make,
@@ -181,7 +176,6 @@ const struct ps_format ps_format_webp = {
         .start = image_start,
         .rows = image_rows,
         .close = image_close,
-        .nbytes = image_nbytes,
         .exif = image_exif,
 };
 

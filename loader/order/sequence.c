@@ -112,11 +112,6 @@ uint64_t ps_sequence_total(const struct ps_sequence *s)
 	return s->total;
 }
 
-uint64_t ps_sequence_length(const struct ps_sequence *s, uint32_t lane)
-{
-	return s->lengths[lane];
-}
-
 static uint32_t set_of(const struct ps_sequence *s, uint32_t lane)
 {
 	uint32_t d = 0;

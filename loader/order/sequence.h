@@ -46,8 +46,6 @@ void ps_sequence_free(struct ps_sequence *sequence); /* NULL is allowed */
 /* Samples up to the end: PS_ENDLESS if there is none. */
 uint64_t ps_sequence_total(const struct ps_sequence *sequence);
 
-uint64_t ps_sequence_length(const struct ps_sequence *sequence, uint32_t lane);
-
 /* Where the index-th sample of a lane stands; index < its length. It may be behind the end. */
 uint64_t ps_sequence_position(const struct ps_sequence *sequence, uint32_t lane, uint64_t index);
 

@@ -182,11 +182,6 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	return 0;
 }
 
-const char *ps_builder_suffix(const struct ps_builder *b)
-{
-	return (const char *)b->names.p + b->fields[b->nfields - 1].suffix_at;
-}
-
 /* -- Finishing ----------------------------------------------------------------------------------------- */
 
 /* Tells the index of the sample. What cannot be indexed costs the index, not the sample: the writer stays

@@ -62,9 +62,6 @@ int ps_builder_begin(
 int ps_builder_field(struct ps_builder *builder, const char *suffix, size_t suffix_len, uint64_t offset,
         uint64_t size, bool hold, uint8_t **ret_data) PS_MUST_USE;
 
-/* The suffix of the field that was added last. */
-const char *ps_builder_suffix(const struct ps_builder *builder);
-
 /* Marks the open sample bad; the first reason stays. */
 int ps_builder_bad(struct ps_builder *builder, int errnum, const char *reason) PS_MUST_USE;
 

@@ -117,8 +117,6 @@ int ps_index_column(const struct ps_index *index, const char *name);
 /* True if the column is known to be taken from there, the `from` of a ps_column_spec. */
 bool ps_index_column_is(const struct ps_index *index, int column, const char *from);
 
-enum ps_column_type ps_index_column_type(const struct ps_index *index, int column);
-
 int ps_index_value(struct ps_index *index, int column, uint64_t sample, struct ps_column_value *ret_value,
         struct ps_load_error *err) PS_MUST_USE;
 

@@ -200,11 +200,6 @@ bool ps_index_column_is(const struct ps_index *x, int column, const char *from)
 	return c->from && c->from_len == strlen(from) && memcmp(c->from, from, c->from_len) == 0;
 }
 
-enum ps_column_type ps_index_column_type(const struct ps_index *x, int column)
-{
-	return x->columns[column].type;
-}
-
 static int64_t integer_get(const uint8_t *p, unsigned width)
 {
 	switch (width) {

@@ -64,11 +64,6 @@ void ps_index_writer_flag(struct ps_index_writer *w, uint32_t flags)
 	w->flags |= flags;
 }
 
-size_t ps_index_writer_nbytes(const struct ps_index_writer *w)
-{
-	return w->marks.n + w->samples.n + w->key_marks.n + w->keys.n + w->shape_bytes.n;
-}
-
 static uint64_t unit_of(const struct ps_index_writer *w)
 {
 	return w->flags & PS_INDEX_FLAG_LINES ? 1 : 512;

@@ -18,16 +18,12 @@ void ps_index_writer_free(struct ps_index_writer *writer); /* NULL is allowed */
 /* PS_INDEX_FLAG_...; that of lines before the first sample. */
 void ps_index_writer_flag(struct ps_index_writer *writer, uint32_t flags);
 
-/* Bytes of what is in it by now. */
-size_t ps_index_writer_nbytes(const struct ps_index_writer *writer);
-
 /* `members` in the order of the shard. */
 int ps_index_writer_add(struct ps_index_writer *writer, uint64_t offset, bool bad, const char *key,
         size_t key_len, const struct ps_index_member *members, uint32_t nmembers) PS_MUST_USE;
 
 /* Declares a column: its number, or -errno. Before the first sample. `from`: as in a ps_column_spec. */
-int ps_index_writer_column(
-        struct ps_index_writer *writer, const char *name, const char *from) PS_MUST_USE;
+int ps_index_writer_column(struct ps_index_writer *writer, const char *name, const char *from) PS_MUST_USE;
 
 /* The value of the sample added last; without one it is missing. A column that is given integers and floats
  * is one of floats; one that is given a text, too, one of texts. */

@@ -57,7 +57,7 @@ static int list_take(struct ps_list *list, char *name, size_t len, struct ps_loa
 	return 0;
 }
 
-int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err)
+static int list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err)
 {
 	return list_take(list, strndup(name, len), len, err);
 }
@@ -132,7 +132,7 @@ static int int_range(struct ps_list *list, const char *s, const char *end, struc
 	        v += from.value < to.value ? step : -step) {
 		char text[64];
 		int len = snprintf(text, sizeof(text), "%0*" PRId64, width, v);
-		int r = ps_list_push(list, text, (size_t)len, err);
+		int r = list_push(list, text, (size_t)len, err);
 
 		if (r < 0)
 			return r;
@@ -160,7 +160,7 @@ static int char_range(struct ps_list *list, const char *s, const char *end, stru
 	if (to < 0 || !step_parse(s, end, &step))
 		return 0;
 	for (int64_t i = from; from < to ? i <= to : i >= to; i += from < to ? step : -step) {
-		int r = ps_list_push(list, &letters[i], 1, err);
+		int r = list_push(list, &letters[i], 1, err);
 
 		if (r < 0)
 			return r;
@@ -272,7 +272,7 @@ static int product_literal(struct ps_list *names, const char *p, const char *end
 
 	if (p >= end)
 		return 0;
-	r = ps_list_push(&one, p, (size_t)(end - p), err);
+	r = list_push(&one, p, (size_t)(end - p), err);
 	return r < 0 ? r : product(names, &one, err);
 }
 
@@ -292,7 +292,7 @@ static int pattern_expand(
 	ps_autolist struct ps_list names = {0};
 	const char *start = p;
 	int level = 0;
-	int r = ps_list_push(&names, "", 0, err);
+	int r = list_push(&names, "", 0, err);
 
 	for (const char *q = p; q < end && r == 0; q++) {
 		if (*q == '\\') {
@@ -337,7 +337,8 @@ static size_t unescape(char *s)
 	return (size_t)(out - s);
 }
 
-int ps_list_add_braces(struct ps_list *list, const char *pattern, size_t len, struct ps_load_error *err)
+/* One pattern of `len` bytes, without '@' and "::". */
+static int braces_add(struct ps_list *list, const char *pattern, size_t len, struct ps_load_error *err)
 {
 	size_t before = list->n;
 	int r;
@@ -386,7 +387,7 @@ int ps_list_add_text(
 		while (stop > line && (stop[-1] == ' ' || stop[-1] == '\t' || stop[-1] == '\r'))
 			stop--;
 		if (line < stop && *line != '#')
-			r = ps_list_add_braces(list, line, (size_t)(stop - line), err);
+			r = braces_add(list, line, (size_t)(stop - line), err);
 		if (r < 0) {
 			list_cut(list, before);
 			return ps_load_error_prefix(err, "%s:%zu", name, line_no);
@@ -443,7 +444,7 @@ int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error 
 		return list_file(list, pattern + 1, err);
 	for (const char *p = pattern;;) {
 		const char *next = strstr(p, "::");
-		int r = ps_list_add_braces(list, p, next ? (size_t)(next - p) : strlen(p), err);
+		int r = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
 
 		if (r < 0) {
 			list_cut(list, before);

@@ -38,16 +38,9 @@ struct ps_list {
  * neither stays as it is; a backslash takes the next character literally; unbalanced braces are an error. */
 int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error *err) PS_MUST_USE;
 
-/* The same without '@' and "::": one pattern of `len` bytes. */
-int ps_list_add_braces(
-        struct ps_list *list, const char *pattern, size_t len, struct ps_load_error *err) PS_MUST_USE;
-
 /* The same for the text of a list file. `name` is for error texts. */
 int ps_list_add_text(struct ps_list *list, const char *text, size_t len, const char *name,
         struct ps_load_error *err) PS_MUST_USE;
-
-/* Appends a copy of one name. */
-int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
 
 /* Frees the names and zeroes the list. */
 void ps_list_fini(struct ps_list *list);

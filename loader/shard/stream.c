@@ -70,8 +70,8 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 	return -ECANCELED;
 }
 
-/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. */
-/* What does not fit in dst any more goes to `behind`, up to nbehind bytes; a pipe gives none. */
+/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
+ * in dst any more goes to `behind`, up to nbehind bytes; a pipe gives none. */
 static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, size_t nbehind, uint64_t at,
         size_t *ret_got, struct ps_load_error *err)
 {
@@ -115,7 +115,6 @@ static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *beh
 	wall = clock_ns(CLOCK_MONOTONIC) - wall;
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	m->nbytes += r == 0 && !s->is_input ? *ret_got : 0;
-	m->read_ns += wall;
 	m->wait_ns += wall > cpu ? wall - cpu : 0;
 	return r;
 }

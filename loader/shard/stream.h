@@ -23,11 +23,10 @@
 #define PS_STREAM_BUF_MIN (64UL << 10) /* also the most that ps_stream_peek() can show */
 #define PS_STREAM_BUF_MAX (4UL << 20)
 
-/* What the reads cost. Times of the calling thread: in read() and waiting (not running) in it. */
+/* What the reads cost. */
 struct ps_stream_meter {
-	uint64_t nbytes; /* decompressed */
-	uint64_t read_ns;
-	uint64_t wait_ns;
+	uint64_t nbytes;  /* decompressed */
+	uint64_t wait_ns; /* that the calling thread was in read() without running */
 };
 
 struct ps_stream_options {

@@ -36,9 +36,9 @@ struct ps_chart_member {
 	char *name;
 	size_t name_len, key_len; /* key_len 0: it belongs to no sample */
 	uint64_t offset, size;    /* of its data in the (decompressed) tar */
-	uint64_t order;           /* place in the tar; after ps_chart_sort() members stand as they should */
-	uint32_t crc;             /* of its data, to tell duplicates */
-	bool drop;                /* an exact duplicate, or of the sample that is lost */
+	uint64_t order; /* place in the tar; in a chart that is made, members stand as they should */
+	uint32_t crc;   /* of its data, to tell duplicates */
+	bool drop;      /* an exact duplicate, or of the sample that is lost */
 	bool progressive;
 };
 

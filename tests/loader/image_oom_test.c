@@ -1,5 +1,6 @@
-/* Every allocation of the image code fails once: an error, no leak, and a decoder that works afterwards.
- * Linked with --wrap, so only the loader's own calls are counted, not libjpeg's. */
+/* What the image code allocates: each allocation fails once, which is an error, no leak, and leaves a decoder
+ * that works; and after a while there are none. Linked with --wrap, so only the loader's own calls are
+ * counted, not libjpeg's. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,11 +22,12 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t nbytes);
 void *__wrap_aligned_alloc(size_t align, size_t nbytes);
 
-static int allocations, failing = -1; /* the one to fail, counted from 0; -1: none */
+static int allocations;
+static int failing = -1; /* the one to fail, counted from 0; -1: none */
 
 static bool fails(void)
 {
-	return failing >= 0 && allocations++ == failing;
+	return allocations++ == failing;
 }
 
 void *__wrap_malloc(size_t nbytes)
@@ -83,10 +85,32 @@ static void failed_allocation_is_an_error_and_no_more(void **state)
 	assert_true(failures >= 10);
 }
 
+static void a_decoder_keeps_its_buffers(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(32);
+	struct fixture_jpeg f = {.width = 300, .height = 200, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 3);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree uint8_t *dst = malloc(ps_image_nbytes(&spec));
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+	int settled = 0;
+	(void)state;
+	for (uint64_t n = 0; n < 3000; n++) {
+		struct ps_rng_key key = {.sample = n};
+		assert_int_equal(ps_image_decode(d, data, nbytes, &key, dst, &err), 0);
+		if (n == 1500)
+			settled = allocations;
+	}
+	assert_int_equal(allocations, settled);
+	ps_image_decoder_free(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(failed_allocation_is_an_error_and_no_more),
+	        cmocka_unit_test(a_decoder_keeps_its_buffers),
 	};
 	return cmocka_run_group_tests_name("image_oom", tests, NULL, NULL);
 }

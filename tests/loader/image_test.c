@@ -297,27 +297,6 @@ static void exif_orientation_is_not_applied(void **state)
 	assert_memory_equal(got, want, ps_image_nbytes(&spec));
 }
 
-static void memory_of_a_decoder_settles(void **state)
-{
-	struct ps_image_spec spec = ps_image_spec_imagenet(32);
-	struct fixture_jpeg f = {.width = 300, .height = 200, .in = JCS_RGB, .stored = JCS_YCbCr};
-	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 3);
-	size_t nbytes, settled = 0;
-	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
-	ps_autofree uint8_t *dst = malloc(ps_image_nbytes(&spec));
-	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
-	(void)state;
-	for (uint64_t n = 0; n < 3000; n++) {
-		struct ps_rng_key key = {.sample = n};
-		assert_int_equal(ps_image_decode(d, data, nbytes, &key, dst, &err), 0);
-		if (n == 1500)
-			settled = ps_image_decoder_nbytes(d);
-	}
-	assert_int_equal(ps_image_decoder_nbytes(d), settled);
-	assert_true(settled < 200 << 10);
-	ps_image_decoder_free(d);
-}
-
 #define WRONG(name, ...)                                                  \
 	{                                                                 \
 		struct ps_image_spec s = ps_image_spec_imagenet(224);     \
@@ -375,7 +354,6 @@ int main(void)
 	        cmocka_unit_test(key_decides_the_pixels),
 	        cmocka_unit_test(threads_and_their_order_do_not_matter),
 	        cmocka_unit_test(exif_orientation_is_not_applied),
-	        cmocka_unit_test(memory_of_a_decoder_settles),
 	        cmocka_unit_test(unsound_specs_are_refused_by_name),
 	        cmocka_unit_test(dct_scaling_shows_the_same),
 	        cmocka_unit_test(sound_specs_tell_their_size),
