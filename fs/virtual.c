@@ -29,11 +29,6 @@ bool ps_virtual_is_plan(fuse_ino_t ino)
 	return ino == INO_PLAN;
 }
 
-bool ps_virtual_is_dir(fuse_ino_t ino)
-{
-	return ino == INO_DIR;
-}
-
 fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name)
 {
 	if (parent == FUSE_ROOT_ID)

@@ -13,7 +13,6 @@
 
 bool ps_virtual_is(fuse_ino_t ino);
 bool ps_virtual_is_plan(fuse_ino_t ino);
-bool ps_virtual_is_dir(fuse_ino_t ino);
 /* The virtual node of this name in this folder; 0: none. */
 fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
 /* Also of the folder of the sources' folders. */

@@ -53,11 +53,6 @@ void ps_planned_files_fini(struct ps_planned_files *f)
 	*f = (struct ps_planned_files){0};
 }
 
-uint64_t ps_planned_files_nbytes(const struct ps_planned_files *f)
-{
-	return f->cap * sizeof *f->v + (f->by_node.cap + f->by_id.cap) * sizeof(uint32_t);
-}
-
 /* At most half full. */
 static int tables_grow(struct ps_planned_files *f, size_t want)
 {

@@ -83,7 +83,6 @@ void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use);
 
 /* plans_files.c; the lock is held in all. */
 void ps_planned_files_fini(struct ps_planned_files *files);
-uint64_t ps_planned_files_nbytes(const struct ps_planned_files *files);
 /* Room for n more, so that adding them does not fail. -ENOMEM. */
 int ps_planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
 /* The place of the file, made if there is none; room has been reserved. */

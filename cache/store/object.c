@@ -327,11 +327,6 @@ uint64_t ps_object_block_nbytes(const struct ps_object *object, uint64_t block)
 	return PS_MIN(object->remote.size - block * PS_BLOCK_SIZE, PS_BLOCK_SIZE);
 }
 
-void **ps_object_fill_slot(struct ps_object *object)
-{
-	return &object->fill_slot;
-}
-
 int ps_object_fd(struct ps_object *object)
 {
 	return object->fd;

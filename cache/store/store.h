@@ -100,8 +100,6 @@ uint64_t ps_object_block_nbytes(
         const struct ps_object *object, uint64_t block); /* PS_BLOCK_SIZE but the last */
 uint64_t ps_object_cached_nbytes(struct ps_object *object);
 bool ps_object_complete(struct ps_object *object); /* every block present (and verified) */
-/* A place for fetch/ to hang its in-flight state on; set and read under fetch's own rules. */
-void **ps_object_fill_slot(struct ps_object *object);
 
 enum ps_block_state { PS_BLOCK_ABSENT, PS_BLOCK_PARTIAL, PS_BLOCK_UNVERIFIED, PS_BLOCK_PRESENT };
 /* Blocks never. PS_BLOCK_PRESENT promises that ps_object_fd() has the bytes. */

@@ -145,8 +145,6 @@ struct ps_object {
 	pthread_mutex_t lock;                 /* the two below and what struct ps_extent says */
 	uint32_t dirty_first, dirty_end;      /* extents; empty if first >= end */
 	_Atomic(struct ps_extent *) *extents; /* each made when first needed, then there for good */
-
-	void *fill_slot; /* fetch's */
 };
 
 struct ps_store {
