@@ -1,5 +1,4 @@
 /* Keys of a container's or pod's agent (ECS, EKS Pod Identity). */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +14,12 @@
 /* Without TLS, a token may go to this machine and to the agents' own addresses only. */
 static bool may_go_unencrypted(const char *host)
 {
-	static const char *const agents[] = {
-	        "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "[::1]", "localhost"};
-	struct in_addr a;
+	static const char *const agents[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(agents); i++)
 		if (strcmp(host, agents[i]) == 0)
 			return true;
-	return inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127;
+	return ps_url_is_loopback(host);
 }
 
 static int find_url(const struct ps_key_context *x, char **ret, struct ps_error *err)

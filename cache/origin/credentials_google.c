@@ -56,10 +56,7 @@ static int check_token_uri(const char *uri, struct ps_error *err)
 
 	if (rc)
 		return ps_error_prefix(err, "token_uri");
-	if (strcmp(u.scheme, "https") == 0 ||
-	        (strcmp(u.scheme, "http") == 0 &&
-	                (strcmp(u.host, "localhost") == 0 || strcmp(u.host, "[::1]") == 0 ||
-	                        strncmp(u.host, "127.", 4) == 0)))
+	if (strcmp(u.scheme, "https") == 0 || (strcmp(u.scheme, "http") == 0 && ps_url_is_loopback(u.host)))
 		return 0;
 	return ps_error_set(err, EACCES, "token_uri: %s is not https", u.host);
 }

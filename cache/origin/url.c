@@ -1,5 +1,6 @@
 #include "origin/url.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -209,6 +210,14 @@ char *ps_url_compose(const struct ps_url *u)
 		ps_strbuf_add(&b, u->query);
 	}
 	return ps_strbuf_take(&b);
+}
+
+bool ps_url_is_loopback(const char *host)
+{
+	struct in_addr a;
+
+	return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+	       (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
 }
 
 int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *err)

@@ -39,6 +39,9 @@ char *ps_url_compose(const struct ps_url *u);
 /* "https://host:port", what decides whether credentials may be sent along. NULL: out of memory. */
 char *ps_url_authority(const struct ps_url *u);
 
+/* Is a host, as ps_url_parse() leaves it, this machine, whoever answers for names? */
+bool ps_url_is_loopback(const char *host);
+
 /* rel, absolute or relative to base, as a browser would; not canonical. */
 int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *err) PS_MUST_USE;
 

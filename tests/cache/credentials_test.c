@@ -570,6 +570,11 @@ static void a_service_account(void **state)
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
 	ps_cloud_put(&cloud, "modulus", "d5e3");
 	fails(t, "sa.json", "invalid_grant");
+	/* A name is not this machine, however it begins. */
+	snprintf(command, sizeof command,
+	        "sed -i 's|http://127.0.0.1:|http://127.0.0.1.example.com:|' %s/sa.json", cloud.dir);
+	assert_int_equal(system(command), 0);
+	fails(t, "sa.json", "not https");
 	snprintf(command, sizeof command, "sed -i 's/BEGIN/begin/' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);
 	fails(t, "sa.json", "private_key");
