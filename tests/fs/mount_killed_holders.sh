@@ -9,7 +9,7 @@ for i in 1 2 3; do
 	random_file "$T/www/$i.bin" 60000000 "$i"
 done
 start_nginx
-make_disk "$T/disk" 240M
+make_disk "$T/disk" 260M
 CACHE=$T/disk/cache
 floor=$((60 << 20))
 start() { mount_penstock "$ORIGIN/" --cache-size 160M --min-free "$floor"; }
