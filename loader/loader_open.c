@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "batch/make.h"
 #include "missing.h"
-#include "pipeline/stage.h"
 
 const char *penstock_version(void)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pipeline/stage.h"
+#include "base/clock.h"
 #include "stats.h"
 
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,

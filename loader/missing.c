@@ -9,8 +9,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "lost.h"
-#include "pipeline/stage.h"
 
 struct search {
 	char *const *shards;

@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "batch/make.h"
 #include "batch/pictures.h"
 #include "batch/send.h"
-#include "pipeline/stage.h"
 
 bool ps_decode_offloads(const struct ps_plan *plan, uint32_t i)
 {

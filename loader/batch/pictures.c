@@ -4,9 +4,9 @@
 
 #include <errno.h>
 
+#include "base/clock.h"
 #include "batch/decode.h"
 #include "batch/make.h"
-#include "pipeline/stage.h"
 
 int ps_picture_worker_init(
         struct ps_batch_worker *w, const struct ps_plan *plan, uint32_t i, struct ps_load_error *err)
@@ -43,7 +43,8 @@ static bool decodes(const struct ps_plan *plan, uint32_t i, uint32_t j)
 	return plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i;
 }
 
-struct ps_rng_key ps_picture_key(const struct penstock_batch *b, uint32_t row, const struct ps_batch_worker *w)
+struct ps_rng_key ps_picture_key(
+        const struct penstock_batch *b, uint32_t row, const struct ps_batch_worker *w)
 {
 	const struct ps_sample *s = b->rows[row].sample;
 
@@ -78,8 +79,8 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 	return r;
 }
 
-int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_load_error *err)
+int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
+        const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	const struct ps_plan_field *f = &b->plan->fields[i];
 	int r;

@@ -122,47 +122,27 @@ static void position_set(struct ps_pipeline *p, const struct ps_position *at)
 	memcpy(p->position.lanes, at->lanes, p->nlanes * sizeof(*at->lanes));
 }
 
-int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_position *at,
-        struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
+static void locks_init(struct ps_pipeline *p)
 {
-	struct ps_pipeline *p = calloc(1, sizeof(*p));
-	const struct ps_lane_set *sets;
-	uint32_t nsets;
-	int r = 0;
+	pthread_condattr_t monotonic;
 
-	if (!p)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
-	p->o = *o;
-	p->offload = o->offload;
-	p->window.limit = o->window_nbytes;
-	p->window.parent = o->shared;
-	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
 	pthread_cond_init(&p->unpark, NULL);
 	pthread_cond_init(&p->left, NULL);
-	ps_image_gate_init(&p->gate, o->image_nbytes);
-	ps_cost_init(&p->cost);
-	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->ready, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	sets = ps_order_sets(o->order, &nsets);
-	p->nlanes = ps_order_nlanes(o->order);
-	p->known = ps_epochs_options(o->epochs)->known;
-	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
-	p->o.readers = PS_MIN(o->readers, p->nlanes);
-	p->tunes[PS_STAGE_READ] = (struct ps_tune){
-	        .fixed = !o->tune_readers, .least = PS_MIN(4u, p->o.readers), .most = p->o.readers};
-	p->tunes[PS_STAGE_DECODE] =
-	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
-	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
-	p->batches = calloc(o->depth, sizeof(*p->batches));
-	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
-	p->source = (struct ps_lane_source){.order = o->order,
+}
+
+/* What lanes are read from, and how. */
+static struct ps_lane_source source_of(struct ps_pipeline *p)
+{
+	const struct ps_pipeline_options *o = &p->o;
+
+	return (struct ps_lane_source){.order = o->order,
 	        .epochs = o->epochs,
 	        .indexes = o->indexes,
 	        .select = o->select,
@@ -182,28 +162,81 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
 	                .budget = &p->window,
 	                .slabs = &p->slabs,
 	                .max_sample_nbytes = o->max_sample_nbytes}};
+}
+
+static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
+{
+	const struct ps_pipeline_options *o = &p->o;
+	int r = 0;
+
+	for (uint32_t i = 0; i < o->depth && r == 0; i++) {
+		struct penstock_batch *b = &p->batches[i];
+
+		r = ps_batch_init(b, o->plan, o->device, o->rows, err);
+		if (r == 0 && o->nvjpeg)
+			r = ps_decode_init(b, o->nvjpeg, err);
+		b->pipeline = p;
+		b->pid = getpid();
+		b->max_ragged_nbytes = o->max_ragged_nbytes;
+		b->budget = &p->window;
+		b->profile = o->profile;
+	}
+	return r;
+}
+
+/* All but threads and places. What was made when it fails is ps_pipeline_free()'s. */
+static int pipeline_init(
+        struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_load_error *err)
+{
+	const struct ps_lane_set *sets;
+	uint32_t nsets;
+
+	p->o = *o;
+	p->offload = o->offload;
+	p->window.limit = o->window_nbytes;
+	p->window.parent = o->shared;
+	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
+	locks_init(p);
+	ps_image_gate_init(&p->gate, o->image_nbytes);
+	ps_cost_init(&p->cost);
+	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	sets = ps_order_sets(o->order, &nsets);
+	p->nlanes = ps_order_nlanes(o->order);
+	p->known = ps_epochs_options(o->epochs)->known;
+	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
+	p->o.readers = PS_MIN(o->readers, p->nlanes);
+	p->tunes[PS_STAGE_READ] = (struct ps_tune){
+	        .fixed = !o->tune_readers, .least = PS_MIN(4u, p->o.readers), .most = p->o.readers};
+	p->tunes[PS_STAGE_DECODE] =
+	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
+	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
+	p->batches = calloc(o->depth, sizeof(*p->batches));
+	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
+	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
-		r = ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	else if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, sets, nsets) < 0 ||
-	         ps_position_init(&p->position, p->nlanes) < 0)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < o->depth && r == 0; i++) {
-		r = ps_batch_init(&p->batches[i], o->plan, o->device, o->rows, err);
-		if (r == 0 && o->nvjpeg)
-			r = ps_decode_init(&p->batches[i], o->nvjpeg, err);
-		p->batches[i].pipeline = p;
-		p->batches[i].pid = getpid();
-		p->batches[i].max_ragged_nbytes = o->max_ragged_nbytes;
-		p->batches[i].budget = &p->window;
-		p->batches[i].profile = o->profile;
-	}
+		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
+	if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, sets, nsets) < 0 ||
+	        ps_position_init(&p->position, p->nlanes) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	return batches_init(p, err);
+}
+
+int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_position *at,
+        struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
+{
+	struct ps_pipeline *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = pipeline_init(p, o, err);
 	if (r == 0) {
 		position_set(p, at);
 		r = rewind_all(p, err);
-		if (r == 0)
-			r = ps_threads_start(p, err);
 	}
+	if (r == 0)
+		r = ps_threads_start(p, err);
 	if (r < 0) {
 		ps_pipeline_free(p);
 		return r;

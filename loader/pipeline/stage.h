@@ -6,7 +6,8 @@
 
 #include <pthread.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 enum ps_wait {
 	PS_WAIT_INPUT,  /* for what the stage needs */
@@ -29,14 +30,6 @@ struct ps_stage {
 	uint32_t now[PS_NWAITS];   /* threads that wait now ... */
 	uint64_t since[PS_NWAITS]; /* ... and the sum of the times they began at */
 };
-
-static inline uint64_t ps_mono_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* A thread of the stage begins or ends, or is parked: what it does between is no time of the stage. */
 static inline void ps_stage_enter(struct ps_stage *stage)

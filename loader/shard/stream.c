@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "shard/inflate.h"
 
 /* Ends of large fields are read straight into their place from this size on, and with them what stands
@@ -39,14 +39,6 @@ struct ps_stream {
 	size_t cap, beg, end;
 	struct ps_stream_options options;
 };
-
-static uint64_t clock_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static bool stopped(const struct ps_stream *s)
 {
@@ -109,11 +101,11 @@ static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *beh
 
 	if (!m)
 		return file_read(s, dst, n, behind, nbehind, at, ret_got, err);
-	wall = clock_ns(CLOCK_MONOTONIC);
-	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	wall = ps_clock_ns(CLOCK_MONOTONIC);
+	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	r = file_read(s, dst, n, behind, nbehind, at, ret_got, err);
-	wall = clock_ns(CLOCK_MONOTONIC) - wall;
-	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	wall = ps_clock_ns(CLOCK_MONOTONIC) - wall;
+	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	m->nbytes += r == 0 && !s->is_input ? *ret_got : 0;
 	m->wait_ns += wall > cpu ? wall - cpu : 0;
 	return r;

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "public.h"
 #include "stats.h"
 #include "tools/bench.h"
@@ -20,10 +20,7 @@
 
 static double now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	return (double)ps_mono_ns() / 1e9;
 }
 
 static double seconds_of(struct timeval tv)
@@ -223,7 +220,8 @@ static int profile_take(struct penstock_loader *loader, char **ret_profile, stru
 
 static void next_judge(struct consumer *c, struct ps_bench_result *result)
 {
-	uint64_t n = PS_MIN(c->nnext, NEXT_PLACES), skip = c->nnext <= NEXT_PLACES ? PS_MIN(n / 2, NEXT_WARM) : 0;
+	uint64_t n = PS_MIN(c->nnext, NEXT_PLACES),
+	         skip = c->nnext <= NEXT_PLACES ? PS_MIN(n / 2, NEXT_WARM) : 0;
 
 	if (n == skip)
 		return;

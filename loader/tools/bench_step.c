@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "public.h"
 #include "stats.h"
 
@@ -116,10 +117,7 @@ struct sleeper {
 
 static double now_ms(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
+	return (double)ps_mono_ns() / 1e6;
 }
 
 static void sleep_ms(double ms)

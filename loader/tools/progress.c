@@ -3,19 +3,16 @@
 #include "tools/progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #define REDRAW_SECONDS 0.2
 
 static double now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+	return (double)ps_mono_ns() / 1e9;
 }
 
 void ps_progress_begin(struct ps_progress *p, const char *what, const char *unit, uint64_t total)
