@@ -351,7 +351,9 @@ struct penstock_options {
 	uint64_t epochs; /* after so many next() gives 0 for ever; 0 (default): no end */
 	uint32_t order;  /* enum penstock_order; PENSTOCK_ORDER_WINDOW */
 	/* Samples that are shuffled with each other; 1 to 2^24; 4096. Shared out to the lanes: each shuffles
-	 * blocks of its share, with 64 lanes 64 samples. */
+	 * blocks of its share, with 64 lanes 64 samples. An epoch begins with shorter blocks (a sixteenth of
+	 * it, then as many again, twice, four and eight times as many), so that its first batch does not wait
+	 * for a whole window; not with `bucket`. */
 	uint32_t shuffle_window;
 	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. The same lanes, seed
 	 * and global batch give the same samples in each global batch for any world: sample p of the epoch is

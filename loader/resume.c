@@ -85,12 +85,13 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	uint64_t rows = state->batches * ((uint64_t)o->batch * o->world / state->world);
-	uint64_t len = ps_order_block_len(s->order);
 
-	for (uint32_t i = 0; i < state->nlanes; i++)
-		if (state->lanes[i].at.block * len + state->lanes[i].at.taken !=
-		        taken_of(rows, i, state->nlanes))
+	for (uint32_t i = 0; i < state->nlanes; i++) {
+		const struct ps_lane_position *l = &state->lanes[i].at;
+
+		if (ps_order_block_begin(s->order, l->block) + l->taken != taken_of(rows, i, state->nlanes))
 			return false;
+	}
 	return state->nlanes > 0;
 }
 
@@ -111,13 +112,30 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 	return 0;
 }
 
+/* Where a lane stands of which `taken` samples were given; from the place `told` on, if that is before it. */
+static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *told,
+        struct ps_lane_position *ret)
+{
+	uint64_t block = ps_order_block_of(order, taken), begin = ps_order_block_begin(order, block);
+
+	*ret = (struct ps_lane_position){
+	        .block = block, .k = PS_PLACE_UNKNOWN, .taken = (uint32_t)(taken - begin)};
+	if (!told)
+		return;
+	begin = ps_order_block_begin(order, told->block);
+	if (begin <= taken && taken - begin <= UINT32_MAX) {
+		*ret = *told;
+		ret->taken = (uint32_t)(taken - begin);
+	}
+}
+
 /* Lengths are not known, and the state is of another rank or world. */
 static int resume_other(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	uint64_t rows = state->batches * o->batch;
-	uint32_t len = ps_order_block_len(s->order), all = ps_order_all_lanes(s->order);
+	uint32_t all = ps_order_all_lanes(s->order);
 	const char *why = NULL;
 
 	if (state->known || !is_regular(s, state))
@@ -135,12 +153,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 		uint64_t taken = taken_of(rows, i, at->nlanes);
 		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
 
-		at->lanes[i] = (struct ps_lane_position){
-		        .block = taken / len, .k = PS_PLACE_UNKNOWN, .taken = (uint32_t)(taken % len)};
-		if (l && l->block * len <= taken && taken - l->block * len <= UINT32_MAX) {
-			at->lanes[i] = *l;
-			at->lanes[i].taken = (uint32_t)(taken - l->block * len);
-		}
+		lane_position(s->order, taken, l, &at->lanes[i]);
 	}
 	return 0;
 }

@@ -11,7 +11,7 @@
 #define MAGIC UINT64_C(0x3254415453534550) /* "PESSTAT2" */
 
 /* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
-#define ORDER_VERSION 1
+#define ORDER_VERSION 2
 #define PIXELS_VERSION 1
 
 /* The print's words. */

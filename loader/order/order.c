@@ -11,6 +11,8 @@
  */
 #define TABLES 4
 
+#define MAX_CUTS 4
+
 struct ps_order {
 	struct ps_order_options o;
 	struct ps_order_set *sets;
@@ -18,6 +20,7 @@ struct ps_order {
 	uint32_t all_lanes;        /* of all ranks */
 	uint32_t nlanes;           /* of this one */
 	uint32_t block_len;
+	uint32_t cuts; /* of what would be block 0: the blocks from `cuts + 1` on are long */
 	pthread_mutex_t lock; /* tables, clock */
 	struct {
 		uint64_t epoch, pass;
@@ -127,6 +130,9 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 	}
 	order->block_len = o.mode == PS_ORDER_WINDOW ? (o.window + order->all_lanes - 1) / order->all_lanes
 	                                             : PS_ORDER_PLAIN_BLOCK;
+	if (o.mode == PS_ORDER_WINDOW && !ps_order_buckets(order))
+		while (order->cuts < MAX_CUTS && order->block_len >> (order->cuts + 1) > 0)
+			order->cuts++;
 	return order;
 }
 
@@ -189,6 +195,24 @@ bool ps_order_buckets(const struct ps_order *order)
 uint32_t ps_order_block_len(const struct ps_order *order)
 {
 	return order->block_len;
+}
+
+uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t block)
+{
+	if (block > order->cuts)
+		return (block - order->cuts) * order->block_len;
+	return block == 0 ? 0 : order->block_len >> (order->cuts + 1 - block);
+}
+
+uint64_t ps_order_block_of(const struct ps_order *order, uint64_t index)
+{
+	uint64_t block = 0;
+
+	if (index >= order->block_len)
+		return index / order->block_len + order->cuts;
+	while (ps_order_block_begin(order, block + 1) <= index)
+		block++;
+	return block;
 }
 
 /* Fisher-Yates from the end: place i changes with a place of [0, i], the number's index is i. */

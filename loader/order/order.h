@@ -14,6 +14,11 @@
  * those that have shards) is permuted in itself (Fisher-Yates, keyed by seed, epoch, lane and block).
  * Without sample shuffle a block is only a unit of work: its samples keep their order.
  *
+ * A block must be there as a whole before its first sample can be given, and so the window of all lanes before
+ * the first batch, which costs a far origin a second. So the first blocks are short: what would be block 0, of
+ * n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at less places where n is below 16, and at none
+ * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window.
+ *
  * With `bucket` b > 1 the samples of a block are sorted by length, shorter first, ties as they were read; the
  * sorted block is cut into b runs; the runs change places by a permutation that all lanes share (keyed by
  * seed, epoch and block), and each is permuted in itself. So the samples that lanes give in the same turn are
@@ -99,8 +104,14 @@ bool ps_order_shuffles(const struct ps_order *order);
 /* True if their places depend on their lengths. */
 bool ps_order_buckets(const struct ps_order *order);
 
-/* Samples of a block. */
+/* Samples of a block: of all but the short ones at the beginning, and the lane's last. */
 uint32_t ps_order_block_len(const struct ps_order *order);
+
+/* Where a block begins in its lane; it ends where the next one does. */
+uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t block);
+
+/* The block that holds the index-th sample of a lane. */
+uint64_t ps_order_block_of(const struct ps_order *order, uint64_t index);
 
 /* The k-th shard (its place in the list) of a lane, and in which pass: 1, or 0 behind the last. -ENOMEM. */
 int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t k, uint32_t *ret_shard,

@@ -25,8 +25,8 @@ static void epoch_leave(struct ps_lane *lane)
 	ps_lane_close(lane);
 }
 
-void ps_lane_reset(struct ps_lane *lane, uint32_t index, uint64_t epoch, uint64_t from,
-        const struct ps_lane_position *hint, uint32_t block_len)
+void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t index, uint64_t epoch,
+        uint64_t from, const struct ps_lane_position *hint)
 {
 	while (lane->head) {
 		struct ps_block *block = lane->head;
@@ -39,7 +39,7 @@ void ps_lane_reset(struct ps_lane *lane, uint32_t index, uint64_t epoch, uint64_
 	*lane = (struct ps_lane){.index = index, .epoch = epoch, .from = from};
 	if (!hint)
 		return;
-	lane->at = hint->block * block_len;
+	lane->at = ps_order_block_begin(order, hint->block);
 	lane->k = hint->k;
 	lane->ordinal = hint->ordinal;
 	lane->offset = hint->offset;
@@ -57,10 +57,15 @@ static int info_get(struct ps_lane *lane, const struct ps_lane_source *source, s
 	return lane->info ? 0 : ps_epochs_get(source->epochs, lane->epoch, &lane->info, err);
 }
 
+/* Where the block begins that holds the index-th sample of a lane. */
+static uint64_t block_begin(const struct ps_lane_source *source, uint64_t index)
+{
+	return ps_order_block_begin(source->order, ps_order_block_of(source->order, index));
+}
+
 int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
         struct ps_load_error *err)
 {
-	uint32_t len = ps_order_block_len(source->order);
 	uint64_t index;
 	int r = info_get(lane, source, err);
 
@@ -72,7 +77,7 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 		epoch_leave(lane);
 		return 0;
 	}
-	*ret_next = index / len * len;
+	*ret_next = block_begin(source, index);
 	return 1;
 }
 
@@ -168,6 +173,14 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 	return 1;
 }
 
+/* Samples of the block that begins at lane->at: fewer are in it where the lane ends. */
+static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_source *source)
+{
+	uint64_t next = ps_order_block_of(source->order, lane->at) + 1;
+
+	return (uint32_t)(ps_order_block_begin(source->order, next) - lane->at);
+}
+
 /* Fills an empty block with the samples from lane->at on, `n` at most. */
 static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t n,
         struct ps_block *block, struct ps_load_error *err)
@@ -179,7 +192,7 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 
 	*block = (struct ps_block){.epoch = lane->epoch,
 	        .begin = lane->at,
-	        .where = {.block = lane->at / ps_order_block_len(source->order)}};
+	        .where = {.block = ps_order_block_of(source->order, lane->at)}};
 	if (!from || !wanted || filling_plan(lane, source, block, &f) < 0)
 		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	r = block_read(lane, source, block, &f, err);
@@ -204,17 +217,20 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block **ret_block,
         struct ps_load_error *err)
 {
-	uint32_t len = ps_order_block_len(source->order), n = len;
+	uint32_t len = ps_order_block_len(source->order), n = 0;
 	struct ps_block *block = malloc(sizeof(*block) + len * sizeof(struct ps_sample *));
 	int r = block ? info_get(lane, source, err)
 	              : ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", len);
 
 	if (r == 0) {
 		block->at = block->n = 0;
-		r = ps_lane_go(lane, source, lane->info->known ? lane->next : lane->from / len * len, err);
+		r = ps_lane_go(
+		        lane, source, lane->info->known ? lane->next : block_begin(source, lane->from), err);
 	}
+	if (r == 0)
+		n = block_room(lane, source);
 	if (r == 0 && lane->info->known)
-		n = (uint32_t)PS_MIN(len, lane->info->lengths[lane->index] - lane->at);
+		n = (uint32_t)PS_MIN(n, lane->info->lengths[lane->index] - lane->at);
 	if (r == 0)
 		r = block_fill(lane, source, n, block, err);
 	if (r < 0) {

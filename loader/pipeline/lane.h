@@ -75,8 +75,8 @@ struct ps_lane_source {
 
 /* Puts a lane at the beginning of an epoch; frees what it held. `hint`: a place to begin reading at, at or
  * before the sample `from`; NULL: none is known. */
-void ps_lane_reset(struct ps_lane *lane, uint32_t index, uint64_t epoch, uint64_t from,
-        const struct ps_lane_position *hint, uint32_t block_len);
+void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t index, uint64_t epoch,
+        uint64_t from, const struct ps_lane_position *hint);
 
 /* Goes to the beginning of a later epoch; what is left of this one is not wanted. Its queue is left alone. */
 void ps_lane_leave(struct ps_lane *lane, uint64_t epoch);

@@ -40,16 +40,16 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
-	uint32_t len = ps_order_block_len(p->o.order);
 
 	ps_turns_reset(&p->turns, epoch->lengths);
 	ps_turns_skip(&p->turns, epoch->share.begin + begin);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_turns_before(&p->turns, i);
-		bool usable = at->k != PS_PLACE_UNKNOWN && at->block * len <= from;
+		bool usable = at->k != PS_PLACE_UNKNOWN &&
+		              ps_order_block_begin(p->o.order, at->block) <= from;
 
-		ps_lane_reset(&p->lanes[i], i, epoch->number, from, usable ? at : NULL, len);
+		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from, usable ? at : NULL);
 	}
 	ps_turns_skip(&p->turns, epoch->share.rank);
 }
@@ -58,7 +58,6 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
  * again. */
 static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
-	uint32_t len = ps_order_block_len(p->o.order);
 	uint64_t rows = p->position.batches * p->o.rows;
 
 	ps_turns_reset(&p->turns, NULL);
@@ -70,8 +69,9 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 
-		ps_lane_reset(&p->lanes[i], i, epoch->number, at->block * len + at->taken,
-		        at->k != PS_PLACE_UNKNOWN ? at : NULL, len);
+		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number,
+		        ps_order_block_begin(p->o.order, at->block) + at->taken,
+		        at->k != PS_PLACE_UNKNOWN ? at : NULL);
 	}
 }
 
@@ -251,7 +251,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 		return;
 	ps_threads_stop(p);
 	for (uint32_t i = 0; i < p->nlanes && p->lanes; i++)
-		ps_lane_reset(&p->lanes[i], i, 0, 0, NULL, 1);
+		ps_lane_reset(&p->lanes[i], p->o.order, i, 0, 0, NULL);
 	for (uint32_t i = 0; i < p->o.depth && p->batches; i++)
 		ps_batch_fini(&p->batches[i]);
 	ps_epoch_unref(p->claiming);

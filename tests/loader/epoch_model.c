@@ -99,6 +99,15 @@ static void add_times(const struct setting *s, struct list *l, uint32_t v, uint6
 		add(l, v);
 }
 
+/* Behind the block that begins at `at`: the first n samples are cut, unless they are sorted. */
+static uint32_t block_end(const struct setting *s, uint32_t at, uint32_t n)
+{
+	for (uint32_t part = 16; part > 1 && s->bucket <= 1; part /= 2)
+		if (n / part > at)
+			return n / part;
+	return (at / n + 1) * n;
+}
+
 /* A block as order.h says. */
 static void block_model(const struct setting *s, uint32_t lane, uint32_t block, uint32_t *v, uint32_t n)
 {
@@ -156,9 +165,13 @@ static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint
 				for (uint32_t j = 0; j < counts[first + shards[i]]; j++)
 					add_times(s, &lanes[l], (first + shards[i]) * 100 + j, pass);
 		}
-		for (uint32_t b = 0; b * block < lanes[l].n && s->order == PENSTOCK_ORDER_WINDOW; b++)
-			block_model(s, number + l, b, lanes[l].v + b * block,
-			        lanes[l].n - b * block < block ? lanes[l].n - b * block : block);
+		for (uint32_t b = 0, at = 0; at < lanes[l].n && s->order == PENSTOCK_ORDER_WINDOW; b++) {
+			uint32_t end = block_end(s, at, block);
+
+			end = end < lanes[l].n ? end : lanes[l].n;
+			block_model(s, number + l, b, lanes[l].v + at, end - at);
+			at = end;
+		}
 	}
 	ret->n = 0;
 	for (uint32_t round = 0; round < MOST; round++)

@@ -30,6 +30,15 @@ static void naive_permute(uint32_t *v, uint32_t n, struct ps_rng_key key, uint32
 	}
 }
 
+/* Behind the block that begins at `at`: the first `block` samples are cut at a 16th, an 8th, ... */
+static uint32_t naive_block_end(uint32_t at, uint32_t block)
+{
+	for (uint32_t part = 16; part > 1; part /= 2)
+		if (block / part > at)
+			return block / part;
+	return at + block - at % block;
+}
+
 /* All samples of lane `lane` (of all ranks' lanes), in order. */
 static uint32_t naive_lane(const struct naive *n, uint32_t lane, uint32_t lanes, uint32_t *ret_samples)
 {
@@ -48,11 +57,11 @@ static uint32_t naive_lane(const struct naive *n, uint32_t lane, uint32_t lanes,
 	if (n->o->mode != PS_ORDER_WINDOW)
 		return total;
 	block = (block + active - 1) / active;
-	for (uint32_t at = 0, b = 0; at < total; at += block, b++) {
+	for (uint32_t at = 0, b = 0, end; at < total; at = end, b++) {
+		end = naive_block_end(at, block);
 		key.shard = lane;
 		key.sample = b;
-		naive_permute(
-		        ret_samples + at, total - at < block ? total - at : block, key, PS_RNG_SAMPLE_ORDER);
+		naive_permute(ret_samples + at, (end < total ? end : total) - at, key, PS_RNG_SAMPLE_ORDER);
 	}
 	return total;
 }
@@ -91,9 +100,8 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 
 	assert_non_null(order);
 	nlanes = ps_order_nlanes(order);
-	len = ps_order_block_len(order);
 	lanes = calloc(nlanes, sizeof(*lanes));
-	from = malloc(len * sizeof(*from));
+	from = malloc(ps_order_block_len(order) * sizeof(*from));
 	sets = ps_order_sets(order, &nsets);
 	assert_int_equal(ps_turns_init(&turns, sets, nsets), 0);
 	ps_turns_reset(&turns, NULL);
@@ -110,6 +118,9 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 			continue;
 		}
 		free(l->samples);
+		len = (uint32_t)(ps_order_block_begin(order, l->block + 1) -
+		                 ps_order_block_begin(order, l->block));
+		assert_true(len > 0 && len <= ps_order_block_len(order));
 		l->samples = malloc(len * sizeof(uint32_t));
 		uint32_t *plain = malloc(len * sizeof(uint32_t));
 		l->n = l->at = 0;
