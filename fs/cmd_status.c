@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/size.h"
 #include "commands.h"
 #include "guarded.h"
@@ -269,8 +270,8 @@ static bool show(const struct status *s, const struct ps_mount_info *info, struc
 	if (rc < 0) {
 		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
 		if (s->json)
-			*ret_doc =
-			        json_pack("{s:s,s:s}", "mountpoint", info->mountpoint, "error", ps_mounts_why_not(rc));
+			*ret_doc = json_pack("{s:o,s:s}", "mountpoint", ps_json_lossy(info->mountpoint), "error",
+			        ps_mounts_why_not(rc));
 		return false;
 	}
 	if (s->json) {

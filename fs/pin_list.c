@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "base/json.h"
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "commands.h"
@@ -38,8 +39,9 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 		        path ? path : url);
 		return 0;
 	}
-	json_t *file = json_pack("{s:s?, s:s?, s:s, s:I, s:I}", "mountpoint", path ? l->mountpoint : NULL, "path", path,
-	        "url", url, "bytes", (json_int_t)nbytes, "cached_bytes", (json_int_t)cached_nbytes);
+	json_t *file = json_pack("{s:o, s:o, s:o, s:I, s:I}", "mountpoint",
+	        path ? ps_json_lossy(l->mountpoint) : json_null(), "path", path ? ps_json_lossy(path) : json_null(), "url",
+	        ps_json_lossy(url), "bytes", (json_int_t)nbytes, "cached_bytes", (json_int_t)cached_nbytes);
 	return json_array_append_new(l->files, file) < 0 ? -ENOMEM : 0;
 }
 

@@ -8,6 +8,7 @@ mkdir -p "$T/www/train" "$T/www/val"
 random_file "$T/www/train/a.bin" 3000000
 random_file "$T/www/val/b.bin" 5000000
 random_file "$T/www/val/c d.bin" 1000
+random_file "$T/www/train/"$'latin-\xff.bin' 1000
 start_nginx
 mount_penstock "$ORIGIN/"
 list() { penstock pin --list --json "$@" | jq -c '[.files[] | [.path // .url, .bytes, .cached_bytes]]'; }
@@ -44,6 +45,9 @@ penstock pin --json "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "--json alone pins nothing" "2 no" "$rc $(pinned train/a.bin)"
 check "pin another" penstock pin "$MNT" 'a.bin'
 check "and fetch it" penstock warm -q "$MNT" 'a.bin'
+check "pin one whose name is not UTF-8" penstock pin "$MNT" 'latin-*'
+equal "JSON tells of it all the same" '["train/latin-�.bin",1000,0]' "$(list "$MNT" 'latin-*' | jq -c '.[0]')"
+check "unpin it" penstock unpin "$MNT" 'latin-*'
 umount_penstock
 equal "of a cache at rest" "$ORIGIN/train/a.bin $ORIGIN/val/c%20d.bin" \
 	"$(penstock pin --list --json --cache-dir "$CACHE" | jq -r '.files[].url' | paste -s -d ' ')"
