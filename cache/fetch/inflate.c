@@ -131,7 +131,8 @@ void ps_inflater_wake(struct ps_inflater *inflater)
 {
 	struct ps_inflate *inflate = inflater->inflate;
 
-	if (!ps_list_empty(&inflater->work_link))
+	/* One whose last user is gone is being freed, though it may be in the list until the lock is had again. */
+	if (inflater->refs == 0 || !ps_list_empty(&inflater->work_link))
 		return;
 	inflater->refs++;
 	ps_list_append(&inflate->work, &inflater->work_link);

@@ -13,8 +13,8 @@
 #define HEAD_NBYTES \
 	(144 * UINT64_C(1024)) /* a whole block of 128 KiB that could not be compressed, and its headers */
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
-#define ATTEMPTS 5 /* without progress */
-#define RETRY_NS (300 * PS_NS_PER_MS)
+#define ATTEMPTS 5                    /* further ones, without progress */
+#define RETRY_NS (300 * PS_NS_PER_MS) /* before the first of them; doubled for each that follows */
 
 enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE, STEP_WALK };
 
@@ -222,6 +222,20 @@ static bool begin_walk(struct ps_sizing *sizing)
 	return submit(sizing, STEP_WALK, 0, PS_MIN(PS_WALK_NBYTES, size)) == 0;
 }
 
+static bool take_seek_table(struct ps_inflater *inflater, const struct ps_sizing *sizing)
+{
+	struct ps_frame_map *map = &inflater->map;
+
+	if (ps_seek_table_parse(sizing->data, sizing->get.nbytes, inflater->source.size, map) < 0)
+		return false;
+	if (map->points[map->n - 1].plain > PS_OBJECT_MAX_NBYTES) {
+		ps_frame_map_fini(map);
+		return false;
+	}
+	found(inflater, map->points[map->n - 1].plain, false);
+	return true;
+}
+
 /* What this step's bytes tell; true: asked for more, or the size is known. False: the headers do not tell it.
  */
 static bool look(struct ps_inflater *inflater, struct ps_sizing *sizing)
@@ -246,12 +260,11 @@ static bool look(struct ps_inflater *inflater, struct ps_sizing *sizing)
 		found(inflater, size, true);
 		return true;
 	case STEP_TABLE:
-		if (ps_seek_table_parse(sizing->data, sizing->get.nbytes, size, &inflater->map) < 0) {
+		if (!take_seek_table(inflater, sizing)) {
 			ps_log_warning("inflate: %s: its seek table does not fit it, and is not used",
 			        inflater->url);
 			return inflater->base->local && begin_walk(sizing);
 		}
-		found(inflater, inflater->map.points[inflater->map.n - 1].plain, false);
 		return true;
 	case STEP_WALK:
 		return walk(sizing, sizing->data, sizing->get.nbytes, sizing->get.offset);
@@ -287,10 +300,9 @@ static void begin(struct ps_inflater *inflater)
 /* The same again, after a while. */
 static void again(struct ps_inflater *inflater, struct ps_sizing *sizing)
 {
-	sizing->attempts++;
 	if (sizing->done) {
 		sizing->done = false;
-		sizing->retry_ns = ps_clock_mono_ns() + (RETRY_NS << sizing->attempts);
+		sizing->retry_ns = ps_clock_mono_ns() + (RETRY_NS << sizing->attempts++);
 	} else if (submit(sizing, sizing->step, sizing->get.offset, sizing->get.nbytes) < 0) {
 		give_up(inflater);
 	}

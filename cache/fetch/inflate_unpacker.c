@@ -226,12 +226,18 @@ static enum next what_next(struct ps_unpacker *unpacker, const uint8_t **ret, si
 	return NEXT_PARK;
 }
 
+static bool is_killed(struct ps_unpacker *unpacker)
+{
+	PS_LOCK_SCOPE(&unpacker->inflater->inflate->lock);
+	return unpacker->kill;
+}
+
 void ps_unpacker_run(struct ps_unpacker *unpacker)
 {
 	struct ps_inflate *inflate = unpacker->inflater->inflate;
 	uint64_t start = unpacker->out.pos, delivered = unpacker->out.safe;
 
-	if (unpacker->waits && !unpacker->kill && !ps_unpacker_frame_begins(unpacker))
+	if (unpacker->waits && !is_killed(unpacker) && !ps_unpacker_frame_begins(unpacker))
 		return;
 	for (;;) {
 		const uint8_t *in = NULL;

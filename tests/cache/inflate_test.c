@@ -39,6 +39,7 @@ struct shard_origin {
 	pthread_cond_t cond;
 	struct ps_get *first, **last; /* chained by work.request */
 	bool stop;
+	unsigned nfailures; /* so many gets fail first, of the kind that passes */
 	/* NULL, or called: with the stage's lock held; before a get is answered. */
 	void (*asked)(struct shard_origin *o, const struct ps_get *get);
 	void (*serves)(struct shard_origin *o, const struct ps_get *get);
@@ -58,6 +59,11 @@ static void serve(struct shard_origin *o, struct ps_get *get)
 	const struct shard *shard = shard_of(o, get->url);
 	uint8_t *to = get->iov[0].iov_base;
 
+	if (o->nfailures > 0) {
+		o->nfailures--;
+		get->done(get, &(struct ps_error){.err = EIO, .retryable = true, .text = "busy"});
+		return;
+	}
 	if (o->serves)
 		o->serves(o, get);
 	for (size_t at = 0; at < get->nbytes;) {
@@ -469,8 +475,8 @@ static void add_le32(struct ps_strbuf *to, uint32_t v)
 	}
 }
 
-/* Frames with a seek table; where the magic number of each should be. */
-static void fill_seekable(struct shard *shard, uint32_t frame, uint32_t nframes, size_t *ret_at)
+/* Frames with a seek table, which tells that each holds `told`; where the magic number of each should be. */
+static void fill_seekable(struct shard *shard, uint32_t frame, uint32_t told, uint32_t nframes, size_t *ret_at)
 {
 	ps_autofree uint8_t *plain = malloc(frame);
 	ps_autostrbuf struct ps_strbuf table = {0};
@@ -481,7 +487,7 @@ static void fill_seekable(struct shard *shard, uint32_t frame, uint32_t nframes,
 		ret_at[n] = shard->unit.len;
 		add_frame(&shard->unit, plain, frame, 0, true);
 		add_le32(&table, (uint32_t)(shard->unit.len - ret_at[n]));
-		add_le32(&table, frame);
+		add_le32(&table, told);
 	}
 	add_le32(&shard->unit, 0x184D2A5E);
 	add_le32(&shard->unit, (uint32_t)table.len + 9);
@@ -503,7 +509,7 @@ static void a_frame_that_does_not_begin_is_an_error(void **state)
 	struct one_get one;
 	struct stage s;
 
-	fill_seekable(&shard, FRAME, FRAMES, at);
+	fill_seekable(&shard, FRAME, FRAME, FRAMES, at);
 	memset(shard.unit.s + at[FRAMES / 2], 'x', 4);
 	memset(shard.unit.s + at[FRAMES - 1], 'x', 4);
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
@@ -518,6 +524,50 @@ static void a_frame_that_does_not_begin_is_an_error(void **state)
 	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)(FRAMES - 1) * FRAME, &one), EIO);
 	/* What lies behind its end is not asked for; were it, it would be an error, too. */
 	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)FRAMES * FRAME, &one), EIO);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* More than a file may be long cannot be true, whatever a table says: nobody could open it. */
+static void a_table_of_more_than_can_be_is_not_used(void **state)
+{
+	enum { FRAMES = 4200, FRAME = 100 };
+	struct shard shard = {.url = "seekable"};
+	struct answer answer = ANSWER;
+	size_t at[FRAMES];
+	struct stage s;
+
+	_Static_assert(FRAMES * (uint64_t)UINT32_MAX > PS_OBJECT_MAX_NBYTES, "");
+	fill_seekable(&shard, FRAME, UINT32_MAX, FRAMES, at);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, FRAMES * FRAME);
+	get_chunk(inflater, &shard, 0);
+	ps_inflater_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* Four times in a row an origin that is busy refuses headers. */
+static void headers_are_asked_for_again(void **state)
+{
+	const uint64_t nbytes = 2 * PS_MIB + 17;
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.origin.local = true;
+	s.origin.nfailures = 4;
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	assert_int_equal(atomic_load(&s.inflate->plain_bytes), 0);
 	ps_inflater_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
@@ -697,6 +747,8 @@ int main(void)
 	        TEST(frames_across_a_network_come_once),
 	        TEST(a_frame_that_does_not_tell_is_decoded),
 	        TEST(a_frame_that_does_not_begin_is_an_error),
+	        TEST(a_table_of_more_than_can_be_is_not_used),
+	        TEST(headers_are_asked_for_again),
 	        TEST(the_end_of_the_only_frame_takes_no_memory),
 	        TEST(what_was_decoded_for_a_size_is_not_the_file),
 	        TEST(who_is_still_at_it_gives_way),
