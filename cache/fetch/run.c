@@ -184,15 +184,19 @@ void ps_run_advance(struct ps_run *run, size_t filled)
  * ask for it, so they are compared here, before anything of them is used. */
 bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
 {
-	ps_object_expect(file->object, seen->checksum, false);
-	PS_LOCK_SCOPE(&file->lock);
-	if (!file->remote.etag[0]) {
-		memcpy(file->remote.etag, seen->etag, sizeof file->remote.etag);
-		if (seen->etag[0] == '"')
-			ps_object_learn_etag(file->object, seen->etag);
-	} else if (seen->etag[0] == '"' && file->remote.etag[0] == '"') {
-		return strcmp(seen->etag, file->remote.etag) == 0;
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (!file->remote.etag[0]) {
+			memcpy(file->remote.etag, seen->etag, sizeof file->remote.etag);
+			if (seen->etag[0] == '"')
+				ps_object_learn_etag(file->object, seen->etag);
+		} else if (seen->etag[0] == '"' && file->remote.etag[0] == '"' &&
+		           strcmp(seen->etag, file->remote.etag) != 0) {
+			return false;
+		}
 	}
+	/* Only now: the checksum of another version is not this one's. */
+	ps_object_expect(file->object, seen->checksum, false);
 	return true;
 }
 
