@@ -306,6 +306,8 @@ static int check_first(
 			wait_a_while(ds);
 		done = check.done;
 	}
+	if (aborted)
+		check.errnum = ECANCELED; /* whatever it found: the dataset's origin is good for nothing any more */
 	if (check.errnum) {
 		const char *why = strerror(check.errnum);
 
