@@ -111,7 +111,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		size_t nkey, nvalue;
 		bool any = false;
 
-		for (const char *kind = "MDNCOBP"; *kind && !any; kind++) {
+		for (const char *kind = "MDNCOBPVF"; *kind && !any; kind++) {
 			e = ps_kv_iter_open(index->kv, kind, 1, &it);
 			if (e < 0)
 				return ps_error_set(err, -e, "index: cannot be read");
