@@ -314,6 +314,12 @@ static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
 	}
 }
 
+/* A range may span more than 63 bits, its steps as well; where they lead fits. */
+static int64_t in_range(const struct part *part, uint64_t i)
+{
+	return (int64_t)((uint64_t)part->from + i * (uint64_t)part->step);
+}
+
 static void add_part_text(const struct part *part, uint64_t i, struct ps_strbuf *out)
 {
 	const struct ps_braces *choice = part->choices;
@@ -323,10 +329,10 @@ static void add_part_text(const struct part *part, uint64_t i, struct ps_strbuf 
 		add_unescaped(part->text, part->nbytes, out);
 		break;
 	case INTS:
-		ps_strbuf_addf(out, "%0*" PRId64, part->width, part->from + (int64_t)i * part->step);
+		ps_strbuf_addf(out, "%0*" PRId64, part->width, in_range(part, i));
 		break;
 	case LETTERS:
-		ps_strbuf_addc(out, alphabet[part->from + (int64_t)i * part->step]);
+		ps_strbuf_addc(out, alphabet[in_range(part, i)]);
 		break;
 	case CHOICE:
 		while (i >= choice->count) {
