@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/secret.h"
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "suggest.h"
@@ -102,9 +103,7 @@ int ps_given_add(struct ps_given *given, const char *name, const char *value, st
 void ps_given_fini(struct ps_given *given)
 {
 	for (size_t i = 0; i < given->n; i++) {
-		if (given->v[i].value)
-			explicit_bzero(given->v[i].value, strlen(given->v[i].value));
-		free(given->v[i].value);
+		ps_secret_free(given->v[i].value);
 		free(given->v[i].name);
 	}
 	free(given->v);
@@ -355,17 +354,18 @@ void ps_opts_fini(const struct ps_opts *opts, void *ctx)
 
 			if (o->kind != PS_OPT_STRING && o->kind != PS_OPT_PATH)
 				continue;
-			if (*text && o->flags & PS_OPT_SECRET)
-				explicit_bzero(*text, strlen(*text));
-			free(*text);
+			if (o->flags & PS_OPT_SECRET)
+				ps_secret_free(*text);
+			else
+				free(*text);
 			*text = NULL;
 		}
 	}
 }
 
-void ps_opts_help(const struct ps_opts *opts, FILE *out)
+static void print_help(const struct ps_opts *opts)
 {
-	fprintf(out, "Usage: penstock %s %s\n\n%s\n\nOptions:\n", opts->command, opts->usage, opts->about);
+	printf("Usage: penstock %s %s\n\n%s\n\nOptions:\n", opts->command, opts->usage, opts->about);
 	for (size_t t = 0; opts->tables[t]; t++) {
 		for (const struct ps_opt *o = opts->tables[t]; o->name; o++) {
 			char left[64], letter[8] = "";
@@ -377,13 +377,12 @@ void ps_opts_help(const struct ps_opts *opts, FILE *out)
 			snprintf(left, sizeof left, o->flags & PS_OPT_OPTIONAL ? "%s--%s[=%s]" : "%s--%s%s%s",
 			        letter, o->name, o->flags & PS_OPT_OPTIONAL ? o->arg : (o->arg ? " " : ""),
 			        o->arg ? o->arg : "");
-			fprintf(out, "  %-28s %s\n", left, o->help);
+			printf("  %-28s %s\n", left, o->help);
 		}
 	}
 	if (opts->other)
-		fprintf(out, "  %-28s %s\n", "-o OPTION[=VALUE][,...]",
-		        "the same options, as fstab spells them");
-	fprintf(out, "  %-28s %s\n", "-h, --help", "print this");
+		printf("  %-28s %s\n", "-o OPTION[=VALUE][,...]", "the same options, as fstab spells them");
+	printf("  %-28s %s\n", "-h, --help", "print this");
 }
 
 bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, int min, int max,
@@ -393,7 +392,7 @@ bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, 
 
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			ps_opts_help(opts, stdout);
+			print_help(opts);
 			*ret_exit = fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
 			return false;
 		}

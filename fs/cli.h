@@ -87,7 +87,6 @@ int ps_opts_parse_list(
         const struct ps_opts *opts, void *ctx, const char *list, struct ps_error *err) PS_MUST_USE;
 bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list);
 void ps_opts_fini(const struct ps_opts *opts, void *ctx);
-void ps_opts_help(const struct ps_opts *opts, FILE *out);
 
 /* The usual beginning of a command: parses; prints help (returns false, *ret_exit 0) or the error (false, 2);
  * checks that there are min to max arguments. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/secret.h"
 #include "conffile.h"
 #include "suggest.h"
 #include "vain.h"
@@ -131,9 +132,12 @@ static int read_secret(const struct context *c, const char *path, char **ret)
 	if (n < 0)
 		return complain(c, "%s: %s", path, strerror(errno));
 	buf[n] = '\0';
-	buf[strcspn(buf, "\r\n")] = '\0';
+	size_t line = strcspn(buf, "\r\n");
+	buf[line] = '\0';
 	*ret = strdup(buf);
 	explicit_bzero(buf, sizeof buf);
+	if (line == sizeof buf - 1)
+		return complain(c, "%s: its first line is longer than %zu bytes", path, line - 1);
 	return *ret ? 0 : -ENOMEM;
 }
 
@@ -168,7 +172,7 @@ static int set_option(const struct context *c, const char *key, const struct ps_
         size_t nsources, struct ps_mount_options *o)
 {
 	const char *value = c->entry->value;
-	char *secret = NULL;
+	ps_autosecret char *secret = NULL;
 	bool file, yes;
 	const struct ps_opt *opt = find_option(key, &file);
 	int rc = 0;
@@ -195,9 +199,6 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 	}
 	if (rc == 0 && nsources)
 		rc = check_vain(c, opt->name, sources, nsources);
-	if (secret)
-		explicit_bzero(secret, strlen(secret));
-	free(secret);
 	return rc;
 }
 

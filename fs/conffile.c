@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/secret.h"
 #include "base/strbuf.h"
 
 bool ps_conf_is_name(const char *text)
@@ -24,8 +25,7 @@ void ps_conf_fini(struct ps_conf *conf)
 		struct ps_conf_section *s = &conf->v[i];
 
 		for (size_t j = 0; j < s->n; j++) {
-			explicit_bzero(s->v[j].value, strlen(s->v[j].value));
-			free(s->v[j].value);
+			ps_secret_free(s->v[j].value);
 			free(s->v[j].key);
 		}
 		free(s->v);

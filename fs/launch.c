@@ -107,7 +107,7 @@ bool ps_launch_abandoned(const struct ps_launch *launch)
 }
 
 /* "READY=1" to the service manager that started us with Type=notify, if one did. */
-void ps_launch_notify(void)
+static void notify(void)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -151,7 +151,7 @@ void ps_launch_ready(struct ps_launch *launch)
 	if (launch->background)
 		let_go(launch, &ok_byte, 1);
 	else
-		ps_launch_notify();
+		notify();
 }
 
 int ps_launch_failed(struct ps_launch *launch, const char *command, const char *text)

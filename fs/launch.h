@@ -38,7 +38,4 @@ void ps_launch_ready(struct ps_launch *launch);
 /* Returns the exit code for the caller. */
 int ps_launch_failed(struct ps_launch *launch, const char *command, const char *text);
 
-/* "READY=1" to the service manager that started us with Type=notify, if one did. */
-void ps_launch_notify(void);
-
 #endif

@@ -3,14 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-
-/* uthash's hash function falls through its cases without a word that clang knows. */
-#pragma GCC diagnostic ignored "-Wimplicit-fallthrough"
-
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hashtable.h"
 
 /* A thread that has not come again after so long was killed, or found the name gone. */
 #define STALE_NS (90 * PS_NS_PER_S)

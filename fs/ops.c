@@ -179,14 +179,12 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct ps_fs *fs = ps_op_fs(req);
 	struct statvfs st = {
 	        .f_bsize = PS_FS_BLKSIZE, .f_frsize = STATFS_BLOCK, .f_namemax = 255, .f_flag = ST_RDONLY};
-	json_t *stats = ps_cache_stats(fs->cache), *cache = json_object_get(stats, "cache");
-	json_int_t limit = json_integer_value(json_object_get(cache, "limit_bytes"));
-	json_int_t used = json_integer_value(json_object_get(cache, "used_bytes"));
+	uint64_t limit, used;
 
 	(void)ino;
-	json_decref(stats);
-	st.f_blocks = (fsblkcnt_t)PS_MAX(limit, 0) / STATFS_BLOCK;
-	st.f_bfree = st.f_bavail = (fsblkcnt_t)PS_MAX(limit - used, 0) / STATFS_BLOCK;
+	ps_store_room(ps_cache_store(fs->cache), &limit, &used);
+	st.f_blocks = limit / STATFS_BLOCK;
+	st.f_bfree = st.f_bavail = (limit - PS_MIN(used, limit)) / STATFS_BLOCK;
 	fuse_reply_statfs(req, &st);
 }
 

@@ -23,6 +23,9 @@ static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
 /* What the kernel is told of a node. */
 void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct fuse_entry_param *ret);
 
+/* Answers an open of a folder or a virtual file; what is opened is a copy of `like`, whose contents it takes over. */
+void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like);
+
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void ps_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);

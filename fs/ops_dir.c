@@ -18,15 +18,7 @@ void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 			return;
 		}
 	}
-	struct ps_open *open = ps_fs_open_new(fs, &like);
-	if (!open) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	fi->fh = (uintptr_t)open;
-	/* The kernel sends no release for an open whose caller was killed meanwhile. */
-	if (fuse_reply_open(req, fi) == -ENOENT)
-		ps_fs_open_free(fs, open);
+	ps_op_reply_open(req, fi, &like);
 }
 
 /* Entry `pos` of an open folder, with "." and ".." first: 1, 0 past the end, -errno; *ret_source is whose it

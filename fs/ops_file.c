@@ -21,9 +21,9 @@ static void free_open_op(struct ps_pending *pending)
 	free(PS_CONTAINER_OF(pending, struct open_op, pending));
 }
 
-static void reply_virtual(
-        fuse_req_t req, struct ps_fs *fs, struct fuse_file_info *fi, const struct ps_open *like)
+void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like)
 {
+	struct ps_fs *fs = ps_op_fs(req);
 	struct ps_open *open = ps_fs_open_new(fs, like);
 
 	if (!open) {
@@ -120,7 +120,7 @@ static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struc
 		return;
 	}
 	fi->direct_io = 1; /* read until it ends, whatever the size says */
-	reply_virtual(req, fs, fi, &like);
+	ps_op_reply_open(req, fi, &like);
 }
 
 void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

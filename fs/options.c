@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/secret.h"
 #include "base/size.h"
 #include "policy/policy.h"
 
@@ -27,21 +28,14 @@ void ps_mount_options_init(struct ps_mount_options *o)
 	        .log_level = PS_LOG_INFO};
 }
 
-static void free_secret(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
 void ps_mount_options_fini(struct ps_mount_options *o)
 {
 	for (size_t i = 0; i < o->nheaders; i++)
-		free_secret(o->headers[i]);
+		ps_secret_free(o->headers[i]);
 	free(o->headers);
-	free_secret(o->user);
+	ps_secret_free(o->user);
 	for (char **e = o->env; e && *e; e++)
-		free_secret(*e);
+		ps_secret_free(*e);
 	free(o->env);
 	ps_given_fini(&o->given);
 	free(o->cache_dir);
@@ -55,7 +49,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	free(o->client_cert);
 	free(o->client_key);
 	free(o->client_key_password_file);
-	free_secret(o->proxy);
+	ps_secret_free(o->proxy);
 	free(o->netrc_file);
 	free(o->gs_credentials);
 	free(o->log);
@@ -217,7 +211,7 @@ static int set_user(void *ctx, const char *value, struct ps_error *err)
 	char *copy = strdup(value);
 	if (!copy)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	free_secret(o->user);
+	ps_secret_free(o->user);
 	o->user = copy;
 	return 0;
 }
@@ -288,33 +282,34 @@ static int set_log_level(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
+/* The place of a value among three; -EINVAL. */
+static int one_of(const char *option, const char *value, const char *const names[static 3], struct ps_error *err)
+{
+	for (int i = 0; i < 3; i++)
+		if (strcmp(value, names[i]) == 0)
+			return i;
+	return ps_error_set(err, EINVAL, "option %s: '%s' is none of %s, %s, %s", option, value, names[0], names[1],
+	        names[2]);
+}
+
 static int set_cold_reads(void *ctx, const char *value, struct ps_error *err)
 {
-	static const char *const names[] = {"auto", "direct", "cached"};
-	struct ps_mount_options *o = ctx;
+	static const char *const names[] = {"auto", "direct", "cached"}; /* enum ps_cold_reads */
+	int i = one_of("cold-reads", value, names, err);
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
-		if (strcmp(value, names[i]) == 0) {
-			o->cold_reads = (enum ps_cold_reads)i;
-			return 0;
-		}
-	}
-	return ps_error_set(err, EINVAL, "option cold-reads: '%s' is none of auto, direct, cached", value);
+	if (i >= 0)
+		((struct ps_mount_options *)ctx)->cold_reads = (enum ps_cold_reads)i;
+	return PS_MIN(i, 0);
 }
 
 static int set_addressing(void *ctx, const char *value, struct ps_error *err)
 {
-	static const char *const names[] = {"auto", "path", "virtual"};
-	struct ps_mount_options *o = ctx;
+	static const char *const names[] = {"auto", "path", "virtual"}; /* enum ps_s3_addressing */
+	int i = one_of("addressing-style", value, names, err);
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
-		if (strcmp(value, names[i]) == 0) {
-			o->addressing = (enum ps_s3_addressing)i;
-			return 0;
-		}
-	}
-	return ps_error_set(
-	        err, EINVAL, "option addressing-style: '%s' is none of auto, path, virtual", value);
+	if (i >= 0)
+		((struct ps_mount_options *)ctx)->addressing = (enum ps_s3_addressing)i;
+	return PS_MIN(i, 0);
 }
 
 #define FIELD(name) offsetof(struct ps_mount_options, name)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/secret.h"
 #include "base/strbuf.h"
 
 /* Words on the wire. */
@@ -19,23 +20,16 @@
 
 static const struct ps_opts passed_on = {.command = "mount", .tables = {ps_options_source, ps_options_mount}};
 
-static void free_secret(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
 void ps_request_fini(struct ps_mount_request *r)
 {
 	for (size_t i = 0; i < r->nsources; i++) {
 		free(r->sources[i].name);
-		free_secret(r->sources[i].source);
+		ps_secret_free(r->sources[i].source);
 		ps_given_fini(&r->sources[i].given);
 	}
 	free(r->sources);
 	for (char **e = r->env; e && *e; e++)
-		free_secret(*e);
+		ps_secret_free(*e);
 	free(r->env);
 	ps_given_fini(&r->given);
 	free(r->mountpoint);
@@ -269,7 +263,7 @@ static int decode_option(struct ps_given *to, const char *text, bool flag)
 
 static int replace(char **to, const char *text)
 {
-	free_secret(*to);
+	ps_secret_free(*to);
 	*to = strdup(text);
 	return *to ? 0 : -ENOMEM;
 }

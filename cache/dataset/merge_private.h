@@ -6,12 +6,7 @@
 #ifndef PS_DATASET_MERGE_PRIVATE_H
 #define PS_DATASET_MERGE_PRIVATE_H
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-
-/* uthash's hash function falls through its cases without a word that clang knows. */
-#pragma GCC diagnostic ignored "-Wimplicit-fallthrough"
-
+#include "base/hashtable.h"
 #include "dataset/merge.h"
 
 #define PS_MERGE_BATCHED_BITS 65536
