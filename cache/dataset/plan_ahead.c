@@ -12,15 +12,17 @@
 #define LOOK_EVERY_MS 100 /* at most */
 #define IDLE_MS 1000
 #define RUN_BLOCKS 8
+#define HEAD_BLOCKS 2
 #define NAMES_AT_ONCE 64
 
 /* A file that was begun and has not been opened yet. */
 struct begun {
 	uint64_t node;
-	struct ps_want want;
+	struct ps_want head, rest;
 	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is all there */
 	uint64_t nbytes;           /* that it takes of the cache */
-	bool head;                 /* to memory only */
+	bool to_memory;            /* not admitted: there is no rest */
+	bool has_rest;             /* it is wanted, too */
 	bool seen;                 /* in this look */
 };
 
@@ -43,12 +45,13 @@ static double now_s(void)
 	return (double)ps_clock_real_ms() / 1000;
 }
 
-/* The want goes before the file. */
+/* The wants go before the file. */
 static void stop_fetching(struct begun *b)
 {
 	if (!b->file)
 		return;
-	ps_want_cancel(&b->want);
+	ps_want_cancel(&b->head);
+	ps_want_cancel(&b->rest);
 	ps_fill_file_put(ps_steal_ptr(&b->file));
 }
 
@@ -103,8 +106,8 @@ static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE || used + nbytes <= limit;
 }
 
-/* False: nothing more is to be begun in this look. */
-static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nheads)
+/* Wants the head of a file. False: nothing more is to be begun in this look. */
+static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
 	struct ps_fill_file *file = ps_sequence_file(a->dataset, node);
@@ -112,47 +115,58 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nheads)
 	if (!file)
 		return true;
 	struct ps_object *object = ps_fill_file_object(file);
-	uint64_t nbytes = ps_object_size(object), end = ps_object_nblocks(object);
+	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS;
 	struct begun *b = has_share(a, nbytes) ? calloc(1, sizeof *b) : NULL;
 	if (!b) {
 		ps_fill_file_put(file);
 		return false;
 	}
 	*b = (struct begun){.node = node, .file = file, .nbytes = nbytes};
-	ps_want_init(&b->want, file, PS_WANT_NEXT);
+	ps_want_init(&b->head, file, PS_WANT_NEXT);
+	ps_want_init(&b->rest, file, PS_WANT_NEXT);
 	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
 		uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 8 / PS_BLOCK_SIZE;
 
-		b->head = true;
+		b->to_memory = true;
 		b->nbytes = 0;
-		end = PS_MIN(end, PS_MAX(room, 1u));
-		if (++*nheads > PS_PLAN_AHEAD_HEADS) {
+		nblocks = PS_MAX(room, 1u);
+		if (++*nto_memory > PS_PLAN_AHEAD_TO_MEMORY) {
 			begun_free(b);
 			return false;
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	ps_want_extend(&b->want, 0, end, RUN_BLOCKS);
+	ps_want_extend(&b->head, 0, nblocks, RUN_BLOCKS);
 	return true;
+}
+
+static void want_rest(struct begun *b)
+{
+	b->has_rest = true;
+	ps_want_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, RUN_BLOCKS);
 }
 
 static void look(struct ps_plan_ahead *a)
 {
 	uint64_t nodes[PS_PLAN_AHEAD_FILES];
-	unsigned nfetching = 0, nheads = 0;
+	unsigned nwhole = 0, nto_memory = 0;
 	size_t n = ps_plans_next(a->plans, a->dataset->row.number, nodes, PS_ARRAY_LEN(nodes));
 
 	review(a, nodes, n);
 	for (size_t i = 0; i < a->nbegun; i++) {
-		nfetching += a->begun[i]->file != NULL;
-		nheads += a->begun[i]->head;
+		nwhole += a->begun[i]->file && a->begun[i]->has_rest;
+		nto_memory += a->begun[i]->to_memory;
 	}
-	for (size_t i = 0; i < n && nfetching < PS_PLAN_AHEAD_AT_ONCE; i++) {
-		size_t before = a->nbegun;
-
-		if (a->stopping || (!find(a, nodes[i]) && !begin(a, nodes[i], &nheads)))
+	for (size_t i = 0; i < n && !a->stopping; i++)
+		if (!find(a, nodes[i]) && !begin(a, nodes[i], &nto_memory))
 			break;
-		nfetching += (unsigned)(a->nbegun - before);
+	for (size_t i = 0; i < a->nbegun && nwhole < PS_PLAN_AHEAD_AT_ONCE; i++) {
+		struct begun *b = a->begun[i];
+
+		if (!b->file || b->to_memory || b->has_rest)
+			continue;
+		want_rest(b);
+		nwhole++;
 	}
 	ps_fill_pump(a->dataset->cache->fill);
 }

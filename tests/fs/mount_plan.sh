@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
-mkdir -p "$T/www/sub"
+mkdir -p "$T/www/sub" "$T/www/long"
 for i in {10..29}; do
 	random_file "$T/www/sub/$i.tar" 1000000 "$i"
 done
@@ -64,6 +64,26 @@ mount_penstock "$ORIGIN/" --policy lru
 equal "a policy that follows none says so" ENOTTY \
 	"$(echo '{}' | "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan")"
 equal "and shows none" null "$(plans .)"
+umount_penstock
+
+# One request at a time, so that they are told of in the order in which they were made.
+for i in {10..21}; do
+	random_file "$T/www/long/$i.tar" 9000000 "$i"
+done
+: >"$T/nginx/access.log"
+mount_penstock "$ORIGIN/" --max-connections 1
+files=$(printf ', "long/%d.tar"' {21..10})
+coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
+teller=$TELL_PID
+tell "{\"penstock_plan\": 1, \"job\": \"a\", \"rank\": 0, \"epoch\": 0, \"files\": [${files:2}]}" >"$T/told"
+equal "a long plan" ok "$(cat "$T/told")"
+long_cached() {
+	[[ $(getfattr --only-values -n user.penstock.state "$MNT"/long/*.tar 2>/dev/null) == $(printf 'cached%.0s' {10..21}) ]]
+}
+check "is fetched whole" wait_until 60 long_cached
+equal "the beginnings of all files before the rest of any" "$(printf '/long/%d.tar\n' {21..10})" \
+	"$(awk '/GET/ && /\/long\/[0-9]/' "$T/nginx/access.log" | head -12 | grep -o '/long/[0-9]*.tar')"
+kill -KILL "$teller"
 umount_penstock
 
 if ((EUID == 0)) && command -v setpriv >/dev/null; then
