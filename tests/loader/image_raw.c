@@ -1,12 +1,17 @@
-/* Raw pixels out of the decoder and the resize, for comparison by other programs (image_vs_pil.py).
+/* Raw pixels out of the decoder, the resize and the transforms, for comparison by other programs
+ * (image_vs_pil.py). What is read from the standard input is RGB, what is written is RGB or said here.
  *
- *   image_raw version                                 prints libjpeg-turbo's version
- *   image_raw decode|upright FILE                     "WIDTH HEIGHT\n", then RGB; upright: turned as EXIF
- * says image_raw region FILE X Y W H                     the same of a part of the upright image image_raw
- * labels FILE                             the same with 16-bit numbers image_raw affine W H A B C D E F FILL
- * < RGB       RGB; the others likewise: image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN, gray W H,
- * blur W H SIZE SIGMA, noise W H SIGMA KEY image_raw resize W H X Y BOX_W BOX_H OUT_W OUT_H bilinear|bicubic
- * < RGB      RGB */
+ *   image_raw version                        prints libjpeg-turbo's version
+ *   image_raw decode FILE                    "WIDTH HEIGHT\n", then RGB
+ *   image_raw upright FILE                   the same, turned as EXIF says
+ *   image_raw region FILE X Y W H            the same of a part of the upright image
+ *   image_raw labels FILE                    "WIDTH HEIGHT\n", then 16-bit numbers
+ *   image_raw resize W H X Y BOX_W BOX_H OUT_W OUT_H bilinear|bicubic < RGB
+ *   image_raw affine W H A B C D E F FILL < RGB
+ *   image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN < RGB
+ *   image_raw gray W H < RGB
+ *   image_raw blur W H SIZE SIGMA < RGB
+ *   image_raw noise W H SIGMA KEY < RGB */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,173 +1,10 @@
-/* Views, multi-crop, masks, boxes, mixing and transforms, through the public interface. */
+/* Views, multi-crop, masks, boxes and transforms, through the public interface. */
 #include "config.h"
 
-#include "penstock.h"
+#include "pictures_fixture.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
-
-#include "make_tar.h"
-
-#define SAMPLES 48
-#define BATCH 16
-#define CELL 16u /* pixels of a cell's side: a picture is 12 x 9 cells of one colour and one label each */
-#define COLUMNS 12u
-#define ROWS 9u
-#define WIDTH (COLUMNS * CELL)
-#define HEIGHT (ROWS * CELL)
-#define OUT_W 72u
-#define OUT_H 64u
-#define BOX_X 4u /* the cell that the box is drawn around */
-#define BOX_Y 3u
-
-static char folder[64];
-static const char *const pattern[] = {"p.tar"};
-
-static uint8_t label_of(uint32_t x, uint32_t y)
-{
-	return (uint8_t)(y / CELL * COLUMNS + x / CELL + 1);
-}
-
-static void color_of(uint8_t label, uint8_t rgb[static 3])
-{
-	rgb[0] = (uint8_t)((label - 1) % COLUMNS * 20);
-	rgb[1] = (uint8_t)((label - 1) / COLUMNS * 28);
-	rgb[2] = (uint8_t)(255 - label);
-}
-
-static void sample_add(struct tar *t, int i, const uint8_t *ppm, size_t nppm, const uint8_t *pgm, size_t npgm)
-{
-	char name[64], text[256];
-
-	snprintf(name, sizeof(name), "%03d.ppm", i);
-	tar_add(t, name, ppm, nppm);
-	snprintf(name, sizeof(name), "%03d.next.ppm", i);
-	tar_add(t, name, ppm, nppm);
-	snprintf(name, sizeof(name), "%03d.seg.pgm", i);
-	tar_add(t, name, pgm, npgm);
-	snprintf(name, sizeof(name), "%03d.box.txt", i);
-	snprintf(text, sizeof(text), "%u %u %u %u\n%u, %u, %u, %u\n", BOX_X * CELL, BOX_Y * CELL,
-	        (BOX_X + 1) * CELL, (BOX_Y + 1) * CELL, 0, 0, WIDTH, HEIGHT);
-	tar_add_text(t, name, text);
-	snprintf(name, sizeof(name), "%03d.box.json", i);
-	snprintf(text, sizeof(text), "{\"b\": [[%g, %g, %g, %g]]}", (BOX_X + 0.5) / COLUMNS,
-	        (BOX_Y + 0.5) / ROWS, 1.0 / COLUMNS, 1.0 / ROWS);
-	tar_add_text(t, name, text);
-	snprintf(name, sizeof(name), "%03d.cls", i);
-	snprintf(text, sizeof(text), "%d", i);
-	tar_add_text(t, name, text);
-}
-
-static int setup(void **state)
-{
-	uint8_t *ppm = malloc(64 + WIDTH * HEIGHT * 3), *pgm = malloc(64 + WIDTH * HEIGHT);
-	struct tar t = {0};
-	int nppm, npgm;
-
-	(void)state;
-	assert_true(ppm && pgm);
-	nppm = sprintf((char *)ppm, "P6\n%u %u\n255\n", WIDTH, HEIGHT);
-	npgm = sprintf((char *)pgm, "P5\n%u %u\n255\n", WIDTH, HEIGHT);
-	for (uint32_t y = 0; y < HEIGHT; y++) {
-		for (uint32_t x = 0; x < WIDTH; x++, nppm += 3) {
-			pgm[npgm] = label_of(x, y);
-			color_of(pgm[npgm++], ppm + nppm);
-		}
-	}
-	folder_enter(folder);
-	for (int i = 0; i < SAMPLES; i++)
-		sample_add(&t, i, ppm, (size_t)nppm, pgm, (size_t)npgm);
-	tar_end(&t);
-	tar_save(&t, "p.tar");
-	free(ppm);
-	free(pgm);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	folder_leave(folder);
-	return 0;
-}
-
-struct setting {
-	struct penstock_options o;
-	struct penstock_field f[5];
-};
-
-static struct penstock_field *field_add(struct setting *s, const char *name, uint32_t kind)
-{
-	struct penstock_field *f = &s->f[s->o.nfields++];
-
-	penstock_field_init(f, sizeof(*f), name, kind);
-	if (kind == PENSTOCK_IMAGE) {
-		f->image_width = OUT_W;
-		f->image_height = OUT_H;
-		f->dtype = PENSTOCK_U8;
-		f->layout = PENSTOCK_NHWC;
-	}
-	return f;
-}
-
-static void setting_init(struct setting *s)
-{
-	memset(s, 0, sizeof(*s));
-	penstock_options_init(&s->o, sizeof(s->o));
-	s->o.fields = s->f;
-	s->o.batch = BATCH;
-	s->o.epochs = 1;
-	s->o.threads = 2;
-	s->o.order = PENSTOCK_ORDER_NONE;
-}
-
-/* All batches of an epoch of one tensor, one behind the other; the caller frees. */
-static uint8_t *epoch_of(const struct setting *s, const char *name, size_t *ret_nbytes)
-{
-	struct penstock_loader *loader;
-	struct penstock_batch *batch;
-	struct penstock_error error;
-	struct penstock_tensor t;
-	uint8_t *all = NULL;
-	size_t n = 0;
-	int r;
-
-	if (penstock_loader_open(&s->o, pattern, 1, &loader, &error) < 0)
-		fail_msg("%s", error.text);
-	while ((r = penstock_loader_next(loader, &batch, &error)) == 1) {
-		assert_int_equal(penstock_batch_field(batch, name, &t, &error), 0);
-		all = realloc(all, n + t.nbytes);
-		assert_non_null(all);
-		memcpy(all + n, t.data, t.nbytes);
-		n += t.nbytes;
-		penstock_batch_release(batch);
-	}
-	if (r < 0)
-		fail_msg("%s", error.text);
-	penstock_loader_close(loader);
-	*ret_nbytes = n;
-	return all;
-}
-
-static void same_epoch(
-        const struct setting *a, const char *name_a, const struct setting *b, const char *name_b, bool same)
-{
-	size_t n, m;
-	uint8_t *p = epoch_of(a, name_a, &n), *q = epoch_of(b, name_b, &m);
-
-	assert_int_equal(n, m);
-	assert_int_equal(memcmp(p, q, n) == 0, same);
-	free(p);
-	free(q);
-}
-
-static int open_fails(const struct setting *s, struct penstock_error *error)
-{
-	struct penstock_loader *loader;
-
-	return penstock_loader_open(&s->o, pattern, 1, &loader, error);
-}
 
 static void views_have_a_dimension_and_choices_of_their_own(void **state)
 {
@@ -442,127 +279,20 @@ static void nchw_f32_is_u8_normalised_after_transforms(void **state)
 	free(f);
 }
 
-/* -- Mixing ------------------------------------------------------------------------------------------- */
-
-static void mixing_init(struct setting *s, double mixup, double cutmix)
-{
-	setting_init(s);
-	field_add(s, "ppm", PENSTOCK_IMAGE)->dtype = PENSTOCK_F32;
-	field_add(s, "cls", PENSTOCK_INT64);
-	s->o.mixup_alpha = mixup;
-	s->o.cutmix_alpha = cutmix;
-}
-
-static void labels_tell_who_was_mixed(const struct setting *s, float **ret_lambda, int64_t **ret_rows)
-{
-	size_t n;
-	int64_t *own = (int64_t *)(void *)epoch_of(s, "cls", &n);
-	int64_t *other = (int64_t *)(void *)epoch_of(s, "cls:mix", &n);
-
-	*ret_rows = (int64_t *)(void *)epoch_of(s, "__mix_row__", &n);
-	*ret_lambda = (float *)(void *)epoch_of(s, "__mix_lambda__", &n);
-	assert_int_equal(n, SAMPLES * sizeof(float));
-	for (size_t i = 0; i < SAMPLES; i++) {
-		size_t first = i / BATCH * BATCH;
-
-		assert_int_equal((*ret_rows)[i], i == first ? BATCH - 1 : i - first - 1);
-		assert_int_equal(other[i], own[first + (size_t)(*ret_rows)[i]]);
-		assert_true((*ret_lambda)[i] >= 0 && (*ret_lambda)[i] <= 1 &&
-		            (*ret_lambda)[i] == (*ret_lambda)[first]);
-	}
-	free(own);
-	free(other);
-}
-
-static void mixup_is_the_weighted_sum(void **state)
-{
-	struct setting plain, s;
-	size_t n, row = OUT_W * OUT_H * 3;
-	float *a, *b, *lambda;
-	int64_t *rows;
-
-	(void)state;
-	mixing_init(&plain, 0, 0);
-	mixing_init(&s, 0.8, 0);
-	labels_tell_who_was_mixed(&s, &lambda, &rows);
-	a = (float *)(void *)epoch_of(&plain, "ppm", &n);
-	b = (float *)(void *)epoch_of(&s, "ppm", &n);
-	for (size_t i = 0; i < SAMPLES; i++) {
-		const float *own = a + i * row, *other = a + (i / BATCH * BATCH + (size_t)rows[i]) * row;
-
-		for (size_t k = 0; k < row; k++)
-			assert_true(fabsf(b[i * row + k] -
-			                    (own[k] * lambda[i] + other[k] * (1 - lambda[i]))) < 1e-5f);
-	}
-	assert_true(lambda[0] != lambda[BATCH]);
-	free(a);
-	free(b);
-	free(lambda);
-	free(rows);
-}
-
-static void cutmix_takes_a_box_of_the_other(void **state)
-{
-	struct setting plain, s;
-	size_t n, row = OUT_W * OUT_H * 3;
-	float *a, *b, *lambda;
-	int64_t *rows;
-
-	(void)state;
-	mixing_init(&plain, 0, 0);
-	mixing_init(&s, 0, 1);
-	labels_tell_who_was_mixed(&s, &lambda, &rows);
-	a = (float *)(void *)epoch_of(&plain, "ppm", &n);
-	b = (float *)(void *)epoch_of(&s, "ppm", &n);
-	for (size_t i = 0; i < SAMPLES; i++) {
-		const float *own = a + i * row, *other = a + (i / BATCH * BATCH + (size_t)rows[i]) * row;
-		size_t from_other = 0, most = (size_t)lroundf((1 - lambda[i]) * (float)row);
-
-		for (size_t k = 0; k < row; k++) {
-			assert_true(b[i * row + k] == own[k] || b[i * row + k] == other[k]);
-			from_other += b[i * row + k] != own[k];
-		}
-		assert_true(from_other <= most); /* pixels that are equal in both cannot be told */
-		assert_true(from_other > 0 || most == 0 || memcmp(own, other, row * sizeof(float)) == 0 ||
-		            lambda[i] > 0.9f);
-	}
-	free(a);
-	free(b);
-	free(lambda);
-	free(rows);
-}
-
-static void mixing_is_the_same_for_any_threads_and_optional(void **state)
-{
-	struct setting s, other;
-
-	(void)state;
-	mixing_init(&s, 0.2, 1);
-	mixing_init(&other, 0.2, 1);
-	other.o.threads = 7;
-	same_epoch(&s, "ppm", &other, "ppm", true);
-	same_epoch(&s, "__mix_lambda__", &other, "__mix_lambda__", true);
-	mixing_init(&other, 0, 0);
-	s.o.mix_probability = 0;
-	same_epoch(&s, "ppm", &other, "ppm", true);
-}
-
-/* -- Refused ------------------------------------------------------------------------------------------- */
-
 static void unsound_options_are_named(void **state)
 {
 	struct penstock_error error;
 	struct setting s;
 
 	(void)state;
-#define REFUSED(change, why)                                                    \
+#define REFUSED(change, why)                                                     \
 	do {                                                                     \
 		setting_init(&s);                                                \
 		struct penstock_field *f = field_add(&s, "ppm", PENSTOCK_IMAGE); \
 		(void)f;                                                         \
 		change;                                                          \
 		assert_int_equal(open_fails(&s, &error), -EINVAL);               \
-		if (!strstr(error.text, why))                                   \
+		if (!strstr(error.text, why))                                    \
 			fail_msg("%s", error.text);                              \
 	} while (0)
 	REFUSED(f->views = 65, "65 views");
@@ -643,9 +373,6 @@ int main(void)
 	        cmocka_unit_test(frames_share_crop_and_flip),
 	        cmocka_unit_test(every_transform_is_a_function_of_the_seed),
 	        cmocka_unit_test(nchw_f32_is_u8_normalised_after_transforms),
-	        cmocka_unit_test(mixup_is_the_weighted_sum),
-	        cmocka_unit_test(cutmix_takes_a_box_of_the_other),
-	        cmocka_unit_test(mixing_is_the_same_for_any_threads_and_optional),
 	        cmocka_unit_test(unsound_options_are_named),
 	        cmocka_unit_test(other_transforms_refuse_a_state),
 	        cmocka_unit_test(mask_of_another_size_is_a_bad_sample),

@@ -1,18 +1,10 @@
 #!/usr/bin/python3
-"""The Python package: batches, lifetimes, epochs, state, ranks, and what may go wrong in a Python program."""
-import gc
+"""The Python package: batches, fields, epochs, ranks, and what is told of them."""
 import io
 import json
 import logging
-import multiprocessing
 import os
-import pickle
 import re
-import signal
-import subprocess
-import sys
-import threading
-import time
 
 import tap
 
@@ -23,27 +15,7 @@ import PIL.Image
 import torch
 
 import penstock
-
-FIELDS = {"image": penstock.Image("jpg", size=32), "label": penstock.Int("cls"), "text": penstock.Bytes("txt")}
-
-
-def shards(n=3, per=10):
-    for s in range(n):
-        files = []
-        for i in range(per):
-            files += [("s%d/%02d.jpg" % (s, i), tap.read(tap.PHOTOS[(s * per + i) % len(tap.PHOTOS)])),
-                      ("s%d/%02d.cls" % (s, i), b"%d" % (100 * s + i)),
-                      ("s%d/%02d.txt" % (s, i), "ä".encode() * i)]
-        tap.make_tar("t-%d.tar" % s, files)
-    return "t-{0..%d}.tar" % (n - 1)
-
-
-def loader(pattern=None, **options):
-    return penstock.Loader(pattern or shards(), **{"batch": 4, "fields": FIELDS, **options})
-
-
-def labels(batches):
-    return [int(x) for b in batches for x in numpy.asarray(b["label"])]
+from python_fixture import labels, loader, shards
 
 
 @tap.test
@@ -213,95 +185,6 @@ def lines_are_samples_too():
 
 
 @tap.test
-def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
-    pattern = shards()
-    load = loader(pattern, format="torch")
-    first = next(iter(load))["image"]
-    want = first.clone()
-    del load
-    gc.collect()
-    other = loader(pattern, format="torch")
-    for _ in other:
-        pass
-    assert torch.equal(first, want)
-    kept = [b["image"] for b in loader(pattern, format="torch", copy=True, depth=2)]
-    tap.equal(len(kept), 8)
-    assert torch.equal(kept[0], want)
-
-
-@tap.test
-def holding_all_batches_is_an_error_and_not_a_hang():
-    held = iter(loader(depth=2))
-    batches = [next(held), next(held)]
-    try:
-        next(held)
-        raise AssertionError("a third batch of two")
-    except penstock.BatchesHeldError as e:
-        assert "all 2 batches are held" in str(e), e
-    tap.equal(batches[0].index, 0)
-    del batches[0]
-    tap.equal(next(held).index, 2)
-    view = batches[0]["image"]
-    try:
-        batches[0].release()
-        raise AssertionError("released under a tensor")
-    except BufferError:
-        pass
-    tap.equal(view.shape, (4, 3, 32, 32))
-
-
-@tap.test
-def a_state_resumes_in_another_process_and_by_pickle():
-    pattern = shards()
-    load = loader(pattern, format="numpy", seed=3)
-    epoch = iter(load)
-    for _ in range(3):
-        next(epoch)
-    state = load.state_dict()
-    rest = [(b.index, labels([b])) for b in epoch]
-    json.dumps(state)
-    again = loader(pattern, format="numpy", seed=3)
-    again.load_state_dict(json.loads(json.dumps(state)))
-    tap.equal([(b.index, labels([b])) for b in again], rest)
-    fresh = loader(pattern, format="numpy", seed=3, state=state, threads=2)
-    tap.equal([(b.index, labels([b])) for b in fresh], rest)
-    tap.equal(labels(fresh), labels(load), "and both go on with the next epoch")
-    half = iter(again)
-    next(half)
-    clone = pickle.loads(pickle.dumps(again))
-    tap.equal([labels([b]) for b in clone], [labels([b]) for b in half])
-    for bad in ({}, {"version": 1, "epoch": 0, "state": "AAAA"}, {"version": 1, "epoch": 0, "state": "%"}, 7):
-        try:
-            again.load_state_dict(bad)
-            raise AssertionError("took %r" % bad)
-        except penstock.StateError:
-            pass
-    try:
-        loader(pattern, seed=4).load_state_dict(state)
-        raise AssertionError("took a state of another seed")
-    except penstock.StateError as e:
-        assert "seed" in str(e), e
-
-
-@tap.test
-def a_broken_off_epoch_is_followed_by_the_next():
-    load = loader(format="numpy")
-    for batch in load:
-        break
-    tap.equal(batch.epoch, 0)
-    del batch
-    old = iter(load)
-    tap.equal(next(old).epoch, 1)
-    new = iter(load)
-    tap.equal((next(new).epoch, next(new).index), (2, 1))
-    try:
-        next(old)
-        raise AssertionError("an old iterator went on")
-    except RuntimeError as e:
-        assert "no longer valid" in str(e), e
-
-
-@tap.test
 def length_is_known_with_an_index_only():
     load = loader()
     try:
@@ -428,23 +311,6 @@ def lost_shards_are_counted_and_logged():
 
 
 @tap.test
-def a_dataloader_around_a_loader_fails_with_one_clear_line():
-    tap.make_tar("t.tar", [("a.cls", b"1"), ("b.cls", b"2")])
-    for indexed in (False, True):
-        if indexed:
-            tap.equal(tap.run("index", "t.tar").returncode, 0)
-        for shuffle in (False, True):
-            load = penstock.Loader("t.tar", 2, penstock.Int("cls"), format="torch")
-            try:
-                list(torch.utils.data.DataLoader(load, shuffle=shuffle))
-                assert False, "it worked"
-            except TypeError as e:
-                assert str(e).startswith("the loader is the DataLoader: iterate"), e
-    tap.equal((len(load), [batch.rows for batch in load]), (1, [2]))
-    assert "DataLoader" in penstock.Loader.__doc__
-
-
-@tap.test
 def ranks_come_from_the_launcher_unless_they_are_given():
     of = penstock.rank_and_world
     tap.equal(of({}), (0, 1))
@@ -473,102 +339,6 @@ def ranks_come_from_the_launcher_unless_they_are_given():
         del os.environ["RANK"], os.environ["WORLD_SIZE"]
 
 
-def child_of_fork(load, queue):
-    try:
-        next(iter(load))
-        queue.put("a batch")
-    except Exception as e:
-        queue.put(str(e))
-
-
-def child_of_spawn(load, queue):
-    queue.put(labels(load))
-
-
-@tap.test
-def a_forked_loader_says_so_and_a_spawned_one_works():
-    load = loader()
-    want = labels(loader("t-{0..2}.tar"))
-    for method, child in ("fork", child_of_fork), ("spawn", child_of_spawn):
-        if method == "fork" and not tap.forked_may_start_threads():
-            continue
-        context = multiprocessing.get_context(method)
-        queue = context.Queue()
-        process = context.Process(target=child, args=(load, queue))
-        process.start()
-        answer = queue.get(timeout=60)
-        process.join(60)
-        tap.equal(process.exitcode, 0, method)
-        if method == "fork":
-            assert "process" in answer, answer
-        else:
-            tap.equal(answer, want)
-    tap.equal(labels(load), want, "the parent goes on")
-
-
-@tap.test
-def the_interpreter_ends_while_a_loader_reads():
-    shards()
-    code = ("import penstock, torch\n"
-            "load = penstock.Loader('t-{0..2}.tar', 4, [penstock.Image('jpg', 32)], format='torch')\n"
-            "kept = next(iter(load))['jpg']\n"
-            "more = next(iter(load))\n"
-            "print(kept.shape[0])\n")
-    for extra in ("", "import os; os.kill(os.getpid(), 2)\n", "raise SystemExit(0)\n"):
-        r = subprocess.run([sys.executable, "-c", code + extra], capture_output=True, timeout=60, text=True)
-        tap.equal(r.stdout, "4\n", r.stderr)
-        assert r.returncode in (0, -2, 1, 130) and "Fatal" not in r.stderr, (r.returncode, r.stderr)
-
-
-@tap.test
-def ctrl_c_ends_a_wait_and_the_loader_goes_on():
-    os.mkfifo("pipe")
-    load = penstock.Loader("pipe", 4, [penstock.Int("cls")], format="numpy")
-
-    def press():
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread = threading.Thread(target=press)
-    thread.start()
-    epoch = iter(load)
-    try:
-        next(epoch)
-        raise AssertionError("a batch of an empty pipe")
-    except KeyboardInterrupt:
-        pass
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, old)
-    tap.make_tar("t.tar", [("%d.cls" % i, b"%d" % i) for i in range(4)])
-    with open("pipe", "wb") as f:
-        f.write(tap.read("t.tar"))
-    tap.equal(sorted(next(epoch)["cls"].tolist()), [0, 1, 2, 3])
-
-
-@tap.test
-def threads_of_one_loader_are_told_apart():
-    os.mkfifo("pipe")
-    load = penstock.Loader("pipe", 1, [penstock.Int("cls")])
-    thread = threading.Thread(target=lambda: list(load))
-    thread.start()
-    until = time.monotonic() + 30
-    while True:
-        try:
-            load.state_dict()
-            assert time.monotonic() < until, "two threads in one loader"
-            time.sleep(0.01)
-        except RuntimeError as e:
-            assert "another thread" in str(e), e
-            break
-    tap.make_tar("t.tar", [("1.cls", b"1")])
-    with open("pipe", "wb") as f:
-        f.write(tap.read("t.tar"))
-    thread.join(60)
-    assert not thread.is_alive()
-
-
 @tap.test
 def an_error_about_a_name_that_is_no_utf8_keeps_its_kind():
     for on_error, kind in ("fail", FileNotFoundError), ("skip", penstock.BadSampleError):
@@ -591,51 +361,6 @@ def bytes_of_a_permuted_tensor_are_all_there():
     raw = next(iter(penstock.Loader("wide.tar", batch=2, fields={"x": field}, order="none")))["x"]
     want = numpy.asarray(raw).transpose(1, 0, 2)
     tap.equal(raw.permute(1, 0, 2).tobytes(), want.tobytes())
-
-
-@tap.test
-def closing_waits_for_the_last_tensor():
-    with loader(format="torch") as load:
-        batch = next(iter(load))
-        image = batch["image"]
-        want = image.clone()
-    del batch
-    assert torch.equal(image, want)
-    try:
-        next(iter(load))
-        raise AssertionError("a batch of a closed loader")
-    except ValueError as e:
-        assert "closed" in str(e), e
-
-
-@tap.test
-def a_dataloader_of_torch_takes_whole_batches():
-    import penstock.torch
-
-    load = loader(format="torch", columns=("image", "label"))
-    data = torch.utils.data.DataLoader(penstock.torch.Dataset(load), batch_size=None)
-    tap.equal(sum(len(y) for x, y in data), 30)
-    if not tap.forked_may_start_threads():
-        return
-    workers = torch.utils.data.DataLoader(penstock.torch.Dataset(load), batch_size=None, num_workers=1)
-    try:
-        next(iter(workers))
-        raise AssertionError("a loader in a worker")
-    except Exception as e:
-        assert "num_workers=0" in str(e), e
-
-
-@tap.test
-def steady_state_takes_no_memory():
-    load = loader(format="torch")
-    counts = []
-    for _ in range(30):
-        for batch in load:
-            batch["image"], batch["label"], list(batch["text"])
-        gc.collect()
-        counts.append(tap.rss_bytes())
-    # A sanitizer keeps what was freed for a while.
-    assert "LD_PRELOAD" in os.environ or counts[-1] - counts[5] < 8 << 20, counts
 
 
 if __name__ == "__main__":
