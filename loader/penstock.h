@@ -756,8 +756,7 @@ struct penstock_stats {
 	/* options.gpu_decode: images that the GPU decoded (by its engine, and together with threads here) and
 	 * the processor in fields that the GPU may decode; the share in force, of 1; what each engine could
 	 * do alone, images a second, 0 where that is not known; and why the GPU decodes nothing though it was
-	 * asked to
-	 * ("": it does, or was not). */
+	 * asked to ("": it does, or was not). */
 	uint64_t gpu_engine_images, gpu_hybrid_images, cpu_images;
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;

@@ -2,11 +2,14 @@
  * bytes on the device, in the arithmetic of image/resize.h; only the decoder's own pixels are others than
  * libjpeg-turbo's.
  *
- *   worker:  ps_nvjpeg_take() ──┬─▶ the engine can: bytes are kept ──┐
- *            (one row)          ├─▶ hybrid: Huffman codes here, the rest on the worker's stream ──▶ planes of
- * the rows └─▶ neither: the caller decodes      │                               ▲ once all rows are there:
- * ps_nvjpeg_submit() ──▶ one batched decode and one resize ────────────┘ behind the batch's copy:
- * ps_nvjpeg_place() ──▶ from there to the rows' places
+ *   worker, a row at a time:
+ *      ps_nvjpeg_take() ──┬─▶ the engine can: bytes are kept ──┐
+ *                         ├─▶ hybrid: Huffman codes here, the rest on the worker's stream ──▶ planes of the rows
+ *                         └─▶ neither: the caller decodes      │                                         ▲
+ *   once all rows are there:                                   ▼                                         │
+ *      ps_nvjpeg_submit() ────────────────────────▶ one batched decode and one resize ───────────────────┘
+ *   behind the batch's copy:
+ *      ps_nvjpeg_place() ──▶ from the planes to the rows' places in the batch
  *
  * Who decodes a file is a function of the file, what is cut out of it, the library and the GPU: not of time.
  *

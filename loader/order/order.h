@@ -2,9 +2,8 @@
  *
  * The shards of a set (all, or those of one dataset of a mix) are permuted (Fisher-Yates, numbers keyed by
  * seed, epoch, pass and set) and dealt to the set's lanes: lane l reads the shards at the permuted places l,
- * l + lanes,
- * ... one after the other, then those of its next pass. Lanes give samples in turn (order/sequence.h): that
- * is the canonical sequence of the epoch, the same for every world.
+ * l + lanes, l + 2 * lanes ... one after the other, then those of its next pass. Lanes give samples in turn
+ * (order/sequence.h): that is the canonical sequence of the epoch, the same for every world.
  *
  *   lane 0   | block 0 | block 1 | ...
  *   lane 1   | block 0 | block 1 | ...

@@ -2,12 +2,18 @@
  *
  * A sample that passes the filter is drawn so many times, one behind the other, in its place of the lane:
  *
- *   floor(w + u)                      replacement      u uniform in [0, 1), a number keyed by (seed, epoch,
- * shard, 1 if u < w, else 0                none             sample, pass), op SAMPLE_DRAW: w times on average
+ *   with replacement       floor(w + u)
+ *   without                1 if u < w, else 0
  *
- * w: the value of a column (`weights`; missing: 0), times what balances classes (`balance`, a column): of n
- * samples in c classes, one of a class of m has n / (c m) with replacement; without, the least m of all
- * classes / m. So it needs no memory but a count a class, and any stretch of the order can be made again.
+ * u is uniform in [0, 1): a number keyed by seed, epoch, shard, sample and pass (op SAMPLE_DRAW). So a sample
+ * comes w times on average. w is the product of
+ *
+ *   weights    the value of this column; 1 without such a column, 0 for a sample that has no value
+ *   balance    what makes all classes of this column come equally often. With replacement n / (c * m), for n
+ *              samples in c classes and a sample of a class of m; without, least m of all classes / m.
+ *              0 for a sample that has no value
+ *
+ * Nothing is kept but a count a class, and any stretch of the order can be made again.
  *
  * Ownership: a selection belongs to its creator and borrows the indexes. A view belongs to whoever opened it.
  * Threads: a selection any, once made; a view one at a time.   Locks: none of its own.

@@ -11,23 +11,41 @@
  *   44  u16  sections       46  u16  bytes of the ETag, which follows the head (0: none was told)
  *   48  u64  bytes of the shard decompressed, as far as it could be read
  *   56  u64  sum of bytes 0 to 55, the ETag and the table
- *   64  ETag, zeros to a multiple of 8;  then a section each: u32 kind, u32 detail, u64 at, u64 bytes, u64
- * sum
+ *   64  ETag, zeros to a multiple of 8
+ *   ..  the table, 32 bytes a section: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
  *
- * SHAPES: what samples look like. varint shapes, then each: varint members, and a member each: varint units
- *   between the end of what precedes (the sample's begin, or the last member's padded end) and its data,
- *   varint length and bytes of its suffix, a zero. Shape 0 is not in the table: nothing known of the members.
- * SAMPLES: marks of 64 samples each (u64 offset in the shard that the next sample is counted from, u64 place
- *   in the stream), then the stream, a sample each: varint shape * 4 + bad * 2 + has_gap, [varint units of
- * gap between the last sample's end and this one's begin], then shape 0: varint units of it that are known;
- *   else the bytes of each member, varints. A unit is 512 bytes; in shards of lines 1, and
- *   each sample has a byte behind it, its end.
- *   So a sample of image and class takes 6 bytes with all its members. Where samples would take more
- * than 15.5 on average, the longest ones get shape 0. KEYS: marks (u64 place in the stream), then a key each:
- * varint length, bytes. COLUMN: u8 length of the name, name, zeros to 8; a bit a sample that is there, zeros
- * to 8; then values of `width` bytes (integers signed, floats IEEE), or texts as in KEYS. detail: type, width
- * << 8. SOURCES, behind the columns: of each of them varint length and bytes of the text that says where its
- * values come from, as "json:meta.height". Files without columns, and older ones, have no such section. */
+ * Sections. A text is a varint, its length, and so many bytes. A unit is 512 bytes in a tar, 1 in lines.
+ *
+ * SHAPES   what samples look like: varint number of shapes, then each of them:
+ *            varint number of members, then each of them:
+ *              varint units from the end of what precedes (the sample's begin; then the last member's padded
+ *                end) to its data
+ *              text, its suffix, and a zero behind it
+ *          Shape 0 is not in the table: it says that nothing is known of the members.
+ *
+ * SAMPLES  a mark for each 64 samples, then the stream that the marks lead into:
+ *            mark: u64 offset in the shard that the next sample's gap is counted from
+ *                  u64 place in the stream
+ *          The stream has for each sample:
+ *            varint shape * 4 + bad * 2 + has_gap
+ *            with has_gap: varint units from the last sample's end to this one's begin
+ *            shape 0: varint units of the sample that are known
+ *            other shapes: varint bytes of each member
+ *          In shards of lines each sample has a byte behind it, the line's end.
+ *          A sample of image and class takes 6 bytes with all its members. Where samples would take more than
+ *          15.5 on average, the longest ones get shape 0.
+ *
+ * KEYS     a mark for each 64 samples: u64 place in what follows; then a text for each sample, its key
+ *
+ * COLUMN   one each; detail: type, width << 8
+ *            u8 length of the name, the name, zeros to a multiple of 8
+ *            a bit a sample: it has a value; zeros to a multiple of 8
+ *            numbers: values of `width` bytes, integers signed, floats IEEE
+ *            texts: marks and texts as in KEYS
+ *
+ * SOURCES  behind the columns: a text for each, where its values come from, as "json:meta.height"; older files
+ *          and those without columns have no such section
+ */
 #ifndef PS_SHARD_INDEX_FORMAT_H
 #define PS_SHARD_INDEX_FORMAT_H
 

@@ -2,8 +2,7 @@
  *
  *   data/train-{000000..001281}.tar     brace expansion, as WebDataset spells it (see ps_list_add)
  *   a.tar::b-{0..3}.tar                 "::" joins several patterns in one string
- *   @shards.txt                         a text file: a pattern a line; blank lines and lines from '#' are
- * skipped
+ *   @shards.txt                         a text file: a pattern a line; blank lines and '#' lines are skipped
  *
  * Ownership: the list owns its names; they live until ps_list_fini().
  * Threads: none of its own; one thread at a time.

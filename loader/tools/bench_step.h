@@ -2,12 +2,15 @@
  *
  *   cpu    sleeps for so long
  *   cuda   multiplies matrices on a stream of its own that waits for the batch, some steps ahead of the GPU,
- * as a training loop does; timed by events
+ *          as a training loop does; timed by events
  *
- * A step is cut as the consumer sees it; all four are its own clock's, the GPU's where there is one:
+ * A step is cut in three, by the clock of whoever computes (the GPU's, where there is one):
  *
- *   end of the one before ── gap: no batch was asked for ──▶ asked ── copy: not there yet ──▶ begin ── busy
- * ──▶ end
+ *   end of the last step ── gap ──▶ asked ── copy ──▶ begin ── busy ──▶ end
+ *
+ *   gap    no batch was asked for yet
+ *   copy   asked for, and not there
+ *   busy   the work itself
  *
  * Ownership: a step belongs to its maker.   Threads: the main one.   Errors: -errno with a text.
  * Blocks: _new() while it calibrates (some steps); _take() for a step, or on the GPU as far as it is ahead.
