@@ -2,7 +2,8 @@
  *
  *   gpu_jpeg resize IMAGES TURNS SECONDS      microseconds an image: decoded ones of 500x375 to 224x224
  *   gpu_jpeg decode TURNS SECONDS BATCH FILE...   images a second of a bare nvjpegDecodeBatched loop, on the
- * engine for JPEG where the GPU has one
+ * engine for JPEG where the GPU has one (files that it does not take are left out); two states in turn, as a
+ * decode does not wait for the one before
  *
  * Prints one line of JSON; exit code 77: there is no GPU, or no nvJPEG. */
 #include "config.h"
@@ -134,10 +135,13 @@ static int resize_main(char **argv)
 
 /* -- Decoding ------------------------------------------------------------------------------------------- */
 
+#define STATES 2
+
 struct decode_work {
 	const struct ps_nvjpeg_library *lib;
 	ps_nvj_handle handle;
-	ps_nvj_state state;
+	bool engine;
+	ps_nvj_state states[STATES];
 	int n;
 	const unsigned char **files;
 	size_t *lengths;
@@ -155,9 +159,11 @@ static void nvj_must(ps_nvj_status status, const char *what)
 static void decode_give(void *arg, uint64_t i)
 {
 	struct decode_work *w = arg;
+	ps_nvj_state state = w->states[i % STATES];
 
-	(void)i;
-	nvj_must(w->lib->batched(w->handle, w->state, w->files, w->lengths, w->images, gpu.stream), "decode");
+	gpu_must(gpu.cu->event_sync(gpu.behind[i % STATES]), "decode");
+	nvj_must(w->lib->batched(w->handle, state, w->files, w->lengths, w->images, gpu.stream), "decode");
+	gpu_must(gpu.cu->event_record(gpu.behind[i % STATES], gpu.stream), "event");
 }
 
 static unsigned char *file_read(const char *path, size_t *ret_nbytes)
@@ -177,9 +183,21 @@ static unsigned char *file_read(const char *path, size_t *ret_nbytes)
 	return p;
 }
 
-/* The files over and over, until the batch is full. */
-static void files_take(struct decode_work *w, char **paths, int npaths)
+/* Whether it is decoded as the others are; its size is in `file` then. */
+static bool is_taken(
+        const struct decode_work *w, ps_nvj_stream file, const unsigned char *data, size_t nbytes)
 {
+	int is_not = 1;
+
+	if (w->lib->stream_parse(w->handle, data, nbytes, 0, 0, file) != 0)
+		return false;
+	return !w->engine || (w->lib->batched_supported(w->handle, file, &is_not) == 0 && !is_not);
+}
+
+/* The files that are taken, over and over until the batch is full; returns how many are not. */
+static int files_take(struct decode_work *w, char **paths, int npaths)
+{
+	int left_out = 0, n = 0;
 	ps_nvj_stream file;
 
 	w->files = calloc((size_t)w->n, sizeof(*w->files));
@@ -188,19 +206,27 @@ static void files_take(struct decode_work *w, char **paths, int npaths)
 	if (!w->files || !w->lengths || !w->images)
 		exit(EXIT_FAILURE);
 	nvj_must(w->lib->stream_create(w->handle, &file), "stream");
-	for (int i = 0; i < w->n; i++) {
+	for (int i = 0; n < w->n; i++) {
 		unsigned width, height;
-		ps_cu_pointer to;
+		size_t nbytes;
+		unsigned char *data = file_read(paths[i % npaths], &nbytes);
 
-		w->files[i] = file_read(paths[i % npaths], &w->lengths[i]);
-		nvj_must(w->lib->stream_parse(w->handle, w->files[i], w->lengths[i], 0, 0, file),
-		        paths[i % npaths]);
+		if (!is_taken(w, file, data, nbytes)) {
+			free(data);
+			left_out += i < npaths;
+			if (left_out < npaths)
+				continue;
+			fprintf(stderr, "gpu: nvJPEG's engine takes none of the files\n");
+			exit(GPU_SKIP);
+		}
 		nvj_must(w->lib->stream_size(file, &width, &height), paths[i % npaths]);
-		to = gpu_memory((size_t)width * height * 3);
-		w->images[i].channel[0] = (unsigned char *)(uintptr_t)to;
-		w->images[i].pitch[0] = (size_t)width * 3;
+		w->files[n] = data;
+		w->lengths[n] = nbytes;
+		w->images[n].channel[0] = (unsigned char *)(uintptr_t)gpu_memory((size_t)width * height * 3);
+		w->images[n++].pitch[0] = (size_t)width * 3;
 	}
 	nvj_must(w->lib->stream_destroy(file), "stream");
+	return left_out;
 }
 
 static int decode_main(char **argv, int argc)
@@ -208,21 +234,23 @@ static int decode_main(char **argv, int argc)
 	struct decode_work w = {.n = atoi(argv[2])};
 	struct ps_load_error err = {0};
 	double rates[GPU_MAX_TURNS], seconds = atof(argv[1]);
-	int turns = PS_MIN(atoi(argv[0]), GPU_MAX_TURNS);
-	bool engine;
+	int turns = PS_MIN(atoi(argv[0]), GPU_MAX_TURNS), left_out;
 
 	gpu_open();
 	gpu_must_ps(ps_nvjpeg_library_find(NULL, NULL, &w.lib, NULL, &err), &err);
-	engine = w.lib->create(PS_NVJ_BACKEND_HARDWARE, NULL, NULL, 0, &w.handle) == 0;
-	if (!engine)
+	w.engine = w.lib->create(PS_NVJ_BACKEND_HARDWARE, NULL, NULL, 0, &w.handle) == 0;
+	if (!w.engine)
 		nvj_must(w.lib->create(PS_NVJ_BACKEND_DEFAULT, NULL, NULL, 0, &w.handle), "create");
-	nvj_must(w.lib->state_create(w.handle, &w.state), "state");
-	files_take(&w, argv + 3, argc - 3);
-	nvj_must(w.lib->batched_init(w.handle, w.state, w.n, 1, PS_NVJ_OUTPUT_RGBI), "batch");
+	left_out = files_take(&w, argv + 3, argc - 3);
+	for (int i = 0; i < STATES; i++) {
+		nvj_must(w.lib->state_create(w.handle, &w.states[i]), "state");
+		nvj_must(w.lib->batched_init(w.handle, w.states[i], w.n, 1, PS_NVJ_OUTPUT_RGBI), "batch");
+	}
 	(void)gpu_time(decode_give, &w, seconds / 4);
 	for (int i = 0; i < turns; i++)
 		rates[i] = w.n / gpu_time(decode_give, &w, seconds);
-	printf("{\"engine\": %s, ", engine ? "true" : "false");
+	printf("{\"engine\": %s, \"library\": \"%s\", \"left_out\": %d, ", w.engine ? "true" : "false",
+	        w.lib->path, left_out);
 	gpu_list_print("rates", rates, turns);
 	printf("}\n");
 	for (int i = 0; i < w.n; i++)
@@ -230,7 +258,8 @@ static int decode_main(char **argv, int argc)
 	free(w.files);
 	free(w.lengths);
 	free(w.images);
-	nvj_must(w.lib->state_destroy(w.state), "state");
+	for (int i = 0; i < STATES; i++)
+		nvj_must(w.lib->state_destroy(w.states[i]), "state");
 	nvj_must(w.lib->destroy(w.handle), "destroy");
 	gpu_close();
 	return EXIT_SUCCESS;

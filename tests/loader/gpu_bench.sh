@@ -38,3 +38,33 @@ rc=0
 LD_LIBRARY_PATH=$T/mock "$T/tree/run" gpu --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" --rows copy,step >"$T/out" 2>&1 || rc=$?
 equal "gpu of the tree: runs on a stand-in" 0 "$rc"
 check "and counts" grep -q '6 rows' "$T/out"
+
+# What fails, and what does not end, leaves the others' figures alone, and what is known is in the file.
+broken() { # SCRIPT OPTION...
+	printf '#!/bin/sh\n%s\n' "$1" >"$T/tree/tests/bench/gpu_rates"
+	shift
+	rc=0
+	LD_LIBRARY_PATH=$T/mock "$T/tree/run" gpu --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" --json "$T/broken.json" "$@" \
+		>"$T/out" 2>&1 || rc=$?
+}
+cp "$T/tree/tests/bench/gpu_rates" "$T/rates"
+broken "[ \$1 = finish ] && exit 3; exec $T/rates \"\$@\"" --rows copy,finish,step
+equal "a row fails: it is told of by the exit code" 1 "$rc"
+check "and in a line" grep -q '^finish .*FAILED: .*ended with 3' "$T/out"
+equal "and the other rows are there" 6 "$(rows "$T/broken.json")"
+broken "[ \$1 = finish ] && exec sleep 1000; exec $T/rates \"\$@\"" --rows finish --limit 2
+check "a program that does not end is ended" grep -q '^finish .*FAILED: .*did not end within 2 s' "$T/out"
+broken "exec $T/rates \"\$@\"" --rows copy,step --budget 0
+check "without time no row begins" grep -q '^step .*not measured: the budget is spent' "$T/out"
+cp "$T/rates" "$T/tree/tests/bench/gpu_rates"
+
+# check-gpu of the tree, on the stand-in.
+rc=0
+PENSTOCK_NVJPEG=$T/mock/libnvjpeg.so.12 PENSTOCK_TEST_GPU='' LD_LIBRARY_PATH=$T/mock "$T/tree/run" check-gpu >"$T/out" 2>&1 || rc=$?
+equal "check-gpu of the tree: passes on a stand-in" 0 "$rc"
+check "and counts" grep -Eq '^GPU: [2-9][0-9] passed, 0 failed' "$T/out"
+CHECK_GPU_LIMIT=0.01 PENSTOCK_TEST_GPU='' LD_LIBRARY_PATH=$T/mock "$T/tree/run" check-gpu >"$T/out" 2>&1 || true
+check "what does not end there has failed" grep -q '^not ok - device_test did not end within' "$T/out"
+check_not "a library that is not there is refused" "$top_srcdir/scripts/gpu-tree" "$top_builddir" "$T/tree2" /nonexistent.so
+check "one that is there travels" "$top_srcdir/scripts/gpu-tree" "$top_builddir" "$T/tree2" "$T/mock/libnvjpeg.so.12"
+check "in its lib" test -e "$T/tree2/lib/libnvjpeg.so.12"

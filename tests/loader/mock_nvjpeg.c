@@ -297,16 +297,22 @@ ps_nvj_status state_destroy_mock(ps_nvj_state state)
 	return object_free(state);
 }
 
+/* The real one's state has memory of its own, which the next decode does not wait for either. */
+static void must_be_free(const struct state *s)
+{
+	if (s->under_way == 0)
+		return;
+	fprintf(stderr, "mock nvJPEG: a state is used again while its decode is under way\n");
+	abort();
+}
+
 ps_nvj_status batched_init_mock(
         ps_nvj_handle handle, ps_nvj_state state, int n, int threads, ps_nvj_output output)
 {
 	(void)handle;
 	if (n < 1 || threads < 1 || output != PS_NVJ_OUTPUT_RGBI)
 		return INVALID_PARAMETER;
-	if (((struct state *)(void *)state)->under_way > 0) {
-		fprintf(stderr, "mock nvJPEG: a state is used again while its decode is under way\n");
-		abort();
-	}
+	must_be_free((struct state *)(void *)state);
 	((struct state *)(void *)state)->n = n;
 	return 0;
 }
@@ -327,6 +333,7 @@ ps_nvj_status batched_mock(ps_nvj_handle handle, ps_nvj_state state, const unsig
 	struct state *s = (struct state *)(void *)state;
 	const struct region all = {.width = -1};
 
+	must_be_free(s);
 	if (((struct handle *)(void *)handle)->hardware && the.no_hardware == 2)
 		return PS_NVJ_EXECUTION_FAILED;
 	if (the.refuse < 0)
