@@ -47,6 +47,8 @@ struct dl_managed {
 	void (*deleter)(struct dl_managed *self);
 };
 
+#define DL_IS_COPIED 2u /* a flag: nobody else has this memory */
+
 /* Capsule "dltensor_versioned". */
 struct dl_managed_versioned {
 	struct {
@@ -54,7 +56,7 @@ struct dl_managed_versioned {
 	} version;
 	void *ctx;
 	void (*deleter)(struct dl_managed_versioned *self);
-	uint64_t flags; /* 1: read-only, 2: a copy */
+	uint64_t flags; /* 1: read-only; DL_IS_COPIED */
 	struct dl_tensor tensor;
 };
 

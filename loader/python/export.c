@@ -1,6 +1,9 @@
 #include "export.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#define COPY_ALIGN 64u /* JAX takes less as it is not */
 
 /* One allocation for either structure, and the shape and strides behind it. */
 struct export
@@ -9,8 +12,9 @@ struct export
 		struct dl_managed legacy;
 		struct dl_managed_versioned versioned;
 	} u;
-	struct batch_object *batch;
-	int64_t numbers[]; /* shape, strides */
+	struct batch_object *batch; /* NULL: ... */
+	void *copy;                 /* ... it has memory of its own */
+	int64_t numbers[];          /* shape, strides */
 };
 
 /* Consumers call it from any thread, with or without the GIL, and sometimes after the interpreter is gone:
@@ -20,8 +24,11 @@ static void export_free(struct export *e)
 	if (!Py_IsInitialized())
 		return;
 	PyGILState_STATE gil = PyGILState_Ensure();
-	e->batch->ntensors--;
-	Py_DECREF(e->batch);
+	if (e->batch) {
+		e->batch->ntensors--;
+		Py_DECREF(e->batch);
+	}
+	free(e->copy);
 	PyMem_Free(e);
 	PyGILState_Release(gil);
 }
@@ -52,33 +59,68 @@ static void capsule_free(PyObject *capsule)
 	}
 }
 
-PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned)
+/* With nobody's memory yet. NULL: raised. */
+static struct export *export_make(const struct dl_tensor *of, bool versioned, uint64_t flags)
 {
 	size_t n = (size_t)of->ndim;
 	struct export *e = PyMem_Malloc(sizeof(*e) + 2 * n * sizeof(int64_t));
 
-	if (!e)
-		return PyErr_NoMemory();
+	if (!e) {
+		PyErr_NoMemory();
+		return NULL;
+	}
 	struct dl_tensor *dl = versioned ? &e->u.versioned.tensor : &e->u.legacy.tensor;
 	if (versioned)
 		e->u.versioned = (struct dl_managed_versioned){
-		        .version = {1, 0}, .ctx = e, .deleter = delete_versioned};
+		        .version = {1, 0}, .ctx = e, .deleter = delete_versioned, .flags = flags};
 	else
 		e->u.legacy = (struct dl_managed){.ctx = e, .deleter = delete_legacy};
+	e->batch = NULL;
+	e->copy = NULL;
 	*dl = *of;
 	dl->shape = e->numbers;
 	dl->strides = e->numbers + n;
 	memcpy(dl->shape, of->shape, n * sizeof(int64_t));
 	memcpy(dl->strides, of->strides, n * sizeof(int64_t));
+	return e;
+}
+
+static PyObject *export_capsule(struct export *e, bool versioned)
+{
 	PyObject *capsule = PyCapsule_New(&e->u, versioned ? "dltensor_versioned" : "dltensor", capsule_free);
-	if (!capsule) {
-		PyMem_Free(e);
+
+	if (!capsule)
+		export_free(e);
+	return capsule;
+}
+
+PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned)
+{
+	struct export *e = export_make(of, versioned, 0);
+
+	if (!e)
 		return NULL;
-	}
 	Py_INCREF(batch);
 	batch->ntensors++;
 	e->batch = batch;
-	return capsule;
+	return export_capsule(e, versioned);
+}
+
+PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned)
+{
+	struct export *e = export_make(of, versioned, DL_IS_COPIED);
+
+	if (!e)
+		return NULL;
+	e->copy = aligned_alloc(COPY_ALIGN, (nbytes + COPY_ALIGN) / COPY_ALIGN * COPY_ALIGN);
+	if (!e->copy) {
+		export_free(e);
+		return PyErr_NoMemory();
+	}
+	if (nbytes)
+		memcpy(e->copy, of->data, nbytes);
+	*(versioned ? &e->u.versioned.tensor.data : &e->u.legacy.tensor.data) = e->copy;
+	return export_capsule(e, versioned);
 }
 
 PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of)

@@ -12,7 +12,10 @@
 /* A capsule of the memory; what `of` points at is copied. versioned: as of DLPack 1.0. */
 PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned);
 
-/* The same, legacy, of a dense tensor in host memory. */
+/* The same of a copy of `nbytes` of dense host memory, which keeps no batch. */
+PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned);
+
+/* As export_new(), legacy, of a dense tensor in host memory. */
 PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of);
 
 /* tensor.c: how DLPack calls an enum penstock_dtype that dtype_name() knows. */

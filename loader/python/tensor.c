@@ -224,21 +224,23 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	}
 	if (host && stream != Py_None)
 		return PyErr_Format(PyExc_ValueError, "__dlpack__: a tensor in host memory has no stream");
+	if (!host && copy == Py_True)
+		return PyErr_Format(
+		        PyExc_BufferError, "__dlpack__: copies on a GPU are made by the one who takes it");
 	if (host ? !host_check(t) : !stream_wait(t, stream))
 		return NULL;
-	if (copy == Py_True)
-		return PyErr_Format(PyExc_BufferError, "__dlpack__: copies are made by the one who takes it");
 	long major = 0, minor = 0;
 	if (max_version != Py_None && !PyArg_ParseTuple(max_version, "ll", &major, &minor))
 		return NULL;
-	return export_new(t->batch,
-	        &(struct dl_tensor){.data = (void *)(uintptr_t)(host ? t->host : t->data),
-	                .device = {host ? DL_CPU : (int32_t)t->memory, host ? 0 : t->device},
-	                .ndim = t->ndim,
-	                .dtype = dtypes[t->dtype].dl,
-	                .shape = t->shape,
-	                .strides = t->strides},
-	        major >= 1);
+	const struct dl_tensor of = {.data = (void *)(uintptr_t)(host ? t->host : t->data),
+	        .device = {host ? DL_CPU : (int32_t)t->memory, host ? 0 : t->device},
+	        .ndim = t->ndim,
+	        .dtype = dtypes[t->dtype].dl,
+	        .shape = t->shape,
+	        .strides = t->strides};
+	if (copy != Py_True)
+		return export_new(t->batch, &of, major >= 1);
+	return export_copy(&of, (size_t)nelements(t) * (dtypes[t->dtype].dl.bits / 8), major >= 1);
 }
 
 static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
@@ -359,7 +361,8 @@ static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 static PyMethodDef tensor_methods[] = {
         {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
-                "a copy. On a GPU, stream 2 is this thread's own default stream (release the batch on this "
+                "a copy unless copy is True, which host memory alone can be. On a GPU, stream 2 is this "
+                "thread's own default stream (release the batch on this "
                 "thread, too), and with -1 nobody waits: neither for the copy nor, at the release, for you."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
                 "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},

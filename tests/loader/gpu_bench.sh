@@ -33,6 +33,12 @@ else
 		equal "$what of the tree: skipped without a driver" 77 "$rc"
 		check "and says so" grep -q '^SKIP  SKIP  SKIP' "$T/out"
 	done
+	rc=0
+	"$T/tree/run" all "$T/all" 60 >"$T/out" 2>&1 || rc=$?
+	equal "both at once: skipped without a driver" 77 "$rc"
+	equal "and both say so" 2 "$(grep -c '^SKIP  SKIP  SKIP' "$T/out")"
+	check "in files, too" grep -q '^SKIP  SKIP  SKIP' "$T/all/check-gpu.txt" "$T/all/gpu.txt"
+	check "beside what the machine is" grep -q '^Linux' "$T/all/machine.txt"
 fi
 rc=0
 LD_LIBRARY_PATH=$T/mock "$T/tree/run" gpu --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" --rows copy,step >"$T/out" 2>&1 || rc=$?

@@ -15,6 +15,7 @@ enum {
 	NO_BINARY_FOR_GPU = 209,
 	INVALID_CONTEXT = 201,
 	INVALID_HANDLE = 400,
+	HOST_MEMORY_ALREADY_REGISTERED = 712,
 	STREAM_CAPTURE_UNSUPPORTED = 900,
 	NOT_FOUND = 500,
 	UNSPECIFIED_LAUNCH_FAILURE = 719,
@@ -73,6 +74,36 @@ static struct range *range_find(struct range *list, const char *p, size_t nbytes
 	while (list && (p < list->from || p + nbytes > list->from + list->nbytes))
 		list = list->next;
 	return list;
+}
+
+static bool overlaps(const struct range *list, const char *p, size_t nbytes)
+{
+	PS_LOCK_SCOPE(&ranges_lock);
+	for (; list; list = list->next)
+		if (p < list->from + list->nbytes && list->from < p + nbytes)
+			return true;
+	return false;
+}
+
+/* What a stream has yet to read must stay locked: a driver need not wait. */
+static void must_not_be_read(const char *p)
+{
+	size_t nbytes = 0;
+
+	pthread_mutex_lock(&ranges_lock);
+	for (const struct range *r = ranges; r; r = r->next)
+		if (r->from == p)
+			nbytes = r->nbytes;
+	pthread_mutex_unlock(&ranges_lock);
+	PS_LOCK_SCOPE(&the.lock);
+	for (const struct ps_fake_stream *s = the.streams; s && !the.lost; s = s->next)
+		for (const struct job *j = s->head; j; j = j->next)
+			if (j->what == COPY && (const char *)j->from < p + nbytes &&
+			        p < (const char *)j->from + j->nbytes) {
+				fprintf(stderr,
+				        "mock driver: memory is unlocked that a stream has yet to read\n");
+				abort();
+			}
 }
 
 /* Beside each piece of memory and each event, whatever uses it when it goes. */
@@ -314,13 +345,30 @@ ps_cu_result stream_sync_mock(ps_cu_stream stream)
 	return 0;
 }
 
+struct timed_event {
+	struct event event; /* first */
+	bool timed;
+};
+
+/* Made for it, and recorded. */
+static bool has_time(ps_cu_event event)
+{
+	const struct timed_event *e = (const struct timed_event *)(void *)event;
+
+	PS_LOCK_SCOPE(&the.lock);
+	return e && e->timed && e->event.asked > 0;
+}
+
 ps_cu_result event_create_mock(ps_cu_event *ret_event, unsigned flags)
 {
 	USABLE();
 	if (flags > (PS_CU_EVENT_BLOCKING_SYNC | PS_CU_EVENT_DISABLE_TIMING))
 		return INVALID_VALUE;
-	*ret_event = (ps_cu_event)calloc(1, sizeof(struct event));
-	return made(*ret_event);
+	struct timed_event *e = calloc(1, sizeof(*e));
+	if (e)
+		e->timed = !(flags & PS_CU_EVENT_DISABLE_TIMING);
+	*ret_event = (ps_cu_event)(void *)e;
+	return made(e);
 }
 
 ps_cu_result event_destroy_mock(ps_cu_event event)
@@ -363,6 +411,8 @@ ps_cu_result event_sync_mock(ps_cu_event event)
 ps_cu_result event_elapsed_mock(float *ret_ms, ps_cu_event from, ps_cu_event to)
 {
 	USABLE();
+	if (!has_time(from) || !has_time(to))
+		return INVALID_HANDLE;
 	if (event_query_mock(from) != 0 || event_query_mock(to) != 0)
 		return PS_CU_NOT_READY;
 	PS_LOCK_SCOPE(&the.lock);
@@ -377,6 +427,8 @@ ps_cu_result memory_alloc_mock(ps_cu_pointer *ret_pointer, size_t nbytes)
 	void *p;
 
 	USABLE();
+	if (nbytes == 0)
+		return INVALID_VALUE;
 	p = malloc(nbytes);
 	if (p && !range_add(&pieces, p, nbytes)) {
 		free(p);
@@ -446,8 +498,10 @@ ps_cu_result cuMemcpyDtoDAsync_v2(ps_cu_pointer to, ps_cu_pointer from, size_t n
 ps_cu_result host_register_mock(void *p, size_t nbytes, unsigned flags)
 {
 	USABLE();
-	if (flags != PS_CU_HOST_REGISTER_PORTABLE)
+	if (flags != PS_CU_HOST_REGISTER_PORTABLE || !p || nbytes == 0)
 		return INVALID_VALUE;
+	if (overlaps(ranges, p, nbytes))
+		return HOST_MEMORY_ALREADY_REGISTERED;
 	return made(range_add(&ranges, p, nbytes) ? p : NULL);
 }
 
@@ -455,6 +509,7 @@ ps_cu_result host_unregister_mock(void *p)
 {
 	if (depth == 0)
 		return INVALID_CONTEXT;
+	must_not_be_read(p);
 	if (!range_remove(&ranges, p))
 		return INVALID_VALUE;
 	nobjects--;

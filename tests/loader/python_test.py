@@ -48,6 +48,36 @@ def torch_numpy_and_dlpack_see_the_same_memory():
 
 
 @tap.test
+def copies_are_made_where_they_are_asked_for():
+    """By torch.from_dlpack(copy=True) and numpy's, where these are new enough to ask."""
+    class Asks:
+        def __init__(self, tensor, **how):
+            self.tensor, self.how = tensor, how
+
+        def __dlpack_device__(self):
+            return self.tensor.__dlpack_device__()
+
+        def __dlpack__(self, **_):
+            return self.tensor.__dlpack__(copy=True, **self.how)
+
+    for layout in "nchw", "channels_last":
+        load = loader(fields={"image": penstock.Image("jpg", 32, layout=layout)})
+        batch = next(iter(load))
+        there, want = torch.from_dlpack(batch["image"]), torch.from_dlpack(batch["image"]).clone()
+        copies = [torch.from_dlpack(batch["image"].__dlpack__(copy=True)), torch.from_dlpack(Asks(batch["image"]))]
+        copies += [torch.from_dlpack(batch["image"].__dlpack__(copy=False))]
+        tap.equal([c.data_ptr() == there.data_ptr() for c in copies], [False, False, True])
+        tap.equal(copies[0].stride(), there.stride())
+        del copies[2]
+        there.zero_()
+        del there
+        batch.release()  # copies keep no batch
+        assert all(torch.equal(c, want) for c in copies)
+        versioned = next(iter(load))["image"].__dlpack__(copy=True, max_version=(1, 1))
+        assert "dltensor_versioned" in repr(versioned)
+
+
+@tap.test
 def formats_and_columns_give_what_they_say():
     load = loader(format="torch", columns=("image", "label"), transform=lambda pair: (pair[0] * 2, pair[1]))
     images, numbers = next(iter(load))
