@@ -129,8 +129,6 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 	}
 	{
 		PS_LOCK_SCOPE(&d->lock);
-		if (served)
-			d->nended++;
 		pthread_cond_broadcast(&d->ended);
 	}
 	if (served && mountpoint)

@@ -25,7 +25,7 @@ struct ps_daemon {
 	pthread_cond_t ended;  /* a mount has */
 	struct ps_list mounts; /* those that are served, in order */
 	struct ps_list guests;
-	unsigned nguests, nended;
+	unsigned nguests;
 	bool stopping, told; /* told: the launch has been, by the first mount's thread */
 	int exit_code;
 

@@ -57,7 +57,6 @@ static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *
 	for (size_t i = 0; i < list->n; i++) {
 		target->end(target->ctx, &list->v[i]);
 		free(list->v[i].path);
-		free(list->v[i].error);
 	}
 	free(list->v);
 }

@@ -24,7 +24,6 @@ struct ps_warm_item {
 	/* the engine's */
 	enum { PS_WARM_WAITING, PS_WARM_STARTED, PS_WARM_DONE, PS_WARM_FAILED } state;
 	uint64_t progress_ns, started_ns;
-	char *error;
 };
 
 struct ps_warm_list {

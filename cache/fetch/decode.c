@@ -40,35 +40,6 @@ struct ps_decoder {
 	struct inflate_state *gzip;
 };
 
-struct ps_decoder *ps_decoder_new(enum ps_coding coding)
-{
-	struct ps_decoder *d = calloc(1, sizeof *d);
-
-	if (!d)
-		return NULL;
-	d->coding = coding;
-	if (coding == PS_CODING_ZSTD) {
-		d->zstd = ZSTD_createDCtx();
-		if (d->zstd &&
-		        !ZSTD_isError(ZSTD_DCtx_setParameter(d->zstd, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
-			return d;
-	} else if ((d->gzip = malloc(sizeof *d->gzip))) {
-		ps_decoder_reset(d);
-		return d;
-	}
-	ps_decoder_free(d);
-	return NULL;
-}
-
-void ps_decoder_free(struct ps_decoder *d)
-{
-	if (!d)
-		return;
-	ZSTD_freeDCtx(d->zstd);
-	free(d->gzip);
-	free(d);
-}
-
 /* For the next frame. */
 static void begin(struct ps_decoder *d)
 {
@@ -86,10 +57,33 @@ static void begin(struct ps_decoder *d)
 	d->in_place = false;
 }
 
-void ps_decoder_reset(struct ps_decoder *d)
+struct ps_decoder *ps_decoder_new(enum ps_coding coding)
 {
-	begin(d);
-	d->any = false;
+	struct ps_decoder *d = calloc(1, sizeof *d);
+
+	if (!d)
+		return NULL;
+	d->coding = coding;
+	if (coding == PS_CODING_ZSTD) {
+		d->zstd = ZSTD_createDCtx();
+		if (d->zstd &&
+		        !ZSTD_isError(ZSTD_DCtx_setParameter(d->zstd, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
+			return d;
+	} else if ((d->gzip = malloc(sizeof *d->gzip))) {
+		begin(d);
+		return d;
+	}
+	ps_decoder_free(d);
+	return NULL;
+}
+
+void ps_decoder_free(struct ps_decoder *d)
+{
+	if (!d)
+		return;
+	ZSTD_freeDCtx(d->zstd);
+	free(d->gzip);
+	free(d);
 }
 
 const struct ps_frame_header *ps_decoder_frame(const struct ps_decoder *d)

@@ -13,8 +13,6 @@ struct ps_decoder;
 /* NULL: out of memory. */
 struct ps_decoder *ps_decoder_new(enum ps_coding coding);
 void ps_decoder_free(struct ps_decoder *decoder);
-/* Ready for the beginning of a frame, whatever came before. */
-void ps_decoder_reset(struct ps_decoder *decoder);
 
 enum ps_decode_event {
 	PS_DECODE_MORE,   /* all input was taken, or all room for output */

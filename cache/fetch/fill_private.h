@@ -286,8 +286,6 @@ int ps_writeback_start(struct ps_fill *fill);
 void ps_writeback_stop(struct ps_fill *fill);
 /* Takes a reference of the file for the slot. No lock held. */
 void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot);
-/* Gives the slot's reference back. No lock held. */
-void ps_writeback_put(struct ps_fill_file *file);
 
 /* keep.c */
 /* Of a block that is on disk now, whose place is KEPT; the caller has a reference of the file. No lock held.

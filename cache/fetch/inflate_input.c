@@ -58,7 +58,8 @@ static void piece_submit(struct ps_unpacker *unpacker, struct ps_piece *piece)
 	inflater->base->ops->get(inflater->base, &piece->get);
 }
 
-void ps_input_fill(struct ps_unpacker *unpacker)
+/* Asks for more, as far as it may. */
+static void fill(struct ps_unpacker *unpacker)
 {
 	struct ps_inflate *inflate = unpacker->inflater->inflate;
 	struct ps_input *in = &unpacker->input;
@@ -108,7 +109,7 @@ static void drop_used(struct ps_unpacker *unpacker)
 	while (in->npieces && !in->pieces[0]->pending &&
 	        in->at == in->pieces[0]->get.offset + in->pieces[0]->get.nbytes)
 		drop_head(unpacker);
-	ps_input_fill(unpacker);
+	fill(unpacker);
 }
 
 size_t ps_input_peek(struct ps_unpacker *unpacker, const uint8_t **ret)
@@ -122,7 +123,7 @@ size_t ps_input_peek(struct ps_unpacker *unpacker, const uint8_t **ret)
 	size_t used = (size_t)(in->at - head->get.offset);
 	if (head->filled == used && head->pending) {
 		deepen(unpacker);
-		ps_input_fill(unpacker);
+		fill(unpacker);
 	}
 	*ret = head->data + used;
 	return head->filled - used;
@@ -148,7 +149,7 @@ void ps_input_again(struct ps_unpacker *unpacker)
 	ps_input_fini(unpacker);
 	unpacker->input.err = (struct ps_error){0};
 	unpacker->input.next = unpacker->input.at;
-	ps_input_fill(unpacker);
+	fill(unpacker);
 }
 
 void ps_input_fini(struct ps_unpacker *unpacker)

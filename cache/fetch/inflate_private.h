@@ -55,7 +55,6 @@ struct ps_part {
 	unsigned nhave;
 	size_t told;  /* bytes that progress() has heard of */
 	bool telling; /* a thread is calling back */
-	bool cancelled;
 	struct ps_error err;
 };
 
@@ -118,7 +117,7 @@ struct ps_unpacker {
 	bool declared;     /* by the first frame's header alone */
 	uint64_t charge;   /* memory, of inflate->used */
 	uint64_t window;   /* of it */
-	uint64_t frame_packed, frame_plain; /* where the frame began */
+	uint64_t frame_plain; /* where the frame began */
 	uint64_t hold_end;                  /* of a frame that is handed out as a whole */
 	bool in_frame;
 	unsigned attempts;
@@ -276,9 +275,8 @@ bool ps_unpacker_frame_begins(struct ps_unpacker *unpacker);
 void ps_unpacker_end_of_input(struct ps_unpacker *unpacker);
 
 /* inflate_input.c ----------------------------------------------------------------------------------- */
-/* The lock is held. */
-void ps_input_fill(struct ps_unpacker *unpacker); /* asks for more, as far as it may */
-/* What can be decoded next; 0: nothing yet. */
+/* The lock is held in all.
+ * What can be decoded next; 0: nothing yet. */
 size_t ps_input_peek(struct ps_unpacker *unpacker, const uint8_t **ret);
 void ps_input_consume(struct ps_unpacker *unpacker, size_t nbytes);
 void ps_input_again(struct ps_unpacker *unpacker); /* after a failure: from `at` on */

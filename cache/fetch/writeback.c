@@ -24,6 +24,16 @@ static int write_chunks(struct ps_slot *slot, const struct ps_buf *buf, uint16_t
 	return rc;
 }
 
+/* Gives the reference back that a queued slot has. No lock held. */
+static void put_file(struct ps_fill_file *file)
+{
+	{
+		PS_LOCK_SCOPE(&file->fill->lock);
+		file->nparked--;
+	}
+	ps_fill_file_put(file);
+}
+
 static void write_slot(struct ps_fill *fill, struct ps_slot *slot)
 {
 	struct ps_fill_file *file = slot->file;
@@ -54,7 +64,7 @@ static void write_slot(struct ps_fill *fill, struct ps_slot *slot)
 		ps_keep_written(fill, slot);
 	if (again)
 		ps_writeback_queue(fill, slot);
-	ps_writeback_put(file);
+	put_file(file);
 }
 
 /* What readers want of the block; false: nobody waits. The file's lock is held. */
@@ -101,7 +111,7 @@ static void verify_block(struct ps_fill *fill, struct ps_slot *slot, void *scrat
 	ps_fill_answer(fill, &ready);
 	if (wanted)
 		ps_fill_demand(file, from, end);
-	ps_writeback_put(file);
+	put_file(file);
 }
 
 static void *disk_main(void *arg)
@@ -149,15 +159,6 @@ void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot)
 	slot->file->nparked++;
 	ps_list_append(&fill->disk_queue, &slot->link);
 	pthread_cond_signal(&fill->disk_cond);
-}
-
-void ps_writeback_put(struct ps_fill_file *file)
-{
-	{
-		PS_LOCK_SCOPE(&file->fill->lock);
-		file->nparked--;
-	}
-	ps_fill_file_put(file);
 }
 
 int ps_writeback_start(struct ps_fill *fill)

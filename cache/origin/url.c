@@ -22,7 +22,8 @@ static void cleanup_curl_string(char **s)
 #define autocurlu __attribute__((cleanup(cleanup_curlu))) CURLU
 #define autocurl __attribute__((cleanup(cleanup_curl_string))) char
 
-bool ps_url_is_signature(const char *name, size_t n)
+/* A query parameter that must not be shown or stored? name is of n bytes, up to "=". */
+static bool is_signature(const char *name, size_t n)
 {
 	static const char *const prefixes[] = {"x-amz-", "x-goog-"};
 	/* Names that S3, GCS, Azure, CloudFront, Akamai and nginx's secure_link give to secrets and their
@@ -46,7 +47,7 @@ static void split_query(const char *query, struct ps_strbuf *plain, struct ps_st
 {
 	while (*query) {
 		size_t n = strcspn(query, "&");
-		struct ps_strbuf *to = ps_url_is_signature(query, strcspn(query, "=&")) ? secret : plain;
+		struct ps_strbuf *to = is_signature(query, strcspn(query, "=&")) ? secret : plain;
 
 		if (n) {
 			if (to->len)
@@ -287,7 +288,7 @@ const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 	for (url += n; *url;) {
 		size_t name = strcspn(url, "=&#"), whole = strcspn(url, "&#");
 
-		if (name < whole && ps_url_is_signature(url, name)) {
+		if (name < whole && is_signature(url, name)) {
 			put(&f, url, name + 1);
 			put(&f, "...", 3);
 		} else {

@@ -45,9 +45,6 @@ bool ps_url_is_loopback(const char *host);
 /* rel, absolute or relative to base, as a browser would; not canonical. */
 int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *err) PS_MUST_USE;
 
-/* A query parameter that must not be shown or stored? name is of n bytes, up to "=". */
-bool ps_url_is_signature(const char *name, size_t n);
-
 #define PS_URL_TEXT_LEN 320
 /* For logs and errors, also of what is no URL at all: user:password@ cut out, values of signature-like
  * parameters replaced by "...", cut to fit. Returns buf. */

@@ -52,7 +52,6 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims)
 
 const struct ps_policy_ops ps_policy_lru = {
         .name = "lru",
-        .summary = "the least recently opened goes first",
         .new = lru_new,
         .free = lru_free,
         .opened = lru_opened,

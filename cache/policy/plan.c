@@ -117,7 +117,6 @@ static size_t plan_choose(struct ps_policy *policy, const struct ps_policy_query
 
 const struct ps_policy_ops ps_policy_plan = {
         .name = "plan",
-        .summary = "as loaders have told: what is needed last goes first; else as scan",
         .follows_plans = true,
         .new = plan_new,
         .free = plan_free,

@@ -44,7 +44,7 @@ struct ps_policy;
 
 /* Prior knowledge, all strings borrowed for ever. */
 struct ps_policy_ops {
-	const char *name, *summary;
+	const char *name;
 	bool follows_plans;
 	struct ps_policy *(*new)(struct ps_plans *plans); /* NULL: out of memory */
 	void (*free)(struct ps_policy *policy);

@@ -67,7 +67,6 @@ static size_t scan_choose(struct ps_policy *policy, const struct ps_policy_query
 
 const struct ps_policy_ops ps_policy_scan = {
         .name = "scan",
-        .summary = "what the current epochs use stays, the rest goes, oldest first",
         .new = scan_new,
         .free = scan_free,
         .opened = scan_opened,

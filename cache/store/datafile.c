@@ -79,7 +79,7 @@ int ps_datafile_unlink(int data_fd, const struct ps_id *id)
 	return unlinkat(data_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-int ps_datafile_write(int fd, const void *bytes, size_t nbytes, uint64_t offset)
+static int write_all(int fd, const void *bytes, size_t nbytes, uint64_t offset)
 {
 	const char *p = bytes;
 
@@ -100,10 +100,10 @@ int ps_datafile_write(int fd, const void *bytes, size_t nbytes, uint64_t offset)
 int ps_datafile_write_direct(int direct_fd, int fd, const void *bytes, size_t nbytes, uint64_t offset)
 {
 	bool aligned = ((uintptr_t)bytes | nbytes | offset) % DIRECT_ALIGNMENT == 0;
-	int rc = direct_fd >= 0 && aligned ? ps_datafile_write(direct_fd, bytes, nbytes, offset) : -EINVAL;
+	int rc = direct_fd >= 0 && aligned ? write_all(direct_fd, bytes, nbytes, offset) : -EINVAL;
 
 	/* A device of larger sectors says EINVAL. */
-	return rc == -EINVAL ? ps_datafile_write(fd, bytes, nbytes, offset) : rc;
+	return rc == -EINVAL ? write_all(fd, bytes, nbytes, offset) : rc;
 }
 
 int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset)

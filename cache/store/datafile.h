@@ -28,7 +28,6 @@ int ps_datafile_open_direct(int data_fd, const struct ps_id *id);
 void ps_datafile_read_ahead(int fd, bool whole);
 int ps_datafile_unlink(int data_fd, const struct ps_id *id); /* 0 also if it is not there */
 
-int ps_datafile_write(int fd, const void *bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;
 /* Through direct_fd if there is one and the alignment allows it, else through fd. */
 int ps_datafile_write_direct(
         int direct_fd, int fd, const void *bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;

@@ -39,12 +39,23 @@ int ps_kv_errno(const char *text)
 	return EIO;
 }
 
+/* A checksum did not fit: what we have open goes on as it can, the next start moves it aside. */
+static void mark_damaged(const struct ps_kv *kv)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		ps_log_debug("index: %s: cannot be marked as damaged", kv->dir);
+}
+
 int ps_kv_told(struct ps_kv *kv, const char *call, char *text)
 {
 	int errnum = ps_kv_errno(text);
 
 	if (strstr(text, "Corruption"))
-		ps_kv_mark_damaged(kv);
+		mark_damaged(kv);
 	ps_log_error("%s: %s: %s", call, kv->dir, text);
 	rocksdb_free(text);
 	return -errnum;
@@ -73,16 +84,6 @@ int ps_kv_try_to_write(const struct ps_kv *kv)
 
 	unlink(path);
 	return e == 0 && n < (ssize_t)sizeof zeros ? -ENOSPC : e;
-}
-
-void ps_kv_mark_damaged(const struct ps_kv *kv)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
-	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		ps_log_debug("index: %s: cannot be marked as damaged", kv->dir);
 }
 
 bool ps_kv_is_marked_damaged(const char *dir)

@@ -48,8 +48,6 @@ int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
  */
 int ps_kv_try_to_write(const struct ps_kv *kv);
 
-/* A checksum did not fit: what we have open goes on as it can, the next start moves it aside. */
-void ps_kv_mark_damaged(const struct ps_kv *kv);
 bool ps_kv_is_marked_damaged(const char *dir);
 
 /* RocksDB insists on a log file of its own. On a full disk its second line there is a failed assertion in

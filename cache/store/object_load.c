@@ -15,7 +15,6 @@
 struct loading {
 	struct ps_object *object;
 	bool unverified; /* all of it */
-	bool no_memory;
 };
 
 static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *row)
