@@ -4,10 +4,15 @@
  * close. Threads: everything from any thread, but ps_cache_open and ps_cache_close. Blocking: a call that
  * takes a callback never blocks on the network; it calls back once, before it returns or later from a thread
  * of the cache, with no lock held. The callback must not block for long. Calls without a callback say what
- * they block on. Errors: -errno in calls, positive errno in callbacks: ENOENT no such name       ESTALE the
- * node was superseded: look the name up again   EIO origin or disk failed ETIMEDOUT not there within the
- * timeout      EACCES the origin refuses       ECANCELED cancelled. The story is in the log and in
- * ps_node_info.error. */
+ * they block on. Errors: -errno in calls, positive errno in callbacks; the story is in the log and in
+ * ps_node_info.error.
+ *
+ *   ENOENT      no such name
+ *   ESTALE      the node was superseded: look the name up again
+ *   EIO         origin or disk failed
+ *   ETIMEDOUT   not there within the timeout
+ *   EACCES      the origin refuses
+ *   ECANCELED   cancelled */
 #ifndef PS_CACHE_H
 #define PS_CACHE_H
 

@@ -114,7 +114,7 @@ void ps_dataset_retire(struct ps_dataset *ds, uint64_t node)
 	ds->retired[ds->nretired++] = node;
 }
 
-/* Kernel and handles are gone: nobody asks for an old version by its number any more. */
+/* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
 static void delete_retired(struct ps_dataset *ds)
 {
 	struct ps_index_batch *batch = NULL;
@@ -221,7 +221,8 @@ static void forget(struct ps_dataset *ds)
 	free(ds);
 }
 
-/* For something to happen, or for time to look whether this is still wanted. The dataset's lock is held. */
+/* Waits for something to happen, or until it is time to look whether this is still wanted. The dataset's
+ * lock is held. */
 static void wait_a_while(struct ps_dataset *ds)
 {
 	uint64_t wake = ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS;

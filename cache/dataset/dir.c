@@ -15,8 +15,8 @@ struct ps_dir {
 	uint64_t child;
 };
 
-/* While snapshots are held, an index that a full disk has broken cannot be opened anew: who keeps a folder
- * open that he has read keeps none. */
+/* While a snapshot is held, an index that a full disk has broken cannot be opened anew. So who keeps a
+ * folder open that has been read to its end keeps no snapshot. */
 static void drop(struct ps_dir *dir)
 {
 	ps_index_children_close(ps_steal_ptr(&dir->it));
@@ -69,8 +69,8 @@ static int step(struct ps_dir *dir)
 	return rc;
 }
 
-/* Stands on the entry at `pos`, or at the end; going back begins anew, over new snapshots, and so does who
- * goes on after an error. */
+/* Makes the iterator stand on the entry at `pos`, or at the end. Going back begins anew, over new
+ * snapshots; so does going on after an error. */
 static int seek(struct ps_dir *dir, uint64_t pos)
 {
 	int rc = 0;

@@ -38,7 +38,7 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	}
 	if (when == 0) /* the version came from the listing, and each listing confirms it */
 		when = listed_ms;
-	/* An earlier mount's word is not enough: this one was made to see what the origin has now. */
+	/* That an earlier mount knew it is not enough: this one was made to see what the origin has now. */
 	if (when < ds->attached_ms)
 		return false;
 	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) < max_age_ms;

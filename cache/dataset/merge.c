@@ -228,7 +228,8 @@ static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
 }
 
-/* Without a date or an ETag a size says too little of the version: as if the listing had told nothing. */
+/* Without a date or an ETag a size tells too little of the version: it counts as if the listing had told
+ * nothing. */
 static struct ps_remote usable(const struct ps_remote *remote)
 {
 	struct ps_remote none = PS_REMOTE_UNKNOWN;
@@ -261,7 +262,8 @@ int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const s
 
 	note_batched(m, parent, name);
 	if (old && row_still_right(m, old, listed, coding)) {
-		/* 0: confirmed by the listing from now on. One that told no version confirms none. */
+		/* 0: the listing confirms the node from now on. A listing that told no version confirms
+		 * none. */
 		int64_t checked_ms = old->checked_ms >= m->begun_ms ? old->checked_ms
 		                     : unsized && !old->checked_ms  ? PS_CHECKED_DOUBTFUL
 		                     : unsized                      ? old->checked_ms

@@ -61,8 +61,8 @@ static void begun_free(struct begun *b)
 	free(b);
 }
 
-/* What became of them: complete ones need no fetching, those that were opened or are not expected any more,
- * nothing. */
+/* Looks at what became of the files that were fetched: those that are complete, were opened or are not
+ * expected any more need nothing more. */
 static void review(struct ps_plan_ahead *a, const uint64_t *nodes, size_t n)
 {
 	size_t nleft = 0;

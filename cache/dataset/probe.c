@@ -158,7 +158,8 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_index_batch_put_child(batch, row->parent, row->name, row->node);
 	}
 	rc = ps_index_batch_commit_or_keep(ds->index, batch);
-	/* On a full disk what is known goes on being known; that it was confirmed is asked for again. */
+	/* On a full disk what is known stays valid; that it was confirmed cannot be written down, so it is
+	 * asked again. */
 	if (confirmed)
 		return 0;
 	return rc == 0 && gone ? -ENOENT : rc;
@@ -353,8 +354,8 @@ static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 	return ps_steal_ptr(&probe->waiters);
 }
 
-/* They get the version that is known, or hear that none is. No lock held: the size of a compressed one is in
- * the index. */
+/* The readers get the version that is known, or hear that none is. No lock is held: the size of a
+ * compressed shard is looked up in the index. */
 static void answer_expired(
         struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
 {

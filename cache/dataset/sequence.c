@@ -110,7 +110,8 @@ static unsigned find_stride(const struct ps_sequence *seq, const struct ps_node_
 	return stride;
 }
 
-/* Those that are opened now, or were not for so long that they will not be, move to ret[]. */
+/* Moves to ret[] the expected files that are opened now, and those that were not opened for so long that
+ * they will not be. */
 static size_t take_ended(struct ps_sequence *seq, uint64_t node, struct start **ret)
 {
 	size_t n = 0;
@@ -180,7 +181,8 @@ struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node)
 	return file;
 }
 
-/* Wants so many eighths of the file; the bytes that this comes to. Takes over the reference. */
+/* Asks for so many eighths of the file to be fetched, and returns how many bytes that is. Takes over the
+ * reference. */
 static uint64_t start_begin(struct ps_sequence *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
 {
 	uint64_t nblocks = ps_object_nblocks(ps_fill_file_object(file));

@@ -288,7 +288,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 			ps_fill_file_put(unref[i]);
 	} while (n > 0);
 	for (;;) {
-		/* Again and again: a run may have been between its claim and its submission. */
+		/* Again and again, until none is left: a run that was claimed but not submitted yet is not
+		 * reached by a cancel. */
 		ps_run_cancel_all(fill, origin);
 		ps_keep_drop_held(fill, origin);
 		uint64_t wake = ps_clock_mono_ns() + DRAIN_TICK_NS;

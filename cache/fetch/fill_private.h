@@ -5,12 +5,13 @@
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
  *
- *                      claimed by a run              arrived                  written
- *   missing (no bit) ───────────────▶ in `flight` ───────────▶ in `whole` ───────────▶ in `stored`, or no
- * slot: ▲   ▲                          │                        │ the disk does not    the store has it │   │
- * nobody waits             │ attempts used up       ▼ take it │   └──────────────────────────┤ slot HELD ──▶
- * missing when memory is needed │  after PS_FILL_FAILED_MS     ▼ somebody waits └─────────────────────── in
- * `failed`
+ *                      claimed by a run               arrived
+ *   missing (no bit) ───────────────▶ in `flight` ───────────▶ in `whole` ──written──▶ in `stored`, or no slot:
+ *          ▲   ▲                          │                        │                   the store has it
+ *          │   │ nobody waits             │ attempts used up       │ the disk does not take it
+ *          │   └──────────────────────────┤                        ▼
+ *          │  after PS_FILL_FAILED_MS     ▼ somebody waits    slot HELD ──▶ missing when memory is needed
+ *          └───────────────────────── in `failed`
  *
  * A slot as a whole is in one place:
  *
@@ -22,8 +23,9 @@
  *
  * A whole block that was written is KEPT for readers who are behind, until one has read it to its end or
  * memory is needed. Readers are served from the buffer as far as it is filled, also in the middle of a chunk
- * (`have`). References of the file: each handle, queued want, run, and slot in DISK, HELD or VERIFY holds
- * one. */
+ * (`have`).
+ *
+ * References of the file: each handle, queued want, run, and slot in DISK, HELD or VERIFY holds one. */
 #ifndef PS_FETCH_FILL_PRIVATE_H
 #define PS_FETCH_FILL_PRIVATE_H
 

@@ -67,7 +67,8 @@ static int compare_ns(const void *a, const void *b)
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
 {
-	/* One that stands on another computes what it answers, and may go before its tail: nothing of it is asked twice. */
+	/* An origin that stands on another one (an inflater) computes its answers: asking twice does not help. It may
+	 * also be gone before its tail would be forgotten. */
 	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
 	uint64_t sorted[PS_ARRAY_LEN(tail->ns)];
 
@@ -221,7 +222,8 @@ void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns)
 		PS_LOCK_SCOPE(&fill->lock);
 		hedge = find_late(fill, now_ns);
 	}
-	/* It is not cancelled before it is submitted: one that is not is let go by its run's end, below. */
+	/* The run may end right now, before this is submitted: ps_hedge_take() then cancels in vain and takes
+	 * hedge->run away, and hedge_done() throws away what comes. */
 	if (hedge)
 		hedge->file->origin->ops->get(hedge->file->origin, &hedge->get);
 }

@@ -91,7 +91,8 @@ void ps_inflate_make_room(struct ps_inflate *inflate, const struct ps_unpacker *
 				if (other == unpacker)
 					continue;
 				works = works || (!waits && other->state != PS_UNPACKER_IDLE);
-				/* Those that wait for memory, too, only where nobody else will end. */
+				/* Unpackers that wait for memory themselves are ended only where nobody
+				 * else is at work who would give some back. */
 				if (other->state == PS_UNPACKER_IDLE ||
 				        (waits && unpacker && round == 1 && !works))
 					ps_unpacker_kill(other);
@@ -116,8 +117,8 @@ void ps_inflate_take_memory(struct ps_inflate *inflate)
 
 void ps_inflate_watch(struct ps_inflate *inflate, unsigned *count)
 {
-	/* Threads that wait without a limit know of nothing to watch. The one that is signalled for this may
-	 * go and decode for long. */
+	/* Threads sleep without a limit while there is nothing to watch, and now there is something. All
+	 * are woken: the one that is signalled for other work may go and decode for long. */
 	if (inflate->nunpackers + inflate->nwaiters == 0) {
 		inflate->next_tick_ns = ps_clock_mono_ns() + TICK_NS;
 		pthread_cond_broadcast(&inflate->cond);

@@ -1,8 +1,8 @@
 /* The inflating stage: compressed shards as origins of what they hold.
  *
- *   reader ─▶ fill engine ─▶ inflater (an origin of plain bytes) ─▶ unpacker: decoder ◀─ pieces ◀─ the real
- * origin │                                                   │ └───────▶ data file of the decoded object
- * ◀─────────┘ what a frame holds beyond what was asked for
+ *   reader ─▶ fill engine ─▶ inflater (an origin of plain bytes) ─▶ unpacker: decoder ◀─ pieces ◀─ the real origin
+ *                  │                                                   │
+ *                  └───────▶ data file of the decoded object ◀─────────┘ what a frame holds beyond what was asked for
  *
  * To the fill engine a decoded object is an object like all others: its readers, single flight, deadlines,
  * disk, checksums, read-ahead and passthrough are those of every file. An inflater answers its gets by

@@ -10,8 +10,9 @@
 
 /* Damage ----------------------------------------------------------------------------------------- */
 
-/* Where what is damaged ends: with its frame, if it is known where that is; behind what is safe, or whoever
- * waits for what cannot be had would not hear of it. The lock is held. */
+/* Where the damage ends: at the end of its frame, if the map tells where that is. In the middle of a frame
+ * what is safe has been handed out: the search begins behind it, or a reader of the next bytes would never
+ * be told. The lock is held. */
 static uint64_t end_of_damage(const struct ps_unpacker *unpacker)
 {
 	const struct ps_frame_map *map = &unpacker->inflater->map;
@@ -28,7 +29,7 @@ static void damaged(struct ps_unpacker *unpacker, int errnum, const char *what)
 	struct ps_inflater *inflater = unpacker->inflater;
 	struct ps_inflate *inflate = inflater->inflate;
 	struct ps_error err = {0};
-	/* Of a frame that was handed out before its end something may be wrong that is in the cache now. */
+	/* A part of this frame was handed out before its end. It is in the cache now, and may be wrong. */
 	bool drop = unpacker->in_frame && unpacker->out.safe > unpacker->frame_plain;
 	struct ps_object *object;
 	{
@@ -199,8 +200,9 @@ static bool frame_ends(struct ps_unpacker *unpacker)
 		 * it. */
 		if (good && !inflater->map.whole && unpacker->end == UINT64_MAX)
 			ps_frame_map_add(&inflater->map, unpacker->input.at, unpacker->out.pos);
-		/* A size that only the first header told is certain when nothing follows: until then the last
-		 * chunk is kept back, and no more, or there might be no room for the next header. */
+		/* A size that only the first header told is certain once nothing follows. Until then the
+		 * last chunk is kept back; no more than that, or there might be no room for the next
+		 * header. */
 		if (good && unpacker->declared && unpacker->out.pos == unpacker->size)
 			unpacker->out.safe = PS_MAX(unpacker->out.safe, before_last_chunk(unpacker));
 		else if (good)
@@ -222,8 +224,8 @@ static void settle_safe(struct ps_unpacker *unpacker)
 	}
 	if (!unpacker->in_frame || unpacker->hold_end)
 		return;
-	/* All but the last chunk of it: whoever reads to the end of a frame that turns out to be damaged is
-	 * told so. */
+	/* All of the frame but its last chunk: if the frame turns out to be damaged, whoever reads to its
+	 * end is told so. */
 	PS_LOCK_SCOPE(&unpacker->inflater->inflate->lock);
 	out->safe = PS_MAX(out->safe, before_last_chunk(unpacker));
 }
@@ -250,7 +252,8 @@ void ps_unpacker_end_of_input(struct ps_unpacker *unpacker)
 		        inflater->map.n < PS_FRAME_MAP_MAX) {
 			struct ps_frame_map *map = &inflater->map;
 
-			/* Behind what pads a file there is no point of its own. */
+			/* Where skippable frames pad the end of the file, ps_frame_map_add() makes no
+			 * point behind them: the last point moves there. */
 			ps_frame_map_add(map, unpacker->input.at, unpacker->out.pos);
 			map->points[map->n - 1].packed = unpacker->input.at;
 			map->whole = map->n >= 2;

@@ -75,7 +75,8 @@ static bool begin_unpacker(struct ps_inflater *inflater, const struct ps_range *
 			e++;
 		unpacker = ps_unpacker_new(
 		        inflater, map->points[i], map->points[e].packed, map->points[e].plain);
-		/* A long frame of a file that the cache does not take is decoded as far as somebody reads. */
+		/* A long frame is decoded to its end if the cache takes the file; else only as far as
+		 * somebody reads. */
 		if (unpacker)
 			unpacker->spans =
 			        inflater->caches || unpacker->end - map->points[i].plain <= PS_HOLD_NBYTES;

@@ -205,7 +205,7 @@ int ps_size_found(struct ps_unpacker *unpacker)
 		object = ps_steal_ptr(&inflater->object);
 	}
 	bool caches = object && inflater->caches;
-	/* One that stays as it was before the size was known is nobody's. */
+	/* An object that cannot be made as long as the shard turned out to be is of no use to anybody. */
 	if (object && (size == 0 || (!caches && ps_object_size(object) != size)) &&
 	        ps_object_retire(object) < 0)
 		ps_log_debug("inflate: %s: what was decoded to learn its size stays", inflater->url);

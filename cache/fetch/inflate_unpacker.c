@@ -115,7 +115,8 @@ bool ps_unpacker_reserve(struct ps_unpacker *unpacker, uint64_t nbytes)
 {
 	struct ps_inflate *inflate = unpacker->inflater->inflate;
 
-	/* The other half is for its window: whoever is the last to wait for one gets it. */
+	/* Half of the memory at most: the other half is left for windows, so that the last unpacker that
+	 * waits for one gets it. */
 	if (unpacker->charge - unpacker->window + nbytes > inflate->limit / 2 ||
 	        !ps_inflate_reserve(inflate, nbytes))
 		return false;

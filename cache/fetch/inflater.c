@@ -236,8 +236,8 @@ int ps_inflater_get(struct ps_inflate *inflate, struct ps_origin *base, const ch
 	return 0;
 }
 
-/* The object, as long as the size says. One of another length is what somebody decodes, or has decoded, to
- * find out the size: another dataset, or we, and it could not be cut to it. It makes way. */
+/* The decoded object, of the size that was found out. One of another length was made to find out the size,
+ * by another dataset or by us, and could not be cut to it: it makes way. */
 static int get_object(struct ps_inflater *inflater, const struct ps_id *id, uint64_t size, uint32_t dataset,
         bool opened, struct ps_object **ret)
 {
@@ -267,7 +267,7 @@ int ps_inflater_object(struct ps_inflater *inflater, uint32_t dataset, bool open
 	{
 		PS_LOCK_SCOPE(&inflate->lock);
 		size = inflater->size;
-		/* Where the size turns out to be another one, so is the object. */
+		/* A declared size may turn out wrong: the object of another size is then another object. */
 		if (inflater->declared) {
 			snprintf(view, sizeof view, VIEW " %llu", (unsigned long long)size);
 			ps_object_id(inflater->url, &inflater->source, view, &id);

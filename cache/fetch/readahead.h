@@ -12,7 +12,8 @@
  *   at offset 0                                 a stream at once: who reads the head mostly goes on
  *   elsewhere, near no stream                   a candidate: no window, a random read so far
  *   just after a candidate                      a stream; while most reads of the file are random, only after
- * 512 KiB in a row within half a window after a stream         goes on; doubles the window if it had to wait
+ *                                               512 KiB in a row
+ *   within half a window after a stream         goes on; doubles the window if it had to wait
  *
  * Ownership: the file's; a reference a handle. Threads: any; reads of one file come from several at once, and
  * a little out of order. Locks: one, before the engine's. Blocks: never. */

@@ -25,8 +25,8 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
-	/* Jitter: many clients that failed together must not come back together. Not later than asked to be
-	 * short of. */
+	/* Jitter: many clients that failed together must not come back together. It is added, so that nobody comes
+	 * before the time that the server asked for. */
 	if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise)
 		noise = (uint32_t)ps_clock_mono_ns();
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
@@ -133,7 +133,8 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 			file->changed = true;
 		if (err->err == ESTALE || err->err == ENOENT)
 			file->doubted = true;
-		/* Neither does the rest of it come, asked for a million times. */
+		/* The origin refuses this object. For a while only what readers wait for is asked for: read-ahead
+		 * and warming would be refused again and again. */
 		if (err->err == ENOENT || err->err == EACCES)
 			file->refused_until_ns = until;
 		if (err->err == EAGAIN)
@@ -141,7 +142,7 @@ static void run_fail(struct ps_run *run, const struct ps_error *err)
 			                                       (uint64_t)PS_FILL_FAILED_MS) *
 			                                       PS_NS_PER_MS;
 		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
-		/* Whole chunks are no longer this run's. */
+		/* give_up() leaves whole chunks alone: they are no longer this run's. */
 		for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
 			if (give_up(run, b, errnum, until))
 				whole[nwhole++] = file->slots[b];

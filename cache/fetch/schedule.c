@@ -98,7 +98,8 @@ static void start_turn(struct ps_fill *fill, struct turn *t)
 			fill->active++;
 			ps_list_append(&fill->running, &runs[nnow]->link);
 		}
-		/* A stretch with holes became more requests than there are connections. */
+		/* A stretch with holes may have become more requests than there are connections: what is left over
+		 * waits among the retries. */
 		for (unsigned i = nnow; i < nruns; i++) {
 			runs[i]->retry_ns = now;
 			ps_list_append(&fill->retries, &runs[i]->link);
@@ -172,7 +173,8 @@ static enum ps_budget_class budget_class(const struct ps_want *want)
 {
 	if (want->cls == PS_WANT_DEMAND && want->file->nyields == 0)
 		return PS_BUDGET_DEMAND;
-	/* One that stalls would hold the last memory, too, for long. */
+	/* A file that had to give way does not get the last memory either: its next run, if it stalls, too, would
+	 * hold it for long. */
 	return want->cls == PS_WANT_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
@@ -259,7 +261,8 @@ uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
 					due = run;
 					break;
 				}
-				/* For want of a connection: also when one ends, by ps_fill_pump(). */
+				/* One that is due but finds no connection is looked at again when a run ends
+				 * (ps_fill_pump()), and at the next tick. */
 				next = PS_MIN(next,
 				        run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
 			}
@@ -280,7 +283,7 @@ void ps_fill_pump(struct ps_fill *fill)
 	struct turn t;
 	bool more;
 
-	/* First: they hold memory, and were first. */
+	/* Retries come first: they hold memory, and were asked for before what is queued. */
 	(void)ps_run_retry_due(fill, ps_clock_mono_ns());
 	do {
 		more = next_turn(fill, &t, &unref);

@@ -316,7 +316,8 @@ static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 	struct ps_transfer_thread *best = &all->threads[0];
 
 	if (all->stop) {
-		/* Only a done() may still submit, and only its own thread is sure not to have left. */
+		/* After the stop only a done() may submit; the thread in which it runs is the only one
+		 * that is sure to be still there. */
 		for (unsigned i = 0; i < all->nthreads; i++)
 			if (pthread_equal(all->threads[i].id, pthread_self()))
 				return &all->threads[i];

@@ -1,7 +1,7 @@
 /* An event loop around one curl_multi: epoll, so that only the sockets with news cost anything.
  *
  * Ownership: one thread's. Threads: all from that thread, but ps_loop_wake(), from any. Locks: none.
- * Blocks: ps_loop_wait() only. Errors: -errno. */
+ * Blocks: ps_loop_run() only. Errors: -errno. */
 #ifndef PS_FETCH_TRANSFER_LOOP_H
 #define PS_FETCH_TRANSFER_LOOP_H
 

@@ -30,8 +30,8 @@ bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned 
 	PS_LOCK_SCOPE(&fill->lock);
 	if (want->file->draining)
 		return false;
-	/* A queued one keeps its place: moved past its end (a read at the end of the file) it would hand out
-	 * blocks that the file does not have. */
+	/* The beginning of a want that is queued does not move: a read at the end of the file would move it past
+	 * the want's end, and blocks that the file does not have would be asked for. */
 	if (!want->queued)
 		want->next = PS_MAX(want->next, from);
 	want->end = PS_MAX(want->end, end);
@@ -80,7 +80,8 @@ static size_t take_vain(struct ps_fill *fill, enum ps_want_class cls, struct ps_
 	return n;
 }
 
-/* They would wait for memory that others hold who wait for the room of what was evicted. */
+/* Wants of evicted files are dropped: they would wait for memory whose holders wait in turn for the room that the
+ * evicted files still take. */
 void ps_want_drop_vain(struct ps_fill *fill)
 {
 	struct ps_fill_file *unref[64];

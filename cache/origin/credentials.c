@@ -20,14 +20,16 @@
 #define BACKOFF_MAX_MS 60000u
 #define WAIT_MS 100u
 
-/* The life of a key at hand (`expires_s` 0: it stays in VALID until it is refused):
+/* The life of a key at hand:
  *
- *            first get or wait        loaded             a quarter of an hour left, or refused
- *   NOTHING ──────────────────▶ ASKING ─────▶ VALID ───────────────────────────────────────▶ ASKING, the old
- * one in use │  ▲                                                         │ loaded: VALID nobody has one│  │
- * backoff, or somebody asks                               │ failed: backoff, ASKING again; ▼  │ ▼ the old one
- * until it expires FAILED ◀──────────────────────────────────────────────── no key any more
- */
+ *   state                        what happens next
+ *   NOTHING                      somebody wants a key: ASKING
+ *   ASKING                       loaded: VALID. Failed: FAILED
+ *   FAILED                       somebody wants a key: ASKING
+ *   VALID                        a quarter of an hour is left of its time, or it was refused: REFRESHING.
+ *                                One that does not expire (`expires_s` 0) stays until it is refused
+ *   REFRESHING, the old in use   loaded: VALID. Failed: once more after a backoff, or when somebody wants a
+ *                                key; from the old one's end on there is none meanwhile */
 struct ps_credentials {
 	ps_key_load load;
 	struct ps_key_context context; /* the thread's, once there is one */

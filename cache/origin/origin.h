@@ -9,10 +9,17 @@
  * from any thread, never block on network or disk; progress and done are called from the origin's own
  * threads, never from inside head, get or cancel, with none of its locks held, and must not block for long.
  * Open starts a thread: fork before, not after. Errors: -errno and a struct ps_error. The errnos have one
- * meaning each: ENOENT not there (404, 410)          EACCES refused (401, 403)         ESTALE another version
- * than expected ETIMEDOUT no answer or a stall       EPROTO a lie (wrong range, length, 200 for 206; body
- * past its length) EHOSTUNREACH name or connect failure EAGAIN the server asks to wait (429, 503)   ECANCELED
- * by cancel EIO anything else the server or the disk said. */
+ * meaning each:
+ *
+ *   ENOENT         not there (404, 410)
+ *   EACCES         refused (401, 403)
+ *   ESTALE         another version than expected
+ *   ETIMEDOUT      no answer, or a stall
+ *   EPROTO         a lie: wrong range, wrong length, 200 for 206, a body past its length
+ *   EHOSTUNREACH   the name is not found, or there is no connection
+ *   EAGAIN         the server asks to wait (429, 503)
+ *   ECANCELED      by cancel
+ *   EIO            anything else that the server or the disk said */
 #ifndef PS_ORIGIN_ORIGIN_H
 #define PS_ORIGIN_ORIGIN_H
 

@@ -2,10 +2,10 @@
  *
  * Parts of blocks are chunk.c's.
  *
- *             write                         verify ok
- *   ABSENT ──────────▶ PRESENT ◀──────────────────────── UNVERIFIED ◀── load after a stop that may have lost
- * data ▲                  │ verify bad                        │ verify bad
- *      └──────────────────┴───────────────────────────────────┘
+ *             write                    verify ok
+ *   ABSENT ──────────▶ PRESENT ◀─────────────────── UNVERIFIED ◀── load after a stop that may have lost data
+ *      ▲                  │ verify bad                   │ verify bad
+ *      └──────────────────┴──────────────────────────────┘
  *
  * Two bits: present, unverified. Readers look without the lock, at present first. Dropping a bad block clears
  * present and leaves unverified; a new write clears unverified and then sets present, both after its pwrite
@@ -116,7 +116,7 @@ static void reservation_used(struct ps_object *object, uint64_t nbytes)
 	object->store->unwritten -= used;
 }
 
-/* The disk took it badly: the caller streams, and so do the next ones until room is asked for anew. */
+/* The disk refused: the caller streams, and so do the next ones, until room is asked for anew. */
 static int write_failed(struct ps_object *object, uint64_t offset, int e)
 {
 	struct ps_store *store = object->store;

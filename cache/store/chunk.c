@@ -127,7 +127,8 @@ void ps_chunks_whole(struct ps_object *object, struct ps_extent *extent, uint64_
 
 	if (!there || extent->present & ps_block_bit(block))
 		return;
-	/* They stay, so that who just saw that the block is not present finds them, but count with it. */
+	/* The records of chunks stay: who has just seen that the block is not present finds its chunks.
+	 * They count with the block from now on. */
 	object->partial_nbytes -= set_nbytes(object, block, there);
 	atomic_store_explicit(
 	        &chunks->there[block % PS_EXTENT_BLOCKS], ps_chunks_all(object, block), memory_order_release);

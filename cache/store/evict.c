@@ -80,16 +80,16 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
-		/* Used_nbytes follows when it is freed. The lock may be dropped for that: who gets the id
-		 * then must see that there is a tomb. */
+		/* used_nbytes goes down when the entry is freed. The lock may be dropped for that: whoever
+		 * gets the id then must see that there is a tomb. */
 		ps_object_unref_locked(object);
 	} else {
 		store->used_nbytes -= nbytes;
 	}
 }
 
-/* A read of the kernel's holds the file's lock, which unlinking takes, while it brings in the pages that it
- * reads into; and these may be of a mapped file that we serve. So nobody waits for that. */
+/* Nobody waits for an unlink: it takes the lock of the file, which a read by the kernel holds while it
+ * brings in the pages that it reads into; and those may be of a mapped file that this very process serves. */
 static bool unlink_later(struct ps_store *store, const struct ps_leaving *leaving)
 {
 	PS_LOCK_SCOPE(&store->lock);
@@ -228,7 +228,8 @@ static bool choose(struct ps_store *store, bool by_policy, const struct ps_objec
 	size_t n = by_policy ? store->policy_ops->choose(store->policy, &query, store->victims)
 	                     : ps_policy_oldest(&query, store->victims);
 
-	/* Removing one moves the last item into its slot: turn slots into places before the first goes. */
+	/* Slots are turned into places before the first item goes, because removing an item moves the last
+	 * one into its slot. */
 	struct ps_place *places = n > 0 ? reallocarray(NULL, n, sizeof *places) : NULL;
 	if (!places)
 		return false;

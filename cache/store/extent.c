@@ -98,8 +98,8 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
 
 /* Use -------------------------------------------------------------------------------------------- */
 
-/* store->lock held. Once a second is enough for epochs of minutes, and spares the readers the lock's company.
- */
+/* store->lock held. Uses are noted once a second: that is enough for epochs of minutes, and a reader that
+ * comes a second time does not touch the policy. */
 static void note_use(struct ps_object *object, uint32_t number, struct ps_extent *extent)
 {
 	struct ps_store *store = object->store;
@@ -130,9 +130,9 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 {
-	/* Either we see that it is leaving, or who wants it out sees that we are gone. Where the object is
-	 * cached as a whole the hold means nothing, but its end must not depend on that: it may have changed.
-	 */
+	/* Either we see that it is leaving, or who wants it out sees that nobody holds it any more. Where
+	 * the object is cached as a whole the hold means nothing; it ends in the same way all the same,
+	 * because the object may have changed its kind meanwhile. */
 	if (atomic_fetch_sub(&extent->nholds, 1) != 1 || !extent->leaving)
 		return;
 	PS_LOCK_SCOPE(&object->store->lock);
@@ -208,7 +208,8 @@ static int make_room(
 	struct ps_entry *entry = own ? object->entry : NULL;
 	if (entry && !entry->charges)
 		ps_table_update_busy(store, entry);
-	/* Its item may have moved. The others are as they were; there may be very many. */
+	/* Only this extent's item may have moved. The others are where they were, and there may be very
+	 * many. */
 	else if (entry && (own = ps_table_extent(store, entry, number)))
 		own->busy = entry->pinned || store->places[entry->charges[number].slot].leaving;
 	return e;

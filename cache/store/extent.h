@@ -8,7 +8,7 @@
  *   reader, verifier   hold, look if the block is present, read, release
  *   writer             take (room, and a hold), write, present, release
  *   eviction           leaving (none of its blocks is present from now on, none is written), wait until
- * nobody holds it and no batch with its row is under way, delete the row, punch, gone
+ *                      nobody holds it and no batch with its row is under way, delete the row, punch, gone
  *
  * A hole in a file that the kernel reads by itself gives zeros to its readers, silently: so a file that was
  * ever passed through is cached as a whole from then on, and evicted by unlinking (ps_object_pass_fd()). The

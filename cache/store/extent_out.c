@@ -37,7 +37,7 @@ struct ps_extent_out *ps_extent_out_begin(struct ps_store *store, struct ps_entr
 	return out;
 }
 
-/* Until nobody reads or writes it, and no batch is about to put its row back. */
+/* Waits until nobody reads or writes the extent, and no batch is about to put its row back. */
 static void wait_for_holders(struct ps_store *store, const struct ps_extent_out *out)
 {
 	struct ps_object *object = out->object;
@@ -177,7 +177,8 @@ void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
 			        strerror(-e));
 		pthread_mutex_lock(&store->lock);
 		settle(store, out, e);
-		/* Before our object goes, over which the lock is dropped: nobody keeps the entry any more. */
+		/* Looked up before our reference of the object goes, since the lock is dropped over that:
+		 * from now on nobody else keeps the entry. */
 		struct ps_leaving *last = last_of(store, out->entry);
 		if (out->object)
 			ps_object_unref_locked(out->object);

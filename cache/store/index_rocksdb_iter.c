@@ -30,8 +30,8 @@ static size_t prefix_end(const void *prefix, size_t n, char *ret)
 	return n;
 }
 
-/* A row that is on its way from the kept ones into the index would be in neither. While nothing is kept,
- * nothing is. */
+/* Under the lock: a row that moves from the kept ones into the index meanwhile would be seen in neither.
+ * While no rows are kept, none moves. */
 static void open_both(struct ps_kv_iter *it, const void *prefix, size_t nprefix)
 {
 	bool locked = !ps_overlay_is_empty(it->kv->kept);

@@ -1,8 +1,9 @@
 /* What the files behind index_rocksdb.h share; they alone include rocksdb/c.h.
  *
  *   index_rocksdb.c        the options, opening, closing, opening anew, reading one row, checking all
- *   index_rocksdb_disk.c   what the disk under it says: room, refusals; the folder of its log; the mark of
- * damage index_rocksdb_write.c  batches, and rows that the disk did not take index_rocksdb_iter.c   walks */
+ *   index_rocksdb_disk.c   what the disk under it says: room, refusals; the folder of its log; the mark of damage
+ *   index_rocksdb_write.c  batches, and rows that the disk did not take
+ *   index_rocksdb_iter.c   walks */
 #ifndef PS_STORE_INDEX_ROCKSDB_PRIVATE_H
 #define PS_STORE_INDEX_ROCKSDB_PRIVATE_H
 

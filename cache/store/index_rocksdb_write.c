@@ -42,9 +42,9 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
 	rocksdb_writebatch_delete(batch->writes, key, nkey);
 }
 
-/* A call that writes. Under open_lock and write_lock. One after another, and none after one that failed: the
- * next one could find RocksDB's log file in a state that its assertions (Debian's build has them) end the
- * process for. */
+/* A call that writes; under open_lock and write_lock. Calls come one after another, and none comes after
+ * one that failed: RocksDB's log file may then be in a state for which its assertions (Debian's build has
+ * them) end the process. */
 static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
 {
 	char *text = NULL;
@@ -67,7 +67,7 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	if (text) {
 		int told = ps_kv_told(kv, writes ? "index write" : "index sync", text);
 
-		/* -ENOMEM of a batch means one that was never tried: for it nobody opens the index anew. */
+		/* -ENOMEM of a batch means that it was never tried: the index is not opened anew for that. */
 		kv->broken = told == -ENOMEM ? -EIO : told;
 		kv->told = true;
 	} else {

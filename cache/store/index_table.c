@@ -427,7 +427,7 @@ int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_
 	struct ps_key key;
 
 	it->asked = node;
-	/* Searches by iterator pass the block cache by: only a run of numbers is worth one. */
+	/* Searches by iterator do not use the block cache: they pay only for a run of numbers. */
 	if (!follows)
 		return ps_index_get_node(it->index, node, ret);
 	ps_key_node(&key, 'N', node);

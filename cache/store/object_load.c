@@ -42,8 +42,8 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 	if (e < 0)
 		return e;
 	if (loading->unverified) {
-		/* The next batch writes down the file's time and inode as they are now: with them, that the
-		 * blocks are not sure. */
+		/* The next batch writes the file's time and inode as they are now. With them it must say
+		 * that the blocks are not sure. */
 		extent->dirty = true;
 		object->dirty_first = 0;
 		object->dirty_end = object->nextents;

@@ -73,8 +73,8 @@ static int last_extent(void *arg, uint32_t extent, const struct ps_extent_row *r
 	return 0;
 }
 
-/* With its extents: left behind, they would vouch for blocks of the file that is made next under this id. How
- * many there are only the damaged row knew. */
+/* The rows of its extents go with it: left behind, they would vouch for blocks of the file that is made
+ * next under this id. How many there are only the damaged row knew. */
 static void drop_bad_row(void *arg, const struct ps_id *id)
 {
 	struct recovery *r = arg;

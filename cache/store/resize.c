@@ -24,7 +24,7 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 	while ((entry = ps_table_find(store, id)) && (entry->object || entry->nleaving > 0)) {
 		uint64_t wake = ps_clock_mono_ns() + WAIT_TICK_NS;
 
-		/* It need not be safe on the disk as it is now: with what is written next, all of the file is. */
+		/* The sync that is queued can go: with what is written next, all of the file is synced. */
 		if (entry->object && entry->object->sync_queued && entry->object->users == 0) {
 			struct ps_object *object = entry->object;
 

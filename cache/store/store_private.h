@@ -1,19 +1,19 @@
 /* What the files of the store share. Three kinds of record:
  *
- *   item     what the quota counts and the policy chooses from: a whole data file, or an extent of one that
- * is cached by extents (extent.h) entry    one a data file, for every object that has one: its items object
- * one an object that somebody holds (or that waits for the index): its blocks, its descriptor
+ *   item     what the quota counts and the policy chooses from: a whole data file, or an extent of one that is
+ *            cached by extents (extent.h)
+ *   entry    one a data file, for every object that has one: its items
+ *   object   one that somebody holds (or that waits for the index): its blocks, its descriptor
  *
  * Life of an object (under store->lock):
  *
  *   LOADING ──loaded──▶ READY ──evict──▶ EVICTING ──rows deleted, file unlinked──▶ EVICTED
- *      in store->objects: found by its id; a get waits while LOADING or EVICTING      only its holders know
- * it
+ *   └─ in store->objects: found by its id; a get waits while ──┘                   only its holders know it
+ *      LOADING or EVICTING
  *
  * An object is freed when refs is 0: users are its callers, and each queue that it is on (of objects that are
- * dirty, not synced, to be checked) holds one more. An
- * entry that is being evicted is in store->leaving instead of the table, whether an object exists or not,
- * until its file is unlinked.
+ * dirty, not synced, to be checked) holds one more. An entry that is being evicted is in store->leaving
+ * instead of the table, whether an object exists or not, until its file is unlinked.
  *
  * Locks: store->lock, then object->lock. Neither is held over disk, index or callback. */
 #ifndef PS_STORE_STORE_PRIVATE_H

@@ -14,7 +14,8 @@ static int table_grow(struct ps_store *store)
 
 	if (cap > PS_NO_SLOT)
 		return -1;
-	/* Each array that did grow is kept: the capacity counts only once all three have it. */
+	/* An array that did grow is kept, even if the next one does not: the capacity counts only once all
+	 * three have it. */
 	void *items = reallocarray(store->items, cap, sizeof *store->items);
 	if (items)
 		store->items = items;
