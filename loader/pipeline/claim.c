@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "pipeline/core.h"
 
@@ -54,6 +55,7 @@ static void batch_close(struct ps_pipeline *p, struct penstock_batch *b)
 void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	p->claiming = epoch;
+	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
 	ps_turns_reset(&p->turns, epoch->lengths);
 	if (epoch->known)
 		ps_turns_skip(&p->turns, epoch->share.begin + epoch->share.rank);
@@ -166,6 +168,26 @@ static bool lane_finish(struct ps_pipeline *p, bool given)
 	return false;
 }
 
+/* Makes the block's next sample none of the epoch's. */
+static void sample_skip(struct ps_pipeline *p, struct ps_block *block)
+{
+	struct ps_lane_position *at = &p->skipped[p->claim_epoch & 1][p->turns.lane];
+
+	ps_sample_free(block->samples[block->at++]);
+	block->left--;
+	*at = block->where;
+	at->taken = block->at;
+}
+
+/* What the epoch takes was claimed, also by the run that this one goes on from. */
+static bool all_is_taken(const struct ps_pipeline *p)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
+	uint64_t at = p->turns.position;
+
+	return o->take == 0 || (at >= o->skip && at - o->skip >= o->take);
+}
+
 /* Takes the sample whose turn it is, for the next row or, before `skip`, for none. False if the epoch ended
  * with it. */
 static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
@@ -175,12 +197,10 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 	struct ps_block *block = lane->head;
 	bool last = block->last;
 
-	if (p->turns.position >= o->skip) {
+	if (p->turns.position >= o->skip)
 		row_add(p, u, block);
-	} else {
-		ps_sample_free(block->samples[block->at++]);
-		block->left--;
-	}
+	else
+		sample_skip(p, block);
 	if (block->at < block->n) {
 		/* half used: lane_wants() more from now on; so it is said once a block, not once a row */
 		if (lane->nqueued < p->ahead && block->n - block->at == ps_order_block_len(p->o.order) / 2)
@@ -195,7 +215,7 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 	} else {
 		ps_turns_advance(&p->turns);
 	}
-	if (p->turns.over || (o->take != PS_ENDLESS && p->turns.position >= o->skip + o->take)) {
+	if (p->turns.over || all_is_taken(p)) {
 		epoch_close(p);
 		return false;
 	}
@@ -210,7 +230,7 @@ static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 		struct ps_lane *lane = &p->lanes[p->turns.lane];
 
 		*ret = PS_CLAIMED;
-		if (p->turns.over || ps_epochs_options(p->o.epochs)->take == 0 ||
+		if (p->turns.over || all_is_taken(p) ||
 		        (!p->filling && p->claim_seq - p->epoch_seq >= p->claiming->steps.most)) {
 			epoch_close(p);
 			return false;

@@ -37,6 +37,9 @@ struct ps_pipeline {
 	uint32_t nthreads;
 
 	struct ps_position position; /* the consumer's: behind what was delivered */
+	/* Where lengths are not known: the lanes' places behind what an epoch skips at its beginning, by epoch & 1.
+	 * All of it is skipped before the first row is claimed, so nobody writes them once a batch is delivered. */
+	struct ps_lane_position *skipped[2];
 
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */

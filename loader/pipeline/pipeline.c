@@ -46,8 +46,8 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_turns_before(&p->turns, i);
-		bool usable = at->k != PS_PLACE_UNKNOWN &&
-		              ps_order_block_begin(p->o.order, at->block) <= from;
+		bool usable =
+		        at->k != PS_PLACE_UNKNOWN && ps_order_block_begin(p->o.order, at->block) <= from;
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from, usable ? at : NULL);
 	}
@@ -102,6 +102,7 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 	}
 	ps_epoch_unref(p->claiming);
 	p->claiming = epoch;
+	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
 	p->asking = false;
 	p->filling = NULL;
 	p->claim_epoch = p->deliver_epoch = epoch->number;
@@ -210,14 +211,16 @@ static int pipeline_init(
 	p->tunes[PS_STAGE_DECODE] =
 	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
+	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
+		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
 	p->batches = calloc(o->depth, sizeof(*p->batches));
 	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
 		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	if (!p->lanes || !p->batches || !p->threads || ps_turns_init(&p->turns, sets, nsets) < 0 ||
-	        ps_position_init(&p->position, p->nlanes) < 0)
+	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->batches || !p->threads ||
+	        ps_turns_init(&p->turns, sets, nsets) < 0 || ps_position_init(&p->position, p->nlanes) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	return batches_init(p, err);
 }
@@ -258,6 +261,8 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	ps_turns_fini(&p->turns);
 	ps_position_fini(&p->position);
 	free(p->lanes);
+	free(p->skipped[0]);
+	free(p->skipped[1]);
 	free(p->batches);
 	free(p->threads);
 	if (p->wake_fd >= 0)
@@ -393,6 +398,9 @@ bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
 
 void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b)
 {
+	/* A lane that gave nothing but what is skipped has no row that tells where it stands. */
+	if (!p->known && p->position.batches == 0)
+		memcpy(p->position.lanes, p->skipped[b->epoch & 1], p->nlanes * sizeof(*p->position.lanes));
 	for (uint32_t i = 0; i < b->nrows; i++)
 		ps_position_take(&p->position, b->rows[i].lane, &b->rows[i].where);
 	p->position.batches++;
