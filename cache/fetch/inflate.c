@@ -11,12 +11,18 @@
 
 /* Memory ----------------------------------------------------------------------------------------- */
 
+/* What is there, wanted or spare. */
+static uint64_t held(const struct ps_inflate *inflate)
+{
+	return inflate->used + inflate->spare_nbytes + inflate->nfree_pieces * PS_PIECE_NBYTES;
+}
+
 bool ps_inflate_reserve(struct ps_inflate *inflate, uint64_t nbytes)
 {
 	if (inflate->used + nbytes > inflate->limit)
 		return false;
 	inflate->used += nbytes;
-	if (inflate->used + inflate->spare_nbytes + inflate->nfree_pieces * PS_PIECE_NBYTES > inflate->limit)
+	if (held(inflate) > inflate->limit)
 		ps_spares_drop(inflate, 0);
 	return true;
 }
@@ -46,7 +52,7 @@ void ps_spare_put(struct ps_inflate *inflate, uint8_t *data, size_t cap)
 	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->spares) && !place; i++)
 		if (!inflate->spares[i].data)
 			place = &inflate->spares[i];
-	if (!data || !place || inflate->used + inflate->spare_nbytes + cap > inflate->limit) {
+	if (!data || !place || held(inflate) + cap > inflate->limit) {
 		free(data);
 		return;
 	}

@@ -15,7 +15,7 @@
 #define NFILES 8
 #define NREADERS 6
 #define FILE_NBYTES (6 * PS_MIB + 54321)
-#define HANG_S 120
+#define HANG_S 600
 
 struct stress {
 	struct fixture *f;

@@ -18,7 +18,7 @@
 #include "fetch/inflate_private.h"
 #include "tests/cache/cache_test.h"
 
-#define HANG_S 120
+#define HANG_S 600
 #define STEP_NBYTES (64 * 1024) /* as an origin hands out bytes */
 
 /* Bytes that repeat: unit, unit, ..., of which the shard is `size`. */
@@ -735,6 +735,22 @@ static void walks_wait_for_each_other(void **state)
 	ps_strbuf_fini(&shards[0].unit);
 }
 
+/* Of a stage that is 8 MiB, two are used, and pieces have the others. */
+static void spare_buffers_do_not_take_the_room_of_pieces(void **state)
+{
+	static struct ps_inflate inflate = {.limit = 8 * PS_MIB, .used = 2 * PS_MIB, .nfree_pieces = 12};
+
+	(void)state;
+	ps_spare_put(&inflate, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
+	assert_int_equal(inflate.spare_nbytes, 0);
+	inflate.nfree_pieces = 8;
+	ps_spare_put(&inflate, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
+	assert_int_equal(inflate.spare_nbytes, PS_OUT_NBYTES);
+	inflate.nfree_pieces = 0;
+	ps_spares_drop(&inflate, 0);
+	assert_int_equal(inflate.spare_nbytes, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
 int main(void)
@@ -753,6 +769,7 @@ int main(void)
 	        TEST(what_was_decoded_for_a_size_is_not_the_file),
 	        TEST(who_is_still_at_it_gives_way),
 	        TEST(walks_wait_for_each_other),
+	        cmocka_unit_test(spare_buffers_do_not_take_the_room_of_pieces),
 	};
 
 	return cmocka_run_group_tests_name("inflate", tests, NULL, NULL);
