@@ -13,8 +13,9 @@
 #define HEAD_NBYTES \
 	(144 * UINT64_C(1024)) /* a whole block of 128 KiB that could not be compressed, and its headers */
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
-#define ATTEMPTS 5                    /* further ones, without progress */
-#define RETRY_NS (300 * PS_NS_PER_MS) /* before the first of them; doubled for each that follows */
+#define ATTEMPTS 5                    /* further ones, of an origin that breaks the protocol */
+#define RETRY_NS (300 * PS_NS_PER_MS) /* before the first of them; doubled for each that follows, */
+#define RETRY_MAX_DOUBLED 5u          /* but no more often */
 
 enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE, STEP_WALK };
 
@@ -302,10 +303,19 @@ static void again(struct ps_inflater *inflater, struct ps_sizing *sizing)
 {
 	if (sizing->done) {
 		sizing->done = false;
-		sizing->retry_ns = ps_clock_mono_ns() + (RETRY_NS << sizing->attempts++);
+		sizing->retry_ns =
+		        ps_clock_mono_ns() + (RETRY_NS << PS_MIN(sizing->attempts, RETRY_MAX_DOUBLED));
+		sizing->attempts++;
 	} else if (submit(sizing, sizing->step, sizing->get.offset, sizing->get.nbytes) < 0) {
 		give_up(inflater);
 	}
+}
+
+/* As for reads: while somebody waits, until his time is up. */
+static bool may_try_again(const struct ps_inflater *inflater, const struct ps_sizing *sizing)
+{
+	return sizing->err.retryable &&
+	       (sizing->attempts < ATTEMPTS || (inflater->waiters && sizing->err.err != EPROTO));
 }
 
 static void fail(struct ps_inflater *inflater, const struct ps_error *of)
@@ -333,7 +343,7 @@ void ps_headers_step(struct ps_inflater *inflater)
 			give_up(inflater);
 		return;
 	}
-	if (!sizing->done || (sizing->err.err && sizing->err.retryable && sizing->attempts < ATTEMPTS)) {
+	if (!sizing->done || (sizing->err.err && may_try_again(inflater, sizing))) {
 		again(inflater, sizing);
 		return;
 	}

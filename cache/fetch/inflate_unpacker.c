@@ -141,16 +141,18 @@ static void origin_failed(struct ps_unpacker *unpacker)
 	uint64_t ms = PS_MIN(BACKOFF_FIRST_MS << PS_MIN(unpacker->attempts, 10u), BACKOFF_MAX_MS);
 
 	ps_input_cancel(unpacker);
-	if (err.retryable && ++unpacker->attempts <= PS_INFLATE_ATTEMPTS) {
+	unpacker->attempts++;
+	if (err.retryable &&
+	        (unpacker->attempts <= PS_INFLATE_ATTEMPTS || (unpacker->sizes && inflater->waiters))) {
 		ps_log_debug("inflate: %s: offset %" PRIu64 ": attempt %u failed: %s", inflater->url,
 		        unpacker->input.at, unpacker->attempts, err.text);
 		unpacker->state = PS_UNPACKER_RETRY;
 		unpacker->retry_ns = ps_clock_mono_ns() + PS_MAX(ms, err.retry_after_ms) * PS_NS_PER_MS;
 		return;
 	}
-	err.retryable = false;
 	if (unpacker->sizes)
 		ps_size_answer(inflater, err.err == EAGAIN || err.err == EPROTO ? EIO : err.err, err.text);
+	/* Who asked for the bytes knows whether somebody waits for them still, and then asks again. */
 	ps_unpacker_fail_parts(unpacker, unpacker->end, &err);
 	ps_unpacker_end(unpacker);
 }
