@@ -512,10 +512,11 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 struct penstock_loader;
 struct penstock_batch;
 
-/* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"), allocates all batches,
- * and starts reading. Blocks: on reading @lists, and on looking for the shards: about a second at most.
+/* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"; wildcards, and a folder for
+ * the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
+ * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most.
  * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, or the list too long; -ENODEV: the
- * device; -ENOENT: a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others
+ * device; -ENOENT: nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others
  * are found to be missing when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);

@@ -356,7 +356,46 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 	return false;
 }
 
-/* Every entry of a dict into a struct; `skip` names two that were read before. */
+/* The member whose name is most like this one, a str; None: none is; NULL with an error set. */
+static PyObject *member_like(const struct member *members, const char *name)
+{
+	PyObject *names = PyList_New(0), *difflib = PyImport_ImportModule("difflib");
+	PyObject *like = NULL, *ret = NULL;
+
+	for (const struct member *m = members; names && difflib && m->name; m++) {
+		PyObject *text = PyUnicode_FromString(m->name);
+
+		if (!text || PyList_Append(names, text) < 0)
+			Py_CLEAR(names);
+		Py_XDECREF(text);
+	}
+	if (names && difflib)
+		like = PyObject_CallMethod(difflib, "get_close_matches", "sOi", name, names, 1);
+	if (like && PyList_Check(like)) {
+		ret = PyList_Size(like) > 0 ? PyList_GetItem(like, 0) : Py_None;
+		Py_INCREF(ret);
+	}
+	Py_XDECREF(like);
+	Py_XDECREF(names);
+	Py_XDECREF(difflib);
+	return ret;
+}
+
+static void member_refuse(const struct member *members, const char *name, bool is_field)
+{
+	const char *kind = is_field ? "field option" : "option";
+	PyObject *like = member_like(members, name);
+
+	if (like && like != Py_None)
+		PyErr_Format(
+		        PyExc_TypeError, "there is no %s \"%s\"; did you mean \"%U\"?", kind, name, like);
+	else if (like)
+		PyErr_Format(PyExc_TypeError,
+		        "there is no %s \"%s\"; help(penstock.Loader.options) lists them", kind, name);
+	Py_XDECREF(like);
+}
+
+/* Every entry of a dict into a struct. A field's name and kind were read before. */
 static bool dict_set(char *base, const struct member *members, PyObject *dict, PyObject *keep, bool is_field)
 {
 	PyObject *key, *value;
@@ -371,8 +410,7 @@ static bool dict_set(char *base, const struct member *members, PyObject *dict, P
 		if (m)
 			ok = member_set(base, m, value, keep);
 		else if (name && !ok)
-			PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"",
-			        is_field ? "field option" : "option", name);
+			member_refuse(members, name, is_field);
 		Py_XDECREF(utf8);
 		if (!ok)
 			return false;

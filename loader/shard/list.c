@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "shard/list_find.h"
+
 #define ps_autolist __attribute__((cleanup(ps_list_fini)))
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -23,8 +25,7 @@ void ps_list_fini(struct ps_list *list)
 	*list = (struct ps_list){0};
 }
 
-/* Shortens the list to its first n names. */
-static void list_cut(struct ps_list *list, size_t n)
+void ps_list_cut(struct ps_list *list, size_t n)
 {
 	while (list->n > n) {
 		char *name = list->names[--list->n];
@@ -33,8 +34,7 @@ static void list_cut(struct ps_list *list, size_t n)
 	}
 }
 
-/* Takes `name`, which has `len` bytes; frees it on error. */
-static int list_take(struct ps_list *list, char *name, size_t len, struct ps_load_error *err)
+int ps_list_take(struct ps_list *list, char *name, size_t len, struct ps_load_error *err)
 {
 	ps_autofree char *owned = name;
 
@@ -57,9 +57,9 @@ static int list_take(struct ps_list *list, char *name, size_t len, struct ps_loa
 	return 0;
 }
 
-static int list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err)
+int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err)
 {
-	return list_take(list, strndup(name, len), len, err);
+	return ps_list_take(list, strndup(name, len), len, err);
 }
 
 /* -- Ranges ------------------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static int int_range(struct ps_list *list, const char *s, const char *end, struc
 	        v += from.value < to.value ? step : -step) {
 		char text[64];
 		int len = snprintf(text, sizeof(text), "%0*" PRId64, width, v);
-		int r = list_push(list, text, (size_t)len, err);
+		int r = ps_list_push(list, text, (size_t)len, err);
 
 		if (r < 0)
 			return r;
@@ -160,7 +160,7 @@ static int char_range(struct ps_list *list, const char *s, const char *end, stru
 	if (to < 0 || !step_parse(s, end, &step))
 		return 0;
 	for (int64_t i = from; from < to ? i <= to : i >= to; i += from < to ? step : -step) {
-		int r = list_push(list, &letters[i], 1, err);
+		int r = ps_list_push(list, &letters[i], 1, err);
 
 		if (r < 0)
 			return r;
@@ -238,7 +238,7 @@ static int group_expand(
 		char *name;
 		int len = asprintf(&name, "{%s}", inner.names[i]);
 
-		r = list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+		r = ps_list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 	}
 	return r;
 }
@@ -253,7 +253,7 @@ static int product(struct ps_list *names, const struct ps_list *items, struct ps
 		for (size_t j = 0; j < items->n; j++) {
 			char *name;
 			int len = asprintf(&name, "%s%s", names->names[i], items->names[j]);
-			int r = list_take(&out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+			int r = ps_list_take(&out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 
 			if (r < 0)
 				return r;
@@ -272,7 +272,7 @@ static int product_literal(struct ps_list *names, const char *p, const char *end
 
 	if (p >= end)
 		return 0;
-	r = list_push(&one, p, (size_t)(end - p), err);
+	r = ps_list_push(&one, p, (size_t)(end - p), err);
 	return r < 0 ? r : product(names, &one, err);
 }
 
@@ -292,7 +292,7 @@ static int pattern_expand(
 	ps_autolist struct ps_list names = {0};
 	const char *start = p;
 	int level = 0;
-	int r = list_push(&names, "", 0, err);
+	int r = ps_list_push(&names, "", 0, err);
 
 	for (const char *q = p; q < end && r == 0; q++) {
 		if (*q == '\\') {
@@ -318,7 +318,7 @@ static int pattern_expand(
 	for (size_t i = 0; i < names.n && r == 0; i++) {
 		char *name = ps_steal_ptr(&names.names[i]);
 
-		r = list_take(list, name, strlen(name), err);
+		r = ps_list_take(list, name, strlen(name), err);
 	}
 	return r;
 }
@@ -350,7 +350,7 @@ static int braces_add(struct ps_list *list, const char *pattern, size_t len, str
 		return ps_load_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
 	r = pattern_expand(list, pattern, pattern + len, 0, err);
 	if (r < 0) {
-		list_cut(list, before);
+		ps_list_cut(list, before);
 		return r;
 	}
 	for (size_t i = before; i < list->n; i++) {
@@ -358,7 +358,7 @@ static int braces_add(struct ps_list *list, const char *pattern, size_t len, str
 
 		list->nbytes -= old - unescape(list->names[i]);
 		if (!*list->names[i]) {
-			list_cut(list, before);
+			ps_list_cut(list, before);
 			return ps_load_error_set(
 			        err, EINVAL, "%.*s: an empty shard name", (int)PS_MIN(len, 200), pattern);
 		}
@@ -389,7 +389,7 @@ int ps_list_add_text(
 		if (line < stop && *line != '#')
 			r = braces_add(list, line, (size_t)(stop - line), err);
 		if (r < 0) {
-			list_cut(list, before);
+			ps_list_cut(list, before);
 			return ps_load_error_prefix(err, "%s:%zu", name, line_no);
 		}
 		line = next;
@@ -444,10 +444,13 @@ int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error 
 		return list_file(list, pattern + 1, err);
 	for (const char *p = pattern;;) {
 		const char *next = strstr(p, "::");
+		size_t from = list->n;
 		int r = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
 
+		if (r == 0)
+			r = ps_list_find(list, from, err);
 		if (r < 0) {
-			list_cut(list, before);
+			ps_list_cut(list, before);
 			return r;
 		}
 		if (!next)

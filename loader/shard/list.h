@@ -2,6 +2,7 @@
  *
  *   data/train-{000000..001281}.tar     brace expansion, as WebDataset spells it (see ps_list_add)
  *   a.tar::b-{0..3}.tar                 "::" joins several patterns in one string
+ *   data/t*.tar, data/                  files that are looked for (shard/list_find.h); not in a text file
  *   @shards.txt                         a text file: a pattern a line; blank lines and '#' lines are skipped
  *
  * Ownership: the list owns its names; they live until ps_list_fini().
@@ -29,8 +30,8 @@ struct ps_list {
 	size_t nbytes; /* of all names, with their ends */
 };
 
-/* Appends what `pattern` stands for, in order. Reads a file if it begins with '@'. On error the list is as
- * before.
+/* Appends what `pattern` stands for, in order. Reads a file if it begins with '@', and looks for files where
+ * it has wildcards or is a folder. On error the list is as before.
  *
  * Brace expansion: {a,b} alternatives, {3..10} and {a..f} ranges with an optional third number (the step), in
  * both directions; a leading zero pads all numbers of the range to one width; braces nest; a group that is
@@ -40,6 +41,13 @@ int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error 
 /* The same for the text of a list file. `name` is for error texts. */
 int ps_list_add_text(struct ps_list *list, const char *text, size_t len, const char *name,
         struct ps_load_error *err) PS_MUST_USE;
+
+/* Appends one name of `len` bytes, as it is. take() takes it over, whatever comes of it; NULL: -ENOMEM. */
+int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
+int ps_list_take(struct ps_list *list, char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
+
+/* Shortens the list to its first n names. */
+void ps_list_cut(struct ps_list *list, size_t n);
 
 /* Frees the names and zeroes the list. */
 void ps_list_fini(struct ps_list *list);

@@ -25,8 +25,8 @@ static const struct {
 static void help(FILE *out)
 {
 	fprintf(out, "Usage: penstock-loader COMMAND [OPTION...] SHARDS...\n\n"
-	             "Reads and writes WebDataset tar shards. SHARDS are paths, patterns as 'train-{000..127}.tar', or "
-	             "@LIST files.\n\n"
+	             "Reads and writes WebDataset tar shards. SHARDS are paths, folders, patterns as "
+	             "'train-{000..127}.tar' or 'train-*.tar', or @LIST files.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		fprintf(out, "  %-15s %s\n", commands[i].name, commands[i].text);

@@ -182,7 +182,8 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["index", "--column", "=cls", "t-0.tar"], 2, "must be NAME=SUFFIX"),
     (["index", "--column", "h=json:", "t-0.tar"], 2, "must be NAME=SUFFIX"),
     (["index", "nosuch.tar"], 1, "nosuch.tar: "),
-    (["index", "."], 1, "only ordinary files"),
+    (["index", "folder.tar"], 1, "only ordinary files"),
+    (["index", "folder"], 1, "folder: no shards in this folder"),
     (["index", "@nolist"], 1, "nolist"),
     (["bench", "--frob", "t-0.tar"], 2, "--frob: no such option"),
     (["bench", "-xyz", "t-0.tar"], 2, "-x: no such option"),
@@ -223,7 +224,8 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "nosuch.tar"], 1, "nosuch.tar: "),
     (["bench", "https://127.0.0.1/t-{0..3}.tar"], 1, "it is a URL: mount it"),
     (["ls", "nosuch.tar"], 1, "nosuch.tar: "),
-    (["ls", "."], 1, "is a folder"),
+    (["ls", "folder.tar"], 1, "is a folder"),
+    (["bench", "no*.tar"], 1, "no*.tar: no file matches this pattern"),
     (["bench", "text"], 1, "no tar header"),
     (["ls", "empty"], 1, "an empty file"),
 ]
@@ -234,12 +236,24 @@ def bad_input_is_one_line_and_an_exit_code():
     shards(2, 2)
     tap.write("text", b"hello " * 1000)
     tap.write("empty", b"")
+    os.mkdir("folder")
+    os.mkdir("folder.tar")
     for args, code, says in BAD:
         r = tap.run(*args)
         err = r.stderr.decode()
         tap.equal(r.returncode, code, "%r: %s" % (args, err))
         tap.equal(r.stdout, b"", repr(args))
         assert err.startswith("penstock-loader: ") and err.count("\n") == 1 and says in err, (args, err)
+
+
+@tap.test
+def a_folder_stands_for_its_shards():
+    shards(2, 2)
+    tap.write("more.txt", b"no shard")
+    every = tap.run("ls", "t-{0..1}.tar").stdout.replace(b"t-", b"./t-")
+    assert every.count(b"\n") > 2
+    for names in (".",), ("./t-*.tar",), ("./t-?.t[ab]r",):
+        tap.equal(tap.run("ls", *names).stdout.replace(b"\nt-", b"\n./t-"), every, names)
 
 
 @tap.test

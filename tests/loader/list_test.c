@@ -3,6 +3,7 @@
 #include "shard/list.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "make_tar.h"
 
@@ -120,11 +121,43 @@ static void list_files_have_a_pattern_a_line(void **state)
 	folder_leave(folder);
 }
 
+static void folders_and_wildcards_stand_for_the_files_that_are_there(void **state)
+{
+	static const struct row rows[] = {
+	        {"d", "d/a.tar.zst d/b.tar d/b[1].tar d/z.tgz", 0},
+	        {"d/", "d/a.tar.zst d/b.tar d/b[1].tar d/z.tgz", 0},
+	        {"d/*.tar", "d/b.tar d/b[1].tar d/folder.tar", 0}, /* whatever matches */
+	        {"d/b*.tar::d/[az].*", "d/b.tar d/b[1].tar d/a.tar.zst d/a.txt d/z.tgz", 0},
+	        {"d/{z,a,b}.t*", "d/z.tgz d/a.tar.zst d/a.txt d/b.tar", 0}, /* each brace's own, in turn */
+	        {"d/b[1].tar", "d/b[1].tar", 0},                            /* there is a file of that name */
+	        {"{d,d/b.tar}", "d d/b.tar", 0}, /* a folder among other names is a mistake, told when read */
+	        {"https://host/a.tar?x=1", "https://host/a.tar?x=1", 0},
+	        {"d/*.webm", NULL, ENOENT},
+	        {"d/b.tar::d/*.webm", NULL, ENOENT},
+	        {"d/empty", NULL, ENOENT},
+	};
+	static const char *const files[] = {
+	        "d/z.tgz", "d/b.tar", "d/b[1].tar", "d/a.tar.zst", "d/a.txt", "d/.hidden.tar", "d/.tar"};
+	char folder[64];
+
+	(void)state;
+	folder_enter(folder);
+	assert_int_equal(mkdir("d", 0755), 0);
+	assert_int_equal(mkdir("d/empty", 0755), 0);
+	assert_int_equal(mkdir("d/folder.tar", 0755), 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
+		file_write(files[i], "", 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
+		check_row(&rows[i]);
+	folder_leave(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(braces_expand_as_webdataset_spells_them),
 	        cmocka_unit_test(list_files_have_a_pattern_a_line),
+	        cmocka_unit_test(folders_and_wildcards_stand_for_the_files_that_are_there),
 	};
 	return cmocka_run_group_tests_name("list", tests, NULL, NULL);
 }

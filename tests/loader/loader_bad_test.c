@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "loader_fixture.h"
 
@@ -147,8 +148,10 @@ static void a_folder_is_no_shard(void **state)
 
 	(void)state;
 	setting_init(&s);
-	assert_int_equal(first_failure(&s.o, ".", &e), -EBADMSG);
+	assert_int_equal(mkdir("folder.tar", 0755), 0);
+	assert_int_equal(first_failure(&s.o, "folder.tar", &e), -EBADMSG);
 	assert_non_null(strstr(e.text, "folder"));
+	assert_int_equal(rmdir("folder.tar"), 0);
 }
 
 static void a_sample_larger_than_the_budget_is_bad(void **state)

@@ -231,7 +231,8 @@ def wrong_arguments_are_named():
     pattern = shards(1)
     cases = [
         (lambda: loader(pattern, batch=0), ValueError, "batch"),
-        (lambda: loader(pattern, threds=2), TypeError, "threds"),
+        (lambda: loader(pattern, threds=2), TypeError, '"threds"; did you mean "threads"?'),
+        (lambda: loader(pattern, xyzzy=2), TypeError, "help(penstock.Loader.options)"),
         (lambda: loader(pattern, order="random"), ValueError, "window"),
         (lambda: loader(pattern, batch="many"), TypeError, "batch"),
         (lambda: loader(pattern, seed=-1), ValueError, "seed"),
@@ -240,7 +241,7 @@ def wrong_arguments_are_named():
         (lambda: loader(pattern, format="tf"), ValueError, "torch"),
         (lambda: loader(pattern, columns=["picture"]), ValueError, "picture"),
         (lambda: loader(pattern, fields=["jpg"]), TypeError, "penstock.Field"),
-        (lambda: loader(pattern, fields=[penstock.Image(sice=3)]), TypeError, "sice"),
+        (lambda: loader(pattern, fields=[penstock.Image(dct_skale=3)]), TypeError, '"dct_skale"; did you mean "dct_scale"?'),
         (lambda: loader(pattern, fields=[penstock.Image(mean=(1, 2))]), ValueError, "mean"),
         (lambda: loader(pattern, memory_budget="much"), ValueError, "much"),
         (lambda: penstock.Loader([]), ValueError, "no shards"),

@@ -318,7 +318,8 @@ class _Epoch:
 class Loader:
     """Batches from WebDataset shards; iterating over it once is one epoch.
 
-    shards: a path or pattern, or several (with mix=[...] each is a dataset, and these are their weights): "/data/train-{000000..001281}.tar", "a.tar::b.tar", "@list.txt".
+    shards: a path, folder or pattern, or several (with mix=[...] each is a dataset, and these are their weights):
+        "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
     batch: rows of a batch on this rank.
     fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
         their suffix. By default an image "jpg" and an optional integer "cls".
