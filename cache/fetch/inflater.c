@@ -68,7 +68,8 @@ static void save(struct ps_inflater *inflater, const struct ps_view_row *row)
 	if (bytes.len && !bytes.failed)
 		ps_index_batch_put_frames(batch, &inflater->id, bytes.s, bytes.len);
 	pthread_mutex_unlock(&inflate->lock);
-	if (ps_index_batch_commit(ps_store_index(inflate->store), batch) < 0)
+	/* Not only while it is open: finding it out again may take decoding all of it. */
+	if (ps_index_batch_commit_or_keep(ps_store_index(inflate->store), batch) < 0)
 		ps_log_warning("index: %s: what was found out of it cannot be kept", inflater->url);
 	pthread_mutex_lock(&inflate->lock);
 }

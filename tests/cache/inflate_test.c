@@ -16,9 +16,11 @@
 
 #include "base/size.h"
 #include "fetch/inflate_private.h"
+#include "store/index_private.h"
+#include "store/index_rocksdb.h"
 #include "tests/cache/cache_test.h"
 
-#define HANG_S 600
+#define HANG_S 120
 #define STEP_NBYTES (64 * 1024) /* as an origin hands out bytes */
 
 /* Bytes that repeat: unit, unit, ..., of which the shard is `size`. */
@@ -662,6 +664,29 @@ static void what_was_decoded_for_a_size_is_not_the_file(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
+/* Who opens it the next time need not decode it again. */
+static void a_size_is_kept_while_the_index_takes_nothing(void **state)
+{
+	const uint64_t nbytes = 3 * PS_MIB + 17;
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	uint64_t nodes_below;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, false);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	ps_kv_refuse(ps_store_index(s.store)->kv, -ENOSPC);
+	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	const struct ps_remote source = inflater->source;
+	ps_inflater_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	ps_inflater_put(inflater);
+	assert_int_equal(ps_inflate_known_size(s.store, shard.url, &source, &nodes_below), nbytes);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
 /* Another dataset still decodes it for the size: a file of its own. */
 static void who_is_still_at_it_gives_way(void **state)
 {
@@ -767,6 +792,7 @@ int main(void)
 	        TEST(headers_are_asked_for_again),
 	        TEST(the_end_of_the_only_frame_takes_no_memory),
 	        TEST(what_was_decoded_for_a_size_is_not_the_file),
+	        TEST(a_size_is_kept_while_the_index_takes_nothing),
 	        TEST(who_is_still_at_it_gives_way),
 	        TEST(walks_wait_for_each_other),
 	        cmocka_unit_test(spare_buffers_do_not_take_the_room_of_pieces),
