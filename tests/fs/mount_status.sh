@@ -27,6 +27,27 @@ equal "each open has a mode" "$(jq .mounts[0].opens "$T/status.json")" "$(jq "$m
 check "modes for people" grep -Eq 'opens +[0-9]+ passed through, [0-9]+ direct, [0-9]+ through the page cache' \
 	<(penstock status "$MNT")
 check "for people, too" grep -q passthrough <(penstock status "$MNT")
+
+# Again and again.
+for how in -w --watch=0.1 "--watch 0.1"; do
+	rm -f "$T/watch"
+	# shellcheck disable=SC2086
+	penstock status "$MNT" $how >"$T/watch" &
+	watcher=$!
+	check "status $how tells of rates" wait_until 30 grep -Eq '^  now +[0-9.]+ (B|[KMG]iB)/s from the origin, .*/s to readers$' "$T/watch"
+	kill "$watcher"
+	wait "$watcher" 2>/dev/null || true
+done
+lines() { (($(wc -l <"$T/watch") >= 3)); }
+rm "$T/watch"
+penstock status "$MNT" --watch=0.1 --json >"$T/watch" &
+watcher=$!
+check "with --json a line each time" wait_until 30 lines
+kill "$watcher"
+wait "$watcher" 2>/dev/null || true
+equal "each of them JSON" "$MNT" "$(head -n 3 "$T/watch" | jq -r '.mounts[0].mountpoint' | uniq)"
+penstock pin "$MNT" 'sub/deep/1048576.bin' >"$T/out" 2>&1
+check "what is pinned is told" grep -Eq '^  pinned +1 files, 1.0 MiB' <(penstock status "$MNT")
 umount_penstock
 check_not "status of what is not mounted" penstock status "$MNT"
 

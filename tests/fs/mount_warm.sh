@@ -27,20 +27,52 @@ equal "options of cache and origin are the mount's own" "2 1" \
 	"$rc $(grep -c "^penstock warm: option header-file: it is for a SOURCE, and $MNT is a mount, which has its own" "$T/out")"
 umount_penstock
 
-# Interrupted, then resumed.
+# Interrupted, then resumed, by way of a mount and without one.
+cached_nbytes() { du -s --block-size=1 "$CACHE/data" 2>/dev/null | cut -f 1; }
+some_cached() { (($(cached_nbytes) > 2000000)); }
+total=$(du -bc "$T"/www/*/*.tar | tail -n 1 | cut -f 1)
+# interrupted WHAT WARM-ARGUMENT...
+interrupted() {
+	local what=$1 rc=0 warming
+	shift
+	timeout 60 penstock warm "$@" >"$T/out" 2>&1 &
+	warming=$!
+	check "$what: some of it comes" wait_until 50 some_cached
+	kill -INT "$(cat "/proc/$warming/task/$warming/children")"
+	wait "$warming" || rc=$?
+	equal "$what: an interrupt ends it, and it says so" "1 1" "$rc $(grep -c 'interrupted; what has arrived is kept' "$T/out")"
+}
 CACHE=$T/cache2
-mount_penstock "$ORIGIN/limit/"
-timeout -s INT 0.3 penstock warm "$MNT" >"$T/out" 2>&1 || true
-sleep 0.5
+mount_penstock "$ORIGIN/slow/"
+interrupted "warm of a mount" "$MNT"
 umount_penstock
-have=$(du -s --block-size=1 "$CACHE/data" | cut -f 1)
-mount_penstock "$ORIGIN/limit/"
+have=$(cached_nbytes)
+mount_penstock "$ORIGIN/slow/"
 origin_forget
 check "warm after an interrupted warm" timeout 60 penstock warm "$MNT"
-total=$(du -bc "$T"/www/*/*.tar | tail -n 1 | cut -f 1)
 at_most "fetches the rest (of $total, $have were there)" $((total - have + (8 << 20))) "$(origin_bytes)"
 check "all of it" read_tree 1m
 umount_penstock
+CACHE=$T/cache5
+interrupted "warm of a SOURCE" "$ORIGIN/slow/" --cache-dir "$CACHE"
+have=$(cached_nbytes)
+origin_forget
+check "warm goes on" timeout 60 penstock warm "$ORIGIN/slow/" --cache-dir "$CACHE"
+at_most "with the rest (of $total, $have were there)" $((total - have + (8 << 20))) "$(origin_bytes)"
+
+# On a terminal the progress is drawn.
+CACHE=$T/cache6
+check "warm on a terminal" "$python" -c 'import os, pty, re, sys
+seen = b""
+def read(fd):
+    global seen
+    data = os.read(fd, 4096)
+    seen += data
+    return data
+status = pty.spawn(sys.argv[1:], read)
+assert status == 0, status
+assert re.search(rb"\r\[#*\.*\] +\d+% [\d.]+ \w+ of [\d.]+ \w+, [\d.]+ \w+/s", seen), seen' \
+	timeout 60 penstock warm "$ORIGIN/slow/val/" --cache-dir "$CACHE"
 
 # Without a mount.
 CACHE=$T/cache3
