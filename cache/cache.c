@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "dataset/dataset.h"
 #include "policy/plans.h"
 
@@ -33,11 +34,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 		free(cache);
 		return rc;
 	}
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&cache->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	ps_cond_init(&cache->cond);
 	pthread_mutex_init(&cache->lock, NULL);
 	ps_list_init(&cache->attached);
 	*ret = cache;

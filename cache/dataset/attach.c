@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "base/thread.h"
 #include "dataset/merge.h"
 #include "origin/credentials.h"
 #include "origin/s3.h"
@@ -64,7 +65,6 @@ static void *dataset_main(void *arg)
 	struct ps_error err = {0};
 	uint64_t first_unsized = 0;
 
-	pthread_setname_np(pthread_self(), "dataset");
 	int rc = list_once(ds, &err, &first_unsized);
 	if (rc < 0 && rc != -ECANCELED)
 		ps_log_warning("list: %s", err.text);
@@ -85,15 +85,12 @@ static void *prober_main(void *arg)
 {
 	struct ps_dataset *ds = arg;
 
-	pthread_setname_np(pthread_self(), "dataset-probes");
 	while (!atomic_load(&ds->stop)) {
 		uint64_t wake = ps_probe_tick(ds, ps_clock_mono_ns());
-		struct timespec ts = {
-		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
 
 		PS_LOCK_SCOPE(&ds->lock);
 		if (!atomic_load(&ds->stop))
-			pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
+			ps_cond_wait_until(&ds->cond, &ds->lock, wake);
 	}
 	return NULL;
 }
@@ -225,10 +222,7 @@ static void forget(struct ps_dataset *ds)
  * lock is held. */
 static void wait_a_while(struct ps_dataset *ds)
 {
-	uint64_t wake = ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS;
-	struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
-
-	pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
+	ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS);
 }
 
 /* Waits for the listing: for ever if there is no stored one. */
@@ -346,11 +340,11 @@ static void forget_listing(struct ps_dataset *ds)
 
 static int start_threads(struct ps_dataset *ds)
 {
-	int rc = -pthread_create(&ds->thread, NULL, dataset_main, ds);
+	int rc = ps_thread_start(&ds->thread, "dataset", dataset_main, ds);
 
 	ds->thread_started = rc == 0;
 	if (rc == 0) {
-		rc = -pthread_create(&ds->prober, NULL, prober_main, ds);
+		rc = ps_thread_start(&ds->prober, "dataset-probes", prober_main, ds);
 		ds->prober_started = rc == 0;
 	}
 	return rc;
@@ -360,7 +354,6 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
         const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
 {
 	struct ps_dataset *ds = calloc(1, sizeof *ds);
-	pthread_condattr_t attr;
 	uint64_t first_unsized = 0;
 
 	if (!ds)
@@ -373,10 +366,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ps_list_init(&ds->probes);
 	pthread_mutex_init(&ds->lock, NULL);
 	pthread_mutex_init(&ds->names_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&ds->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	ps_cond_init(&ds->cond);
 
 	int rc = ps_sequence_new(ds, &ds->sequence);
 	if (rc == 0)

@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "dataset/dataset.h"
 #include "policy/plans.h"
 
@@ -210,12 +210,9 @@ static void name_files(struct ps_plan_ahead *a)
 
 static void wait_for_news(struct ps_plan_ahead *a, uint64_t looked_ns)
 {
-	struct timespec until;
-
 	/* What comes within a moment is looked at together. */
-	uint64_t next_ns = looked_ns + (a->look ? LOOK_EVERY_MS : IDLE_MS) * PS_NS_PER_MS;
-	until = (struct timespec){(time_t)(next_ns / PS_NS_PER_S), (long)(next_ns % PS_NS_PER_S)};
-	pthread_cond_timedwait(&a->wake, &a->lock, &until);
+	ps_cond_wait_until(
+	        &a->wake, &a->lock, looked_ns + (a->look ? LOOK_EVERY_MS : IDLE_MS) * PS_NS_PER_MS);
 }
 
 static void *run(void *arg)
@@ -252,17 +249,13 @@ static void *run(void *arg)
 int ps_plan_ahead_new(struct ps_dataset *dataset, struct ps_plan_ahead **ret)
 {
 	struct ps_plan_ahead *a = calloc(1, sizeof *a);
-	pthread_condattr_t monotonic;
 
 	if (!a)
 		return -ENOMEM;
 	a->dataset = dataset;
 	a->plans = ps_store_plans(dataset->cache->store);
 	pthread_mutex_init(&a->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&a->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	ps_cond_init(&a->wake);
 	*ret = a;
 	return 0;
 }
@@ -287,10 +280,8 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a)
 	atomic_store(&a->any, true);
 	PS_LOCK_SCOPE(&a->lock);
 	if (!a->started && !a->stopping) {
-		a->started = pthread_create(&a->thread, NULL, run, a) == 0;
-		if (a->started)
-			pthread_setname_np(a->thread, "dataset-plan");
-		else
+		a->started = ps_thread_start(&a->thread, "dataset-plan", run, a) == 0;
+		if (!a->started)
 			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 	}
 	a->look = a->told = true;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "dataset/dataset.h"
 
 #define LOOK_MS 50 /* how often who waits looks whether it is still wanted */
@@ -35,13 +36,9 @@ static int enter(struct ps_cache *cache, const struct ps_id *id, const _Atomic b
 
 	PS_LOCK_SCOPE(&cache->lock);
 	while ((a = find(cache, id)) && !a->dataset) {
-		uint64_t wake = ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS;
-		struct timespec ts = {
-		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
-
 		if (cancelled && atomic_load(cancelled))
 			return -ECANCELED;
-		pthread_cond_timedwait(&cache->cond, &cache->lock, &ts);
+		ps_cond_wait_until(&cache->cond, &cache->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
 	}
 	if (a) {
 		a->nrefs++;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define SWEEP_CONCURRENCY 16
 #define SWEEP_AT_ONCE 256 /* names that are taken from the index together */
@@ -66,13 +67,10 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 		bool full = true;
 
 		while (full && !atomic_load(&ds->stop)) {
-			uint64_t wake = ps_clock_mono_ns() + 100 * PS_NS_PER_MS;
-			struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
-			        .tv_nsec = (long)(wake % PS_NS_PER_S)};
 			PS_LOCK_SCOPE(&ds->lock);
 			full = ds->nsweep >= SWEEP_CONCURRENCY;
 			if (full)
-				pthread_cond_timedwait(&ds->cond, &ds->lock, &ts);
+				ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
 		}
 		if (!atomic_load(&ds->stop))
 			ps_probe_unasked(ds, &row);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/thread.h"
+
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
 
@@ -169,7 +171,6 @@ void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 {
 	struct ps_fill *fill = calloc(1, sizeof *fill);
-	pthread_condattr_t attr;
 
 	if (!fill)
 		return -ENOMEM;
@@ -185,12 +186,9 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&fill->disk_cond, NULL);
-	pthread_cond_init(&fill->timer_cond, &attr);
-	pthread_cond_init(&fill->files_cond, &attr);
-	pthread_condattr_destroy(&attr);
+	ps_cond_init(&fill->disk_cond);
+	ps_cond_init(&fill->timer_cond);
+	ps_cond_init(&fill->files_cond);
 
 	int rc = fill->budget ? ps_writeback_start(fill) : -ENOMEM;
 	if (rc == 0)
@@ -292,10 +290,6 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		 * reached by a cancel. */
 		ps_run_cancel_all(fill, origin);
 		ps_keep_drop_held(fill, origin);
-		uint64_t wake = ps_clock_mono_ns() + DRAIN_TICK_NS;
-		struct timespec ts = {
-		        .tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
-
 		PS_LOCK_SCOPE(&fill->lock);
 		bool left = fill->nending > 0;
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
@@ -304,6 +298,6 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 			ps_hedge_forget(fill, origin);
 			return;
 		}
-		pthread_cond_timedwait(&fill->files_cond, &fill->lock, &ts);
+		ps_cond_wait_until(&fill->files_cond, &fill->lock, ps_clock_mono_ns() + DRAIN_TICK_NS);
 	}
 }

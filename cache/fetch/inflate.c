@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "base/thread.h"
 #include "fetch/inflate_private.h"
 
 #define TICK_NS (100 * PS_NS_PER_MS)
@@ -221,10 +222,8 @@ static void wait_for_work(struct ps_inflate *inflate)
 		pthread_cond_wait(&inflate->cond, &inflate->lock);
 		return;
 	}
-	uint64_t wake = PS_MAX(inflate->next_tick_ns, ps_clock_mono_ns() + PS_NS_PER_MS);
-	struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S), .tv_nsec = (long)(wake % PS_NS_PER_S)};
-
-	pthread_cond_timedwait(&inflate->cond, &inflate->lock, &ts);
+	ps_cond_wait_until(&inflate->cond, &inflate->lock,
+	        PS_MAX(inflate->next_tick_ns, ps_clock_mono_ns() + PS_NS_PER_MS));
 }
 
 bool ps_inflate_is_due(const struct ps_inflate *inflate)
@@ -237,7 +236,6 @@ static void *inflate_main(void *arg)
 {
 	struct ps_inflate *inflate = arg;
 
-	pthread_setname_np(pthread_self(), "inflate");
 	PS_LOCK_SCOPE(&inflate->lock);
 	while (!inflate->stopping) {
 		uint64_t now = ps_clock_mono_ns();
@@ -310,7 +308,6 @@ int ps_inflate_new(struct ps_store *store, struct ps_fill *fill, struct ps_infla
 {
 	struct ps_inflate *inflate = calloc(1, sizeof *inflate);
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	pthread_condattr_t attr;
 
 	if (!inflate)
 		return -ENOMEM;
@@ -321,16 +318,13 @@ int ps_inflate_new(struct ps_store *store, struct ps_fill *fill, struct ps_infla
 	ps_list_init(&inflate->ready);
 	ps_list_init(&inflate->writes);
 	pthread_mutex_init(&inflate->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&inflate->cond, &attr);
-	pthread_cond_init(&inflate->gone, &attr);
-	pthread_cond_init(&inflate->written, &attr);
-	pthread_condattr_destroy(&attr);
+	ps_cond_init(&inflate->cond);
+	ps_cond_init(&inflate->gone);
+	ps_cond_init(&inflate->written);
 	unsigned want = (unsigned)PS_MIN(PS_MAX(cpus, 2L), (long)PS_ARRAY_LEN(inflate->threads));
 	int rc = 0;
 	while (inflate->nthreads < want && rc == 0) {
-		rc = -pthread_create(&inflate->threads[inflate->nthreads], NULL, inflate_main, inflate);
+		rc = ps_thread_start(&inflate->threads[inflate->nthreads], "inflate", inflate_main, inflate);
 		inflate->nthreads += rc == 0;
 	}
 	if (rc < 0) {

@@ -1,4 +1,5 @@
 /* The timer: deadlines of readers, retries, pacing, and what is given back when idle. */
+#include "base/thread.h"
 #include "fetch/fill_private.h"
 
 #define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
@@ -10,7 +11,6 @@ static void *timer_main(void *arg)
 	struct ps_fill *fill = arg;
 	uint64_t busy_ns = ps_clock_mono_ns();
 
-	pthread_setname_np(pthread_self(), "fill-timer");
 	for (;;) {
 		uint64_t now = ps_clock_mono_ns();
 		bool busy = atomic_load(&fill->nwaiting) > 0;
@@ -39,11 +39,8 @@ static void *timer_main(void *arg)
 			if (fill->paced)
 				wake = PS_MIN(wake, fill->next_start_ns);
 			fill->paced = false;
-			if (wake > now) {
-				struct timespec ts = {.tv_sec = (time_t)(wake / PS_NS_PER_S),
-				        .tv_nsec = (long)(wake % PS_NS_PER_S)};
-				pthread_cond_timedwait(&fill->timer_cond, &fill->lock, &ts);
-			}
+			if (wake > now)
+				ps_cond_wait_until(&fill->timer_cond, &fill->lock, wake);
 		}
 		ps_fill_pump(fill); /* max_bytes_per_s opens with time */
 		if (busy) {
@@ -63,7 +60,7 @@ static void *timer_main(void *arg)
 
 int ps_timer_start(struct ps_fill *fill)
 {
-	int rc = -pthread_create(&fill->timer_thread, NULL, timer_main, fill);
+	int rc = ps_thread_start(&fill->timer_thread, "fill-timer", timer_main, fill);
 
 	fill->timer_started = rc == 0;
 	return rc;

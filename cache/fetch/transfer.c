@@ -11,6 +11,7 @@
 #include <curl/curl.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "fetch/transfer_loop.h"
 
 #define THREAD_MIN 8        /* transfers at once that make another thread worth having */
@@ -247,10 +248,7 @@ void ps_transfer_later(struct ps_transfer *t)
 static void *thread_main(void *arg)
 {
 	struct ps_transfer_thread *th = arg;
-	char name[16];
 
-	snprintf(name, sizeof name, "%s-%d", th->all->name, (int)(th - th->all->threads));
-	pthread_setname_np(pthread_self(), name);
 	while (take_orders(th)) {
 		/* With something to flush, or with what the last round has brought: only a look. */
 		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
@@ -276,8 +274,9 @@ static void *thread_main(void *arg)
 static int thread_start(struct ps_transfers *all)
 {
 	struct ps_transfer_thread *th = &all->threads[all->nthreads];
-	sigset_t every, old;
+	char name[16];
 
+	snprintf(name, sizeof name, "%s-%u", all->name, all->nthreads);
 	*th = (struct ps_transfer_thread){.all = all};
 	int rc = ps_loop_init(&th->loop);
 	if (rc)
@@ -288,14 +287,10 @@ static int thread_start(struct ps_transfers *all)
 	ps_list_init(&th->queued);
 	ps_list_init(&th->active);
 	ps_list_init(&th->later);
-	/* Signals are the main thread's. */
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &old);
-	rc = pthread_create(&th->id, NULL, thread_main, th);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc) {
+	rc = ps_thread_start(&th->id, name, thread_main, th);
+	if (rc < 0) {
 		ps_loop_fini(&th->loop);
-		return -rc;
+		return rc;
 	}
 	all->nthreads++;
 	return 0;

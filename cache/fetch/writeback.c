@@ -1,6 +1,7 @@
 /* The disk side of the fill engine: what arrived of a block is written, unverified ones are checked, by a few
  * threads of their own, so that neither a transfer nor a reader waits for the disk. What the disk does not
  * take is held in memory. */
+#include "base/thread.h"
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -119,7 +120,6 @@ static void *disk_main(void *arg)
 	struct ps_fill *fill = arg;
 	void *scratch = NULL;
 
-	pthread_setname_np(pthread_self(), "fill-disk");
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		for (unsigned i = 0; i < PS_DISK_THREADS && !scratch; i++)
@@ -168,11 +168,10 @@ int ps_writeback_start(struct ps_fill *fill)
 
 		if (posix_memalign(scratch, 4096, PS_BLOCK_SIZE) != 0)
 			return -ENOMEM;
-		int rc = pthread_create(&fill->disk_threads[fill->ndisk_threads], NULL, disk_main, fill);
-
-		if (rc != 0) {
+		int rc = ps_thread_start(&fill->disk_threads[fill->ndisk_threads], "fill-disk", disk_main, fill);
+		if (rc < 0) {
 			free(ps_steal_ptr(scratch));
-			return -rc;
+			return rc;
 		}
 	}
 	return 0;

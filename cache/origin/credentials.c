@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "origin/credentials_source.h"
 #include "origin/profile.h"
 
@@ -211,10 +212,8 @@ static void want(struct ps_credentials *c)
 	c->wanted_mono_ns = ps_clock_mono_ns();
 	c->wanted = true;
 	if (!c->started) {
-		c->started = pthread_create(&c->thread, NULL, run, c) == 0;
-		if (c->started)
-			pthread_setname_np(c->thread, "ps-keys");
-		else
+		c->started = ps_thread_start(&c->thread, "ps-keys", run, c) == 0;
+		if (!c->started)
 			ps_error_set(&c->error, ENOMEM, "credentials: no thread can be started");
 		c->nloads += !c->started;
 		c->wanted = c->started;

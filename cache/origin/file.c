@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/list.h"
 #include "base/size.h"
 #include "base/strbuf.h"
+#include "base/thread.h"
 #include "origin/url.h"
 
 #define READ_NBYTES PS_MIB /* between two looks at cancel, and two calls of progress */
@@ -205,7 +205,6 @@ static void *thread_main(void *arg)
 {
 	struct ps_file *file = arg;
 
-	pthread_setname_np(pthread_self(), "ps-file");
 	pthread_mutex_lock(&file->lock);
 	for (;;) {
 		while (ps_list_empty(&file->queue) && !file->stop) {
@@ -229,14 +228,10 @@ static void *thread_main(void *arg)
 /* Needs the lock held. That it may fail is no matter once there is one thread. */
 static int thread_start(struct ps_file *file)
 {
-	sigset_t every, old;
+	int rc = ps_thread_start(&file->threads[file->nthreads], "ps-file", thread_main, file);
 
-	sigfillset(&every);
-	pthread_sigmask(SIG_SETMASK, &every, &old);
-	int rc = pthread_create(&file->threads[file->nthreads], NULL, thread_main, file);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	file->nthreads += rc == 0;
-	return -rc;
+	return rc;
 }
 
 static void submit(struct ps_file *file, struct ps_origin_work *work, const void *kind)

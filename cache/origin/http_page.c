@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "origin/url.h"
 
 #define BACKOFF_FIRST_MS 200
@@ -155,7 +156,6 @@ static struct ps_http_page *page_start(
         struct ps_http_client *c, const char *url, uint64_t max_nbytes, bool packed)
 {
 	struct ps_http_page *page = calloc(1, sizeof *page);
-	pthread_condattr_t attr;
 
 	if (!page || !(page->asked = strdup(url))) {
 		free(page);
@@ -166,10 +166,7 @@ static struct ps_http_page *page_start(
 	page->is_packed = packed;
 	page->started_ns = ps_clock_mono_ns();
 	pthread_mutex_init(&page->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&page->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	ps_cond_init(&page->cond);
 	submit(page);
 	return page;
 }
@@ -189,13 +186,6 @@ static bool is_stopped(const _Atomic bool *stop)
 	return stop && atomic_load(stop);
 }
 
-static struct timespec in_ms(uint64_t ms)
-{
-	uint64_t at = ps_clock_mono_ns() + ms * PS_NS_PER_MS;
-
-	return (struct timespec){.tv_sec = (time_t)(at / PS_NS_PER_S), .tv_nsec = (long)(at % PS_NS_PER_S)};
-}
-
 /* Until done; cancels when told to stop. */
 static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 {
@@ -203,15 +193,14 @@ static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 
 	pthread_mutex_lock(&page->lock);
 	while (!page->done) {
-		struct timespec until = in_ms(STOP_LOOK_MS);
-
 		if (!cancelled && is_stopped(stop)) {
 			cancelled = true;
 			pthread_mutex_unlock(&page->lock);
 			ps_http_cancel(page->client, &page->work);
 			pthread_mutex_lock(&page->lock);
 		} else {
-			pthread_cond_timedwait(&page->cond, &page->lock, &until);
+			ps_cond_wait_until(&page->cond, &page->lock,
+			        ps_clock_mono_ns() + STOP_LOOK_MS * PS_NS_PER_MS);
 		}
 	}
 	pthread_mutex_unlock(&page->lock);

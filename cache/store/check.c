@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "store/thread.h"
 
 void ps_check_queue_locked(struct ps_object *object)
 {

@@ -13,7 +13,6 @@
 #include "store/pin.h"
 #include "store/store_dir.h"
 #include "store/sync.h"
-#include "store/thread.h"
 
 #define BATCH_BLOCKS 512 /* so many new blocks do not wait for the time to pass */
 #define RETRY_MS 2000    /* after the index refused a batch */

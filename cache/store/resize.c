@@ -8,7 +8,6 @@
 #include "store/extent.h"
 #include "store/store_private.h"
 #include "store/sync.h"
-#include "store/thread.h"
 
 #define WAIT_TICK_NS (20 * PS_NS_PER_MS)
 #define WAIT_MAX_NS (20 * PS_NS_PER_S) /* for who looks at every object: verify, evict */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -100,7 +99,6 @@ static int init_policy(struct ps_store *store, const char *name, struct ps_error
 static struct ps_store *store_new(void)
 {
 	struct ps_store *store = calloc(1, sizeof *store);
-	pthread_condattr_t monotonic;
 
 	if (!store)
 		return NULL;
@@ -111,10 +109,7 @@ static struct ps_store *store_new(void)
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->sums_wake, NULL);
 	ps_list_init(&store->sums);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&store->changed, &monotonic); /* some wait for it a while only */
-	pthread_condattr_destroy(&monotonic);
+	ps_cond_init(&store->changed);
 	ps_worker_init(&store->committer);
 	ps_worker_init(&store->syncer);
 	ps_worker_init(&store->checker);

@@ -26,11 +26,11 @@
 #include "base/hashtable.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "policy/plans.h"
 #include "policy/policy.h"
 #include "store/index.h"
 #include "store/store.h"
-#include "store/thread.h"
 
 #define PS_SALT_LEN 32
 

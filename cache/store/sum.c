@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <linux/ioprio.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -183,7 +182,6 @@ static void step_back(void)
 {
 	pid_t tid = (pid_t)syscall(SYS_gettid);
 
-	pthread_setname_np(pthread_self(), "checksum");
 	(void)setpriority(PRIO_PROCESS, (id_t)tid, 10);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, tid, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
 }
@@ -214,14 +212,8 @@ static void *sum_main(void *arg)
 /* store->lock held. Most caches never need it. */
 static bool start_thread(struct ps_store *store)
 {
-	sigset_t all, old;
-
-	if (store->summer_started || store->sums_stop)
-		return store->summer_started;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	store->summer_started = pthread_create(&store->summer, NULL, sum_main, store) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!store->summer_started && !store->sums_stop)
+		store->summer_started = ps_thread_start(&store->summer, "checksum", sum_main, store) == 0;
 	return store->summer_started;
 }
 

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/thread.h"
 
 void ps_sync_queue_locked(struct ps_object *object)
 {

@@ -1,6 +1,8 @@
-/* What the store's threads share. */
-#ifndef PS_STORE_THREAD_H
-#define PS_STORE_THREAD_H
+/* Threads, and conditions that can be waited for until a time.
+ *
+ * Threads: as each function says. Errors: -errno. */
+#ifndef PS_BASE_THREAD_H
+#define PS_BASE_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
@@ -24,7 +26,18 @@ static inline int ps_thread_start(pthread_t *ret, const char *name, void *(*fn)(
 	return -e;
 }
 
-/* On a condition that goes by the monotonic clock. */
+/* A condition that goes by the monotonic clock, for ps_cond_wait_until(). */
+static inline void ps_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+/* Returns when it is signalled, or at that time at the latest. The lock is held. */
 static inline void ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t mono_ns)
 {
 	struct timespec ts = {
@@ -36,19 +49,14 @@ static inline void ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *loc
 /* A thread that works off what others queue for it, and what they agree on under a lock of theirs. */
 struct ps_worker {
 	pthread_t thread;
-	pthread_cond_t wake; /* goes by the monotonic clock */
+	pthread_cond_t wake;
 	bool started;
 	bool stopping; /* it ends as soon as it sees this */
 };
 
 static inline void ps_worker_init(struct ps_worker *worker)
 {
-	pthread_condattr_t monotonic;
-
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&worker->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	ps_cond_init(&worker->wake);
 }
 
 static inline void ps_worker_fini(struct ps_worker *worker)
