@@ -65,11 +65,13 @@ struct ps_dataset_options {
 	void *listed_arg;
 };
 
-/* A source that is attached with the same credentials already is shared: the same dataset, with the options of the
- * first, until the last detach. Otherwise: lists the source and stores the names. With a stored listing of the same source and credentials it waits at
- * most PS_ATTACH_WAIT_MS for a fresh one (of very many names less: it takes longer than that anyway), then goes on with the stored one while the listing continues in the
- * background (also when the origin is gone). Errors: a listing that fails and none is stored; an empty one
- * (ENOENT); a first object that is not there or refused. Blocks on network and disk. */
+/* A source that is attached with the same credentials already is shared: the same dataset, with the
+ * options of the first, until the last detach. Otherwise: lists the source and stores the names. With a
+ * stored listing of the same source and credentials it waits at most PS_ATTACH_WAIT_MS for a fresh one (of
+ * very many names PS_ATTACH_WAIT_MANY_MS: listing them takes longer than either), then goes on with the
+ * stored one while the listing continues in the background, also when the origin is gone. Errors: a
+ * listing that fails and none is stored; an empty one (ENOENT); a first object that is not there or
+ * refused. Blocks on network and disk. */
 #define PS_ATTACH_WAIT_MS 600
 #define PS_ATTACH_WAIT_MANY_MS 100
 #define PS_ATTACH_MANY 50000

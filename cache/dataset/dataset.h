@@ -111,8 +111,8 @@ bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row
 void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same for who only looks at it: what cannot be decoded has attributes that are not complete. */
 void ps_view_show(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it, which then is what
- * has to be put, not the object. */
+/* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it:
+ * then that has to be put, not the object. */
 int ps_view_object(
         struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, struct ps_object **ret) PS_MUST_USE;
 int ps_view_file(

@@ -106,7 +106,8 @@ void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
 /* Remembers why a read or a lookup failed, for the same. */
 void ps_fill_note_error(struct ps_fill *fill, const char *text);
 
-/* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections", "last_error", "last_error_at"} and {"bytes", "hit_bytes", "stalled_seconds",
+/* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections",
+ * "timeout_seconds", "last_error", "last_error_at"} and {"bytes", "hit_bytes", "stalled_seconds",
  * "waiting"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);

@@ -25,7 +25,8 @@ struct ps_http_response {
 	char etag[PS_ETAG_LEN];
 
 	/* What a model and dataset hub says beyond that: of the file that a redirect leads to (X-Linked-Size,
-	 * X-Linked-Etag), why it refuses (X-Error-Code), and how many requests of this class (RateLimit: "api";r=41;t=55) are left until when. Absent: PS_SIZE_UNKNOWN, "", -1. */
+	 * X-Linked-Etag), why it refuses (X-Error-Code), and how many requests of this class are
+	 * left until when (RateLimit: "api";r=41;t=55). Absent: PS_SIZE_UNKNOWN, "", -1. */
 	uint64_t linked_size;
 	char linked_etag[PS_ETAG_LEN];
 	char error_code[32];

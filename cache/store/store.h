@@ -82,11 +82,13 @@ int ps_object_get(struct ps_store *store, const char *url, const struct ps_remot
 /* The same of another view of what is at `url`: `source` is the version at the origin, `id` and `size` are the view's. */
 int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_remote *source,
         const struct ps_id *id, uint64_t size, uint32_t dataset, bool opened, struct ps_object **ret) PS_MUST_USE;
-/* A view whose size is not known yet: an object that is longer than the view can be, cached by extents, to be written block by
- * block up to where it ends, but for the last; then put, and ps_store_set_size(). -ENOTSUP: there can be no such file here. */
+/* A view whose size is not known yet: an object that is longer than the view can be, cached by extents. It
+ * is written block by block up to where the view ends, but for the last block; then it is put, and
+ * ps_store_set_size() cuts it. -ENOTSUP: there can be no such file here. */
 int ps_object_get_unsized(struct ps_store *store, const char *url, const struct ps_remote *source,
         const struct ps_id *id, struct ps_object **ret) PS_MUST_USE;
-/* Of such an object that nobody holds (it waits for those who look at it): it is so long. Blocks on disk and index. */
+/* The view of ps_object_get_unsized() turned out to be so long. Nobody holds the object; who only looks at
+ * it is waited for. Blocks on disk and index. */
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size) PS_MUST_USE;
 struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
@@ -126,10 +128,12 @@ int ps_object_hold(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
 void ps_object_release(struct ps_hold *hold);
 
-/* The descriptor of a complete, verified data file for the kernel to read by itself from now on, else -1 (also while
- * it is compared with its origin's checksum); borrowed while the object is held. A large one only if it is pinned: it is evicted as a whole then. Blocks
- * on the index the first time of such a one. Evicted while it is held, the file keeps its name until the last put, and whoever
- * gets the object meanwhile is streamed: to unlink it would wait for reads of the kernel's, and these may wait for us. */
+/* The descriptor of a complete, verified data file for the kernel to read by itself from now on; borrowed
+ * while the object is held. -1: the file is not complete, or is still compared with its origin's checksum,
+ * or is a large one that is not pinned (a large file that was passed through is evicted as a whole from
+ * then on). Blocks on the index the first time for a large one. If the object is evicted while it is held,
+ * the file keeps its name until the last put, and whoever gets the object meanwhile is streamed: to unlink
+ * the file would wait for reads of the kernel's, and these may wait for us. */
 int ps_object_pass_fd(struct ps_object *object);
 
 /* Pinned objects are not evicted by policy, in this run and later ones; a pin is of a URL and follows its
