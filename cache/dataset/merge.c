@@ -66,7 +66,8 @@ void ps_merge_free(struct ps_merge *m)
 	free(m);
 }
 
-int ps_merge_commit(struct ps_merge *m)
+/* Writes the batch. A failure stays: the listing has failed. */
+static int commit(struct ps_merge *m)
 {
 	int rc = m->nbatched ? ps_index_batch_commit(m->dataset->index, ps_steal_ptr(&m->batch)) : 0;
 
@@ -81,12 +82,12 @@ int ps_merge_commit(struct ps_merge *m)
 
 int ps_merge_commit_full(struct ps_merge *m)
 {
-	return m->nbatched >= BATCH_ROWS ? ps_merge_commit(m) : 0;
+	return m->nbatched >= BATCH_ROWS ? commit(m) : 0;
 }
 
 int ps_merge_flush(struct ps_dataset *dataset)
 {
-	return dataset->merge ? ps_merge_commit(dataset->merge) : 0;
+	return dataset->merge ? commit(dataset->merge) : 0;
 }
 
 static int merge_seen(struct ps_merge *m, uint64_t node)
@@ -118,7 +119,7 @@ int ps_merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, st
 {
 	unsigned bit = batched_bit(parent, name);
 	uint64_t node;
-	int rc = m->batched[bit / 8] >> bit % 8 & 1 ? ps_merge_commit(m) : 0;
+	int rc = m->batched[bit / 8] >> bit % 8 & 1 ? commit(m) : 0;
 
 	if (rc == 0)
 		rc = ps_index_get_child(m->dataset->index, parent, name, &node);
@@ -340,7 +341,7 @@ static int finish_row(struct ps_merge *m)
 		ps_index_batch_put_dataset(m->batch, &ds->row);
 		m->nbatched++;
 	}
-	return ps_merge_commit(m);
+	return commit(m);
 }
 
 int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
@@ -355,7 +356,7 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 		return 0;
 	{
 		PS_LOCK_SCOPE(&m->dataset->names_lock);
-		rc = ps_merge_commit(m);
+		rc = commit(m);
 	}
 	if (rc == 0)
 		rc = ps_merge_remove_vanished(m);

@@ -43,8 +43,8 @@ struct ps_merge {
 	bool told_clash;
 };
 
-int ps_merge_commit(struct ps_merge *m) PS_MUST_USE;
-int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE; /* if the batch is large by now */
+/* Writes the batch, if it is large by now. */
+int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE;
 /* What stands for the name now, in this listing too; -ENOENT: nothing. */
 int ps_merge_get_named(
         struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;

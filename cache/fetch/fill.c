@@ -112,12 +112,6 @@ struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file)
 	return file->fill;
 }
 
-bool ps_fill_file_changed(struct ps_fill_file *file)
-{
-	PS_LOCK_SCOPE(&file->lock);
-	return file->changed;
-}
-
 bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns)
 {
 	if (file->told_ns && now_ns - file->told_ns < TELL_EVERY_NS)

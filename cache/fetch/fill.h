@@ -48,8 +48,6 @@ int ps_fill_file_get(struct ps_fill *fill, struct ps_object *object, struct ps_o
 void ps_fill_file_put(struct ps_fill_file *file);
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file);
 struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
-/* The origin has another version of the object now: what is missing will never come. */
-bool ps_fill_file_changed(struct ps_fill_file *file);
 /* A transfer found another version at the origin, or nothing: what stands for the name has to be asked before
  * the file is opened again. doubt() says so; trust() takes it back: the origin has confirmed the version since. */
 bool ps_fill_file_doubted(struct ps_fill_file *file);

@@ -252,7 +252,6 @@ void ps_run_check_version(struct ps_run *run);
 void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
 /* The same of a response beside the run's. */
 bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
-void ps_run_progress(struct ps_get *get, size_t nbytes_so_far);
 
 /* run_end.c: no lock held */
 void ps_run_done(struct ps_get *get, const struct ps_error *err);

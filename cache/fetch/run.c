@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+static void run_progress(struct ps_get *get, size_t nbytes_so_far);
+
 /* Starting --------------------------------------------------------------------------------------- */
 
 static void set_iovecs(struct ps_run *run)
@@ -30,7 +32,7 @@ void ps_run_submit(struct ps_run *run)
 	run->get.url = ps_object_url(file->object);
 	run->get.offset = ps_run_offset(run) + run->base;
 	run->get.nbytes = run->nbytes - run->base;
-	run->get.progress = ps_run_progress;
+	run->get.progress = run_progress;
 	run->get.done = ps_run_done;
 	run->checked = run->other_version = false;
 	run->counted = 0;
@@ -231,7 +233,7 @@ void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes)
 	run->counted = nbytes;
 }
 
-void ps_run_progress(struct ps_get *get, size_t nbytes_so_far)
+static void run_progress(struct ps_get *get, size_t nbytes_so_far)
 {
 	struct ps_run *run = (struct ps_run *)get;
 	bool more = !run->checked && learn_distance(run, get->first_byte_ns);

@@ -177,7 +177,7 @@ static void a_changed_object_serves_its_old_bytes_or_estale(void **state)
 	atomic_store(&f->origin->fail_next, 1);
 	atomic_store(&f->origin->fail_errno, ESTALE);
 	assert_int_equal(read_once(f, 5 * PS_MIB, 4096), ESTALE);
-	assert_true(ps_fill_file_changed(f->file));
+	assert_true(ps_fill_file_doubted(f->file));
 	assert_int_equal(read_once(f, 100, 4096), 0);
 	usleep((PS_FILL_FAILED_MS + 100) * 1000);
 	assert_int_equal(read_once(f, 5 * PS_MIB, 4096), ESTALE);
