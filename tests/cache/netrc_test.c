@@ -22,6 +22,7 @@ static void the_first_entry_of_a_host_is_found(void **state)
 	        {"machine h password secret", NULL},
 	        {"machine h login a password b machine h login c password d", "a:b"},
 	        {"machine h password b machine h login c password d", "c:d"},
+	        {"machine h password b machine h login c", "c:"},
 	        {"machine other login x password y default login me password secret", "me:secret"},
 	        {"default login me password secret machine h login x password y", "me:secret"},
 	        {"machine h login \"m e\" password \"a\\\"b\\\\c\\td\"", "m e:a\"b\\c\td"},
