@@ -16,7 +16,7 @@
 #define AHEAD_S                                                                                             \
 	(15 * 60) /* a key that expires is replaced so long before, but not before half of its life is over \
 	           */
-#define NAP_MS 60000u /* the clock may be set meanwhile */
+#define NAP_MS 60000u /* keys expire by the clock of the day, which may be set meanwhile */
 #define BACKOFF_FIRST_MS 1000u
 #define BACKOFF_MAX_MS 60000u
 #define WAIT_MS 100u
@@ -171,6 +171,12 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 	return rc && !had_any ? UINT64_MAX : due_ms;
 }
 
+/* With the lock held: so long at most, whatever becomes of the clock. */
+static void wait_ms(struct ps_credentials *c, uint64_t ms)
+{
+	ps_cond_wait_until(&c->cond, &c->lock, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
+}
+
 /* With the lock held: until then, or until a key is wanted at once. False: the end. */
 static bool wait_for_turn(struct ps_credentials *c, uint64_t due_ms)
 {
@@ -180,10 +186,7 @@ static bool wait_for_turn(struct ps_credentials *c, uint64_t due_ms)
 		uint64_t now = (uint64_t)ps_clock_real_ms();
 		if (now >= due)
 			break;
-		uint64_t until = now + PS_MIN(due - now, NAP_MS);
-		struct timespec ts = {
-		        .tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000 * PS_NS_PER_MS)};
-		pthread_cond_timedwait(&c->cond, &c->lock, &ts);
+		wait_ms(c, PS_MIN(due - now, NAP_MS));
 	}
 	c->wanted = false;
 	c->asking = true;
@@ -238,7 +241,7 @@ int ps_credentials_new(
 	c->anonymous = options->no_sign_request;
 	c->load = options->kind == PS_CREDENTIALS_GOOGLE ? ps_key_load_google : ps_key_load_aws;
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->cond, NULL);
+	ps_cond_init(&c->cond);
 	*ret = c;
 	return 0;
 }
@@ -324,10 +327,7 @@ int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, stru
 			return rc;
 		if (stop && atomic_load(stop))
 			return ps_error_set(err, ECANCELED, "cancelled");
-		uint64_t until = (uint64_t)ps_clock_real_ms() + WAIT_MS;
-		struct timespec ts = {
-		        .tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000 * PS_NS_PER_MS)};
-		pthread_cond_timedwait(&c->cond, &c->lock, &ts);
+		wait_ms(c, WAIT_MS);
 	}
 }
 
