@@ -37,11 +37,13 @@ for function in $functions; do
 done
 equal "and no others" "$(cat "$T/header")" "$(cat "$T/page")"
 
-for page in libpenstock.3 penstock.1; do
+for page in libpenstock.3 penstock.1 penstock-loader.1 penstock-mount.1 penstock.conf.5; do
 	if ! command -v groff >/dev/null || ! command -v man >/dev/null; then
 		break
 	fi
-	MANWIDTH=80 MANPAGER=cat man -l "$man/$page" >"$T/text" 2>"$T/err"
+	MANWIDTH=80 MANPAGER=cat man --warnings -l "$man/$page" >"$T/text" 2>"$T/err"
+	equal "$page: groff has nothing to say" "" "$(cat "$T/err")" # as of a line that begins with a dot, and is lost
 	check "$page is a page" grep -q "^SYNOPSIS" "$T/text"
+	[[ $page == libpenstock.3 || $page == penstock.1 ]] || continue # the others show long lines of other programs
 	equal "$page fits into 80 columns" "" "$(LC_ALL=C.UTF-8 awk 'length > 80' "$T/text")"
 done
