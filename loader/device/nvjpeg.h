@@ -17,7 +17,7 @@
  * Threads: take: any, each with its own worker and row; the others: one at a time for the same rows.
  * Locks: one, a leaf, over what is given to the engine.   Errors: -EIO: the device is lost, or refuses;
  * -ENOMEM. Blocks: new; take on Huffman codes and, rarely, on an earlier transfer; submit on the library's
- * parsing, and until the engine is through with the batch before last. Memory is taken at the beginning, and
+ * parsing, and until the engine is through with the third batch before. Memory is taken at the beginning, and
  * rarely later: for larger images, and for files that are longer than most. */
 #ifndef PS_DEVICE_NVJPEG_H
 #define PS_DEVICE_NVJPEG_H

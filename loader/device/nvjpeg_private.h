@@ -17,7 +17,7 @@
 #define PS_NVJ_FILES (128UL << 10)       /* of a row's file, where memory for files is taken */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
 #define PS_NVJ_TURNS 2u
-#define PS_NVJ_ENGINE_TURNS 2u
+#define PS_NVJ_ENGINE_TURNS 3u /* so that who gives a batch seldom waits */
 
 /* Device memory for pixels. */
 struct ps_nvj_scratch {

@@ -2,7 +2,7 @@
  *
  *   gpu_jpeg resize IMAGES TURNS SECONDS      microseconds an image: decoded ones of 500x375 to 224x224
  *   gpu_jpeg decode TURNS SECONDS BATCH FILE...   images a second of a bare nvjpegDecodeBatched loop, on the
- * engine for JPEG where the GPU has one (files that it does not take are left out); two states in turn, as a
+ * engine for JPEG where the GPU has one (files that it does not take are left out); states in turn, as a
  * decode does not wait for the one before
  *
  * Prints one line of JSON; exit code 77: there is no GPU, or no nvJPEG. */
@@ -135,7 +135,7 @@ static int resize_main(char **argv)
 
 /* -- Decoding ------------------------------------------------------------------------------------------- */
 
-#define STATES 2
+#define STATES GPU_DEPTH
 
 struct decode_work {
 	const struct ps_nvjpeg_library *lib;
@@ -229,6 +229,19 @@ static int files_take(struct decode_work *w, char **paths, int npaths)
 	return left_out;
 }
 
+/* ps_nvjpeg_starts: the library that the loader takes, too. */
+static int decoder_start(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
+{
+	struct decode_work *w = arg;
+	ps_nvj_status s;
+
+	w->engine = lib->create(PS_NVJ_BACKEND_HARDWARE, NULL, NULL, 0, &w->handle) == 0;
+	if (w->engine)
+		return 0;
+	s = lib->create(PS_NVJ_BACKEND_DEFAULT, NULL, NULL, 0, &w->handle);
+	return s == 0 ? 0 : ps_load_error_set(err, ENODEV, "it does not start: %s", ps_nvjpeg_status(s));
+}
+
 static int decode_main(char **argv, int argc)
 {
 	struct decode_work w = {.n = atoi(argv[2])};
@@ -237,10 +250,7 @@ static int decode_main(char **argv, int argc)
 	int turns = PS_MIN(atoi(argv[0]), GPU_MAX_TURNS), left_out;
 
 	gpu_open();
-	gpu_must_ps(ps_nvjpeg_library_find(NULL, NULL, &w.lib, NULL, &err), &err);
-	w.engine = w.lib->create(PS_NVJ_BACKEND_HARDWARE, NULL, NULL, 0, &w.handle) == 0;
-	if (!w.engine)
-		nvj_must(w.lib->create(PS_NVJ_BACKEND_DEFAULT, NULL, NULL, 0, &w.handle), "create");
+	gpu_must_ps(ps_nvjpeg_library_find(decoder_start, &w, &w.lib, NULL, &err), &err);
 	left_out = files_take(&w, argv + 3, argc - 3);
 	for (int i = 0; i < STATES; i++) {
 		nvj_must(w.lib->state_create(w.handle, &w.states[i]), "state");

@@ -63,6 +63,12 @@ check "a program that does not end is ended" grep -q '^finish .*FAILED: .*did no
 broken "exec $T/rates \"\$@\"" --rows copy,step --budget 0
 check "without time no row begins" grep -q '^step .*not measured: the budget is spent' "$T/out"
 cp "$T/rates" "$T/tree/tests/bench/gpu_rates"
+cp "$T/tree/tests/bench/gpu_jpeg" "$T/jpeg"
+printf '#!/bin/sh\nexit 3\n' >"$T/tree/tests/bench/gpu_jpeg"
+broken "exec $T/rates \"\$@\"" --rows jpeg
+check "without nvJPEG's bare loop the loader is measured" grep -q '^JPEG to f16 batch.*: to CPUs .*images/s' "$T/out"
+cp "$T/jpeg" "$T/tree/tests/bench/gpu_jpeg"
+cp "$T/rates" "$T/tree/tests/bench/gpu_rates"
 
 # check-gpu of the tree, on the stand-in.
 rc=0

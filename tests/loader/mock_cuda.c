@@ -76,11 +76,11 @@ static struct range *range_find(struct range *list, const char *p, size_t nbytes
 	return list;
 }
 
-static bool overlaps(const struct range *list, const char *p, size_t nbytes)
+static bool overlaps(struct range **list, const char *p, size_t nbytes)
 {
 	PS_LOCK_SCOPE(&ranges_lock);
-	for (; list; list = list->next)
-		if (p < list->from + list->nbytes && list->from < p + nbytes)
+	for (const struct range *r = *list; r; r = r->next)
+		if (p < r->from + r->nbytes && r->from < p + nbytes)
 			return true;
 	return false;
 }
@@ -500,7 +500,7 @@ ps_cu_result host_register_mock(void *p, size_t nbytes, unsigned flags)
 	USABLE();
 	if (flags != PS_CU_HOST_REGISTER_PORTABLE || !p || nbytes == 0)
 		return INVALID_VALUE;
-	if (overlaps(ranges, p, nbytes))
+	if (overlaps(&ranges, p, nbytes))
 		return HOST_MEMORY_ALREADY_REGISTERED;
 	return made(range_add(&ranges, p, nbytes) ? p : NULL);
 }
