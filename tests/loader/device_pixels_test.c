@@ -239,7 +239,7 @@ static void transformed(void **state)
 		for (uint32_t dtype = 0; dtype < NDTYPES; dtype++) {
 			struct run r;
 
-			run_init(&r, sizes[s].width, sizes[s].height, dtype, dtype % 2);
+			run_init(&r, sizes[s].width, sizes[s].height, dtype, (uint32_t)(dtype + s) % 2);
 			all_transforms(&r.f[0], dtype % 2 ? 1 : 0.5);
 			if (sizes[s].height < 9)
 				r.f[0].blur_size = 1;
