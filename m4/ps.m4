@@ -136,7 +136,8 @@ AC_DEFUN([PS_CUDA], [
   AM_CONDITIONAL([HAVE_NVJPEG_H], [test "x$have_nvjpeg_h" = xyes])
 ])
 
-# --with-cuda-arch: kernels for GPUs, compiled by nvcc. Sets NVCC, NVCC_ARCH_FLAGS, HAVE_NVCC, kernels_say.
+# --with-cuda-arch: kernels for GPUs, compiled by nvcc. Sets NVCC, NVCC_ARCH_FLAGS, NVCC_PTX_ARCHS (what they
+# name), HAVE_NVCC, kernels_say.
 AC_DEFUN([PS_CUDA_KERNELS], [
   AC_ARG_WITH([cuda-arch],
     [AS_HELP_STRING([--with-cuda-arch=LIST],
@@ -146,6 +147,7 @@ AC_DEFUN([PS_CUDA_KERNELS], [
   kernels_say="no (--disable-loader)"
   have_nvcc=no
   NVCC_ARCH_FLAGS=
+  NVCC_PTX_ARCHS=
   AS_IF([test "x$enable_loader" = xno], [],
     [test "x$with_cuda" = xno || test "x$with_cuda_arch" = xno], [kernels_say="no: --with-cuda=no or --with-cuda-arch=no"],
     [
@@ -165,6 +167,7 @@ AC_DEFUN([PS_CUDA_KERNELS], [
       for ps_arch in $ps_archs; do
         AS_IF([test -z "$ps_first" || test "$ps_arch" -lt "$ps_first" 2>/dev/null], [ps_first=$ps_arch])
         NVCC_ARCH_FLAGS="$NVCC_ARCH_FLAGS -gencode arch=compute_$ps_arch,code=sm_$ps_arch"
+        NVCC_PTX_ARCHS="$NVCC_PTX_ARCHS $ps_arch"
       done
       NVCC_ARCH_FLAGS="$NVCC_ARCH_FLAGS -gencode arch=compute_$ps_first,code=compute_$ps_first"
       AC_MSG_CHECKING([whether $NVCC compiles for$ps_archs])
@@ -182,5 +185,6 @@ AC_DEFUN([PS_CUDA_KERNELS], [
       [AC_DEFINE([HAVE_CUDA_KERNELS], [1], [Whether kernels for GPUs are part of the library.])])
   ])
   AC_SUBST([NVCC_ARCH_FLAGS])
+  AC_SUBST([NVCC_PTX_ARCHS])
   AM_CONDITIONAL([HAVE_NVCC], [test "x$have_nvcc" = xyes])
 ])

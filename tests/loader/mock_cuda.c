@@ -8,6 +8,8 @@
 #include "../../loader/device/fake.c"
 #include "device/cuda_driver.h"
 #include "device/kernels.h"
+#include "kernel_lines.h"
+#include "mock_ptx.h"
 
 enum {
 	INVALID_VALUE = 1,
@@ -20,6 +22,8 @@ enum {
 	NOT_FOUND = 500,
 	UNSPECIFIED_LAUNCH_FAILURE = 719,
 };
+
+#define DEVICE_ALIGN 256 /* of memory; a driver's is at least so */
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -35,6 +39,7 @@ struct range {
 	const char *from;
 	size_t nbytes;
 	uint64_t copied, ncopies; /* to it, from the host; of `pieces` */
+	void *shadow;             /* who touched what, with PTX; of `pieces` */
 };
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER; /* both lists */
 static struct range *ranges;                                    /* of host memory that is locked */
@@ -62,6 +67,7 @@ static bool range_remove(struct range **list, const void *p)
 		if (r->from != p)
 			continue;
 		*at = r->next;
+		free(r->shadow);
 		free(r);
 		return true;
 	}
@@ -429,7 +435,10 @@ ps_cu_result memory_alloc_mock(ps_cu_pointer *ret_pointer, size_t nbytes)
 	USABLE();
 	if (nbytes == 0)
 		return INVALID_VALUE;
-	p = malloc(nbytes);
+	if (posix_memalign(&p, DEVICE_ALIGN, nbytes) != 0)
+		p = NULL;
+	if (p && mock_ptx_wanted())
+		memset(p, 0xa5, nbytes); /* what a device's memory has at first: anything */
 	if (p && !range_add(&pieces, p, nbytes)) {
 		free(p);
 		p = NULL;
@@ -518,41 +527,64 @@ ps_cu_result host_unregister_mock(void *p)
 
 /* -- Kernels: their code of kernels.h, over host memory ------------------------------------------------ */
 
-#define RUN(name, args, shared_nbytes, call)                                     \
-	static void run_##name(const void *all, uint32_t nblocks)                \
-	{                                                                        \
-		static uint8_t shared[(shared_nbytes) > 0 ? (shared_nbytes) : 1] \
-		        __attribute__((aligned(16)));                            \
-		struct args a;                                                   \
-		memcpy(&a, all, sizeof(a));                                      \
-		(void)shared;                                                    \
-		for (uint32_t block = 0; block < nblocks; block++)               \
-			call;                                                    \
-	}
-PS_KERNELS(RUN)
-#undef RUN
+/* A function of a module. */
+struct function {
+	const struct kernel *kernel;
+	struct ptx_kernel *ptx; /* NULL: the kernel's lines are run */
+};
 
-static const struct kernel {
-	const char *name;
-	size_t args_nbytes;
-	void (*run)(const void *args, uint32_t nblocks);
-} kernels[] = {
-#define ROW(name, args, shared_nbytes, call) {"ps_kernel_" #name, sizeof(struct args), run_##name},
-        PS_KERNELS(ROW)
-#undef ROW
+struct module {
+	struct function functions[PS_NKERNELS];
 };
 
 struct launch {
-	const struct kernel *kernel;
+	const struct function *function;
 	uint32_t nblocks;
 	uint8_t args[];
 };
+
+/* All pieces of device memory, as they are now; NULL: no memory. */
+static struct ptx_range *pieces_now(size_t *ret_n)
+{
+	struct ptx_range *all;
+	size_t n = 0;
+
+	PS_LOCK_SCOPE(&ranges_lock);
+	for (struct range *r = pieces; r; r = r->next)
+		n++;
+	all = calloc(n + 1, sizeof(*all));
+	*ret_n = all ? n : 0;
+	for (struct range *r = pieces; r && all; r = r->next)
+		all[--n] = (struct ptx_range){.from = r->from, .nbytes = r->nbytes, .shadow = &r->shadow};
+	return all;
+}
+
+/* A fault loses the device, as it would a GPU. */
+static void ptx_do(const struct launch *l)
+{
+	struct ptx_launch p = {.grid = {l->nblocks, 1, 1},
+	        .block = {PS_KERNEL_THREADS, 1, 1},
+	        .shared_most = 48 << 10,
+	        .params = l->args};
+	struct ptx_range *known = pieces_now(&p.nranges);
+
+	p.ranges = known;
+	if (!known || !mock_ptx_launch(l->function->ptx, &p)) {
+		PS_LOCK_SCOPE(&the.lock);
+		the.lost = true;
+		pthread_cond_broadcast(&the.changed);
+	}
+	free(known);
+}
 
 static void launch_do(void *arg)
 {
 	struct launch *l = arg;
 
-	l->kernel->run(l->args, l->nblocks);
+	if (l->function->ptx)
+		ptx_do(l);
+	else
+		l->function->kernel->run(l->args, l->nblocks);
 }
 
 EXPORT void mock_cuda_refuse_kernels(int refuse);
@@ -570,7 +602,7 @@ ps_cu_result module_load_mock(ps_cu_module *ret_module, const void *image)
 		return INVALID_VALUE;
 	if (refuse_kernels)
 		return NO_BINARY_FOR_GPU;
-	*ret_module = (ps_cu_module)malloc(1);
+	*ret_module = (ps_cu_module)calloc(1, sizeof(struct module));
 	return made(*ret_module);
 }
 
@@ -590,10 +622,15 @@ ps_cu_result module_function_mock(ps_cu_function *ret_function, ps_cu_module mod
 	if (!module)
 		return INVALID_HANDLE;
 	for (size_t i = 0; i < PS_ARRAY_LEN(kernels); i++) {
+		struct function *f = &((struct module *)(void *)module)->functions[i];
+
 		if (strcmp(kernels[i].name, name) != 0)
 			continue;
-		*ret_function = (ps_cu_function)(void *)(uintptr_t)&kernels[i];
-		return 0;
+		*f = (struct function){.kernel = &kernels[i]};
+		if (mock_ptx_wanted())
+			f->ptx = mock_ptx_kernel(name, kernels[i].args_nbytes);
+		*ret_function = (ps_cu_function)(void *)f;
+		return mock_ptx_wanted() && !f->ptx ? NOT_FOUND : 0;
 	}
 	return NOT_FOUND;
 }
@@ -604,7 +641,8 @@ ps_cu_result function_attribute_mock(
 	USABLE();
 	if (!function || attribute != PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
 		return INVALID_VALUE;
-	*ret_value = 1024;
+	const struct ptx_kernel *ptx = ((const struct function *)(const void *)function)->ptx;
+	*ret_value = ptx ? (int)ptx_kernel_facts(ptx).threads_most : 1024;
 	return 0;
 }
 
@@ -612,7 +650,7 @@ ps_cu_result launch_mock(ps_cu_function function, unsigned grid_x, unsigned grid
         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_nbytes, ps_cu_stream stream,
         void **args, void **extra)
 {
-	const struct kernel *kernel = (const struct kernel *)(const void *)function;
+	const struct function *f = (const struct function *)(const void *)function;
 	struct ps_fake_stream *s;
 	struct launch *l;
 
@@ -621,13 +659,13 @@ ps_cu_result launch_mock(ps_cu_function function, unsigned grid_x, unsigned grid
 	        block_z != 1 || shared_nbytes != 0 || extra || !args)
 		return INVALID_VALUE;
 	s = stream_of(stream);
-	l = malloc(sizeof(*l) + kernel->args_nbytes);
+	l = malloc(sizeof(*l) + f->kernel->args_nbytes);
 	if (!s || !l) {
 		free(l);
 		return PS_CU_OUT_OF_MEMORY;
 	}
-	*l = (struct launch){.kernel = kernel, .nblocks = grid_x};
-	memcpy(l->args, args[0], kernel->args_nbytes);
+	*l = (struct launch){.function = f, .nblocks = grid_x};
+	memcpy(l->args, args[0], f->kernel->args_nbytes);
 	PS_LOCK_SCOPE(&the.lock);
 	if (job_give(s, &(struct job){.what = CALL, .fn = launch_do, .arg = l, .owns = true}) == 0)
 		return 0;

@@ -13,6 +13,7 @@
 #include "image/resize.h"
 #include "image/resize_axis.h"
 #include "tests/loader/image_fixture.h"
+#include "tests/loader/mock_ptx.h"
 
 struct picture {
 	uint32_t width, height;
@@ -36,6 +37,52 @@ static struct ps_tile_axis axis_of(const struct ps_resize_axis *a, int shift)
 {
 	return (struct ps_tile_axis){
 	        .first = a->first, .weights = a->weights, .taps = a->taps, .shift = shift};
+}
+
+/* With MOCK_CUDA_PTX in the environment, its kernel instead of the lines: these ranges are all that it sees.
+ */
+static void ptx_run(const char *name, const void *args, size_t args_nbytes, uint32_t nblocks,
+        const struct ptx_range *ranges, size_t nranges)
+{
+	struct ptx_kernel *k = mock_ptx_kernel(name, args_nbytes);
+	const struct ptx_launch launch = {.grid = {nblocks, 1, 1},
+	        .block = {PS_KERNEL_THREADS, 1, 1},
+	        .shared_most = 48 << 10,
+	        .params = args,
+	        .ranges = ranges,
+	        .nranges = nranges};
+
+	assert_non_null(k);
+	assert_true(mock_ptx_launch(k, &launch));
+	for (size_t i = 0; i < nranges; i++)
+		free(*ranges[i].shadow);
+}
+
+static struct ptx_range range_of(const void *from, size_t nbytes, void **shadow)
+{
+	*shadow = NULL;
+	return (struct ptx_range){from, nbytes, shadow};
+}
+
+/* The second image in the first one's place, so that the other has no block. */
+static void tiles_by_ptx(
+        struct ps_tile_args *a, struct ps_tile_image *images, size_t pixels_nbytes, size_t lead)
+{
+	const struct ps_tile_image *im = &images[1];
+	void *shadows[7];
+	const struct ptx_range ranges[] = {
+	        range_of(im->from - lead, pixels_nbytes, &shadows[0]),
+	        range_of(a->to, (size_t)a->width * a->height * 6, &shadows[1]),
+	        range_of(im->h.first, a->width * sizeof(*im->h.first), &shadows[2]),
+	        range_of(im->v.first, a->height * sizeof(*im->v.first), &shadows[3]),
+	        range_of(im->h.weights, (size_t)a->width * im->h.taps * 2, &shadows[4]),
+	        range_of(im->v.weights, (size_t)a->height * im->v.taps * 2, &shadows[5]),
+	        range_of(images, 2 * sizeof(*images), &shadows[6]),
+	};
+
+	images[0] = images[1];
+	ptx_run("ps_kernel_resize_tile", a, sizeof(*a), ps_tile_blocks(a->width, a->height), ranges,
+	        PS_ARRAY_LEN(ranges));
 }
 
 /* As the second of two images, the region in memory of its own, at each alignment in turn. */
@@ -73,8 +120,10 @@ static void in_tiles(
 	        .v = axis_of(t.v, t.v->bits + t.fraction)};
 	images[0] = images[1];
 	images[0].place = 0;
+	if (mock_ptx_wanted())
+		tiles_by_ptx(&args, images, pitch * region.height + PS_TILE_SLACK, lead);
 	for (uint32_t block = ps_tile_blocks(args.width, args.height);
-	        block < 2 * ps_tile_blocks(args.width, args.height); block++)
+	        !mock_ptx_wanted() && block < 2 * ps_tile_blocks(args.width, args.height); block++)
 		ps_tile_block(&args, block, shared);
 	free(pixels);
 }
@@ -175,7 +224,15 @@ static void pieces_are_moved(void **state)
 		memset(to, 0xcd, 3 * stride);
 		for (uint32_t k = 0; k < 3; k++)
 			moves[k] = (struct ps_move){from + k * stride, to + (2 - k) * stride};
-		for (uint32_t block = 0; block < 3 * ps_move_blocks(n); block++)
+		if (mock_ptx_wanted()) {
+			void *shadows[3];
+			const struct ptx_range ranges[] = {range_of(from, 3 * stride, &shadows[0]),
+			        range_of(to, 3 * stride, &shadows[1]),
+			        range_of(moves, sizeof(moves), &shadows[2])};
+
+			ptx_run("ps_kernel_move", &args, sizeof(args), 3 * ps_move_blocks(n), ranges, 3);
+		}
+		for (uint32_t block = 0; !mock_ptx_wanted() && block < 3 * ps_move_blocks(n); block++)
 			ps_move_block(&args, block, NULL);
 		for (uint32_t k = 0; k < 3; k++)
 			assert_memory_equal(from + k * stride, to + (2 - k) * stride, n);

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# The PTX that GPU code is made of gives the CPU's bytes, and does nothing that a GPU would punish: nvcc's text, run on the
+# processor (ptx.h), for each architecture whose text differs.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-1800} # an interpreter, and sanitizers: long, but it ends
+. "$(dirname "$0")/../lib.sh"
+
+grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h" ||
+	skip_all "NO nvcc: what it makes of the kernels is NOT TESTED here (NVCC=PATH names one)"
+
+mkdir "$T/mock"
+cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"
+export CMOCKA_MESSAGE_OUTPUT=TAP PENSTOCK_TEST_DEVICE=cuda
+
+# with PTX COMMAND...: its TAP goes to $T/out, what the stand-in says to $T/err.
+with() {
+	local ptx=$1
+	shift
+	MOCK_CUDA_PTX=$ptx MOCK_CUDA_PTX_COVERAGE=$T/coverage LD_LIBRARY_PATH=$T/mock:${LD_LIBRARY_PATH-} \
+		"$@" >"$T/out" 2>"$T/err"
+}
+
+# report WHAT LEAST PTX COMMAND...: its tests as ours; there are at least so many.
+report() {
+	local what=$1 least=$2 line rc=0
+	shift 2
+	with "$@" || rc=$?
+	equal "$what: ends well" 0 "$rc"
+	grep -E '^(not )?ok ' "$T/out" >"$T/lines" || true
+	at_least "$what: its tests ran" "$least" "$(wc -l <"$T/lines")"
+	while read -r line; do
+		case $line in
+		ok*SKIP*) fail "$what: ${line#*- }" "skipped" ;;
+		ok*) pass "$what: ${line#*- }" ;;
+		*) fail "$what: ${line#*- }" "$(cat "$T/out" "$T/err")" ;;
+		esac
+	done <"$T/lines"
+}
+
+# What ran of each kernel in any process, by the lines that did not: the share in percent, and the name.
+covered() {
+	awk '{
+		missed = $4 == "-" ? 0 : split($4, line, ",")
+		total[$1] = $3
+		runs[$1]++
+		for (i = 1; i <= missed; i++)
+			if (++times[$1, line[i]] == runs[$1])
+				never[$1, runs[$1]]++
+	}
+	END {
+		for (k in total)
+			printf "%d %s\n", (total[k] - never[k, runs[k]]) * 100 / total[k], k
+	}' "$T/coverage" | sort -n
+}
+
+seen=()
+newest=
+for ptx in "$top_builddir"/tests/loader/kernels_*.ptx; do
+	newest=$ptx
+	sum=$(grep -v '^\.target' "$ptx" | cksum)
+	[[ " ${seen[*]-} " != *" ${sum// /-} "* ]] || continue
+	seen+=("${sum// /-}")
+	name=${ptx##*/}
+	: >"$T/coverage"
+	report "$name: kernels" 3 "$ptx" "$top_builddir/tests/loader/ptx_kernels_test"
+	report "$name: tiles" 3 "$ptx" "$top_builddir/tests/loader/resize_tile_test"
+	report "$name: pixels" 10 "$ptx" "$top_builddir/tests/loader/device_pixels_test"
+	covered >"$T/covered"
+	sed 's/^/# % of instructions that ran: /' "$T/covered"
+	equal "$name: all kernels ran" 17 "$(wc -l <"$T/covered")"
+	# Of some texts nvcc leaves what no arguments reach: rests of loops over multiples of 4, `mix` asked for twice.
+	at_least "$name: and most of their instructions: %" 45 "$(head -n 1 "$T/covered" | cut -d ' ' -f 1)"
+done
+at_least "there is PTX" 1 "${#seen[@]}"
+
+# That the checks bite: the same text with a fault put in.
+# broken WHAT SED-SCRIPT ERROR COMMAND...
+broken() {
+	local what=$1 script=$2 error=$3 rc=0
+	shift 3
+	sed -E "$script" "$newest" >"$T/broken.ptx"
+	check_not "$what: the text changed" cmp -s "$newest" "$T/broken.ptx"
+	with "$T/broken.ptx" "$@" || rc=$?
+	check_not "$what: the test fails" test "$rc" = 0
+	check "$what: it is told" grep -q "$error" "$T/err"
+}
+broken "no barriers" '/bar\.sync/d' 'mock_cuda: .*: a race: ' "$top_builddir/tests/loader/ptx_kernels_test"
+broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' "$top_builddir/tests/loader/ptx_kernels_test"
+broken "wider stores" 's/st\.global\.u8/st.global.u16/' 'is not aligned to 2' "$top_builddir/tests/loader/resize_tile_test"
