@@ -43,7 +43,7 @@ static int set_up(void **state)
 {
 	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "fail.imds", "fail.sts",
 	        "fail.container", "fail.token", "fail.google", "ttl", "token.container", "token.web",
-	        "token.refresh", "token.sso", "external_id", "credentials", "config",
+	        "token.refresh", "token.sso", "boto", "external_id", "credentials", "config",
 	        "application_default_credentials.json"};
 	struct test *t = calloc(1, sizeof *t);
 
@@ -597,6 +597,36 @@ static void a_user_of_gcloud(void **state)
 	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
 }
 
+static void hmac_keys_for_google(void **state)
+{
+	struct test *t = *state;
+
+	t->options.kind = PS_CREDENTIALS_GOOGLE;
+	set(t, "GCE_METADATA_HOST", "127.0.0.1:1"); /* nobody is there */
+	/* What gsutil's file says; a key alone, or of another section, says nothing. */
+	set(t, "BOTO_CONFIG", "%s/boto", cloud.dir);
+	ps_cloud_put(&cloud, "boto",
+	        "[Boto]\ngs_access_key_id = GOOGnot\ngs_secret_access_key = hush\n[Credentials]\n"
+	        "# mine\ngs_access_key_id = GOOGboto\ngs_secret_access_key = hush\n");
+	comes(t, "GOOGboto");
+	ps_cloud_put(&cloud, "boto", "[Credentials]\ngs_access_key_id = GOOGboto\n");
+	assert_int_not_equal(open_and_wait(t), 0);
+	ps_cloud_put(&cloud, "boto", NULL);
+	/* The AWS tools' names, if the key is one of Google's. */
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	set(t, "AWS_ACCESS_KEY_ID", "GOOGaws");
+	comes(t, "GOOGaws");
+	set(t, "GS_ACCESS_KEY_ID", "GOOGown");
+	fails(t, "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY");
+	set(t, "GS_SECRET_ACCESS_KEY", "hush");
+	comes(t, "GOOGown");
+	/* A profile that is named comes before all of these. */
+	t->options.profile = "hmac";
+	ps_cloud_put(&cloud, "credentials",
+	        "[hmac]\naws_access_key_id = GOOGprofile\naws_secret_access_key = hush\n");
+	comes(t, "GOOGprofile");
+}
+
 static void a_machine_of_google_s(void **state)
 {
 	struct test *t = *state;
@@ -636,6 +666,7 @@ int main(void)
 	        TEST(asking_for_keys_never_waits),
 	        TEST(a_service_account),
 	        TEST(a_user_of_gcloud),
+	        TEST(hmac_keys_for_google),
 	        TEST(a_machine_of_google_s),
 	};
 

@@ -244,12 +244,36 @@ static void no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting(v
 	try(*state, "has a flipped bit", "MANIFEST", flip_in_middle, false, false);
 }
 
+/* Damage that a run meets with is left for the next start to see to, by a mark. */
+static void an_index_that_was_marked_as_damaged_is_set_aside(void **state)
+{
+	char cache[300], mark[330], broken[330], log[300];
+
+	snprintf(cache, sizeof cache, "%s/cache", (char *)*state);
+	snprintf(mark, sizeof mark, "%s/index/DAMAGED", cache);
+	snprintf(broken, sizeof broken, "%s/index.broken-1", cache);
+	snprintf(log, sizeof log, "%s/log", (char *)*state);
+	assert_int_equal(ps_log_open(log, PS_LOG_WARNING, "test", NULL), 0);
+	make(*state);
+	FILE *f = fopen(mark, "w");
+	assert_non_null(f);
+	fclose(f);
+	assert_int_equal(truncate(log, 0), 0);
+	unsigned n = use(*state);
+	assert_int_equal(nlines(log), 1);
+	assert_int_equal(access(broken, F_OK), 0);
+	assert_int_equal(access(mark, F_OK), -1);
+	assert_int_equal(use(*state), n);
+	assert_int_equal(nlines(log), 1);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting),
+	        TEST(an_index_that_was_marked_as_damaged_is_set_aside),
 	};
 
 	return cmocka_run_group_tests_name("damage", tests, NULL, NULL);

@@ -14,10 +14,12 @@ ranges() { awk -v path="$1" '$1 == "GET" && $2 == path && $3 == 206' "$T/nginx/a
 printf '%s\n' "$ORIGIN/hub/a.tar 40000000" "$ORIGIN/hub/b.tar 40000000" >"$T/list.txt"
 mount_penstock "@$T/list.txt"
 check "the first half of a file is read" cmp -n 20000000 "$MNT/a.tar" "$T/www/a.tar"
+check "what is cached of it goes, and what is known of its place stays" penstock evict "$MNT" a.tar
 touch "$T/nginx/moved"
 check "all of it, though it has moved meanwhile" cmp "$MNT/a.tar" "$T/www/a.tar"
 check "a file that has moved before" cmp "$MNT/b.tar" "$T/www/b.tar"
 umount_penstock
+at_least "its old place was asked, and refused" 1 "$(awk '$1 == "GET" && $2 == "/old/a.tar" && $3 == 403' "$T/nginx/access.log" | wc -l)"
 at_least "several ranges came from the new place" 4 "$(ranges /new/b.tar)"
 # Those that are under way together do not know yet.
 at_most "fewer were redirected" "$(($(ranges /new/b.tar) * 3 / 4))" "$(redirected b.tar)"
