@@ -301,7 +301,8 @@ enum penstock_on_error {
 	/* penstock_loader_next() fails, and names the first bad sample's shard, key, offset and reason
 	   (default). */
 	PENSTOCK_FAIL = 0,
-	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. */
+	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. Of a
+	 * batch that has no good row, as a short last one may, next() fails all the same. */
 	PENSTOCK_SKIP = 1,
 };
 
