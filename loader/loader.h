@@ -52,9 +52,6 @@ struct penstock_loader {
 	struct ps_lost lost;
 };
 
-/* -ECHILD: the loader is another process's. */
-int ps_loader_pid_check(const struct penstock_loader *loader, struct ps_load_error *err) PS_MUST_USE;
-
 /* Where a state says that this loader shall stand; makes `at`. -EINVAL, -ESTALE, -ENOMEM. */
 int ps_loader_state_read(struct penstock_loader *loader, const void *bytes, size_t size,
         struct ps_position *at, uint32_t *ret_bad_run, struct ps_offload *ret_offload,

@@ -4,18 +4,8 @@
 #include "loader.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 #include "base/range.h"
-
-int ps_loader_pid_check(const struct penstock_loader *l, struct ps_load_error *err)
-{
-	if (l->pid == getpid())
-		return 0;
-	return ps_load_error_set(err, ECHILD,
-	        "this loader belongs to process %d, which forked; open a loader in this process",
-	        (int)l->pid);
-}
 
 static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
@@ -61,7 +51,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	struct penstock_batch *b;
-	int r = ps_loader_pid_check(l, err);
+	int r = ps_opener_check(l->pid, err);
 
 	if (r < 0)
 		return r;
@@ -128,7 +118,7 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	struct penstock_batch *b;
-	int r = ps_loader_pid_check(l, err);
+	int r = ps_opener_check(l->pid, err);
 
 	if (r == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
 		r = ps_load_error_set(
@@ -170,7 +160,7 @@ int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct 
 	int r;
 
 	ps_load_error_clear(&err);
-	r = ps_loader_pid_check(l, &err);
+	r = ps_opener_check(l->pid, &err);
 	if (r < 0)
 		return ps_give_error(error, r, &err);
 	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
@@ -180,7 +170,7 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 {
 	struct ps_load_error err = {0};
 	const struct penstock_options *o = &l->options.o;
-	int r = ps_loader_pid_check(l, &err);
+	int r = ps_opener_check(l->pid, &err);
 
 	if (r == 0 &&
 	        (epoch == UINT64_MAX || (o->epochs && (epoch < o->epoch || epoch - o->epoch >= o->epochs))))
@@ -200,7 +190,7 @@ int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *
         uint64_t *ret_batches, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = ps_loader_pid_check(l, &err);
+	int r = ps_opener_check(l->pid, &err);
 
 	if (r == 0)
 		r = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &err);

@@ -43,7 +43,7 @@ int penstock_loader_state_save(
 	struct ps_offload offload;
 	struct ps_state state;
 	size_t need;
-	int r = ps_loader_pid_check(l, &err);
+	int r = ps_opener_check(l->pid, &err);
 
 	if (r < 0)
 		return ps_give_error(error, r, &err);
@@ -88,7 +88,7 @@ int penstock_loader_state_load(
         struct penstock_loader *l, const void *state, size_t size, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = ps_loader_pid_check(l, &err);
+	int r = ps_opener_check(l->pid, &err);
 
 	if (r == 0)
 		r = state_load(l, state, size, &err);

@@ -16,7 +16,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	struct ps_load_error err = {0};
 	struct ps_pipeline_stats p;
 	struct penstock_stats s = {0};
-	int r = ps_loader_pid_check(l, &err);
+	int r = ps_opener_check(l->pid, &err);
 
 	if (r < 0)
 		return ps_give_error(error, r, &err);
@@ -52,7 +52,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 
 int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_lost *ret_lost)
 {
-	int r = ps_loader_pid_check(l, NULL);
+	int r = ps_opener_check(l->pid, NULL);
 
 	return r < 0 ? r : ps_lost_get(&l->lost, n, ret_lost);
 }
@@ -62,7 +62,7 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 	struct ps_load_error err = {0};
 	ps_autofree char *text = NULL;
 	size_t n = 0;
-	int r = ps_loader_pid_check(l, &err);
+	int r = ps_opener_check(l->pid, &err);
 
 	if (r == 0 && !l->profile)
 		r = ps_load_error_set(&err, ENODATA, "the loader was opened without options.profile");

@@ -29,11 +29,17 @@
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
  * waits for its own caller. Threads: any functions on different loaders. On one loader, one thread at a time
  * in penstock_loader_next(), _wait(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
- * penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block all signals. Fork: a
- * loader works in the process that opened it. In another one every function but penstock_loader_close() and
- * penstock_batch_release() fails with -ECHILD, and penstock_loader_close() gives the memory back and touches
- * no thread. Errors: 0 or a positive result, or a negative errno with a line of text for a person in *error
- * (NULL: no text). Nothing is printed, no state is global. Units: bytes, seconds, counts. */
+ * penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block all signals.
+ *
+ * Fork: a loader works in the process that opened it. In another one
+ *   penstock_loader_close()       gives the memory back and touches no thread
+ *   penstock_loader_*() else      fail with -ECHILD
+ *   penstock_batch_release()      does nothing
+ *   penstock_batch_use(), _sync() fail with -ECHILD where batches lie on a device
+ * and a batch that was held, in host memory, may be looked at.
+ *
+ * Errors: 0 or a positive result, or a negative errno with a line of text for a person in *error (NULL: no
+ * text). Nothing is printed, no state is global. Units: bytes, seconds, counts. */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 

@@ -2,8 +2,10 @@
 #ifndef PS_PUBLIC_H
 #define PS_PUBLIC_H
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "penstock.h"
@@ -19,6 +21,16 @@ static inline int ps_give_error(struct penstock_error *error, int r, const struc
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			*p = '?';
 	return r;
+}
+
+/* -ECHILD: the loader was opened by another process than this one, which is its child. */
+static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
+{
+	if (opener == getpid())
+		return 0;
+	return ps_load_error_set(err, ECHILD,
+	        "this loader belongs to process %d, which forked; open a loader in this process",
+	        (int)opener);
 }
 
 #endif

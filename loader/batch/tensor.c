@@ -182,8 +182,10 @@ int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct pensto
 int penstock_batch_use(struct penstock_batch *b, void *stream, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = b->mirror ? b->device->ops->use(b->mirror, stream, &err) : 0;
+	int r = b->mirror ? ps_opener_check(b->pid, &err) : 0;
 
+	if (r == 0 && b->mirror)
+		r = b->device->ops->use(b->mirror, stream, &err);
 	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
@@ -195,8 +197,10 @@ void *penstock_batch_event(const struct penstock_batch *b)
 int penstock_batch_sync(struct penstock_batch *b, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = ps_batch_wait(b, &err);
+	int r = b->mirror ? ps_opener_check(b->pid, &err) : 0;
 
+	if (r == 0)
+		r = ps_batch_wait(b, &err);
 	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 

@@ -277,6 +277,40 @@ static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
 	penstock_loader_close(l);
 }
 
+static void a_batch_on_a_device_is_of_no_use_in_a_forked_child(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	setting_init(&s);
+	s.o.device = "fake";
+	l = open_ok(&s.o, shards, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	assert_int_equal(
+	        penstock_batch_sync(b, NULL), 0); /* its copy is over, so nobody waits in the child */
+	pid = fork();
+	if (pid == 0) {
+		struct penstock_error e = {0};
+		int bad;
+
+		alarm(20);
+		bad = refused(penstock_batch_sync(b, &e), &e);
+		e = (struct penstock_error){0};
+		bad += refused(penstock_batch_use(b, NULL, &e), &e);
+		penstock_batch_release(b);
+		penstock_loader_close(l);
+		_exit(bad);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +318,7 @@ int main(void)
 	        cmocka_unit_test(batches_come_back_in_the_same_memory),
 	        cmocka_unit_test(a_loader_may_be_closed_on_another_thread),
 	        cmocka_unit_test(every_call_in_a_forked_child_fails_and_freeing_works),
+	        cmocka_unit_test(a_batch_on_a_device_is_of_no_use_in_a_forked_child),
 	};
 
 	return cmocka_run_group_tests_name("lifetime", tests, setup, teardown);
