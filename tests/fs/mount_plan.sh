@@ -72,6 +72,8 @@ for i in {10..21}; do
 done
 : >"$T/nginx/access.log"
 mount_penstock "$ORIGIN/" --max-connections 1
+listed() { [[ $(stats '.mounts[0].listing') == false ]]; }
+check "what is new is listed" wait_until 60 listed
 files=$(printf ', "long/%d.tar"' {21..10})
 coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
 teller=$TELL_PID
