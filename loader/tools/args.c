@@ -1,5 +1,6 @@
 #include "config.h"
 
+#include "batch/utf8.h"
 #include "tools/suggest.h"
 #include "tools/tools.h"
 
@@ -220,31 +221,13 @@ bool ps_arg_choice(
 	return false;
 }
 
-/* Length of the UTF-8 character at p, 0 if it is none. Surrogates and overlong forms are none. */
-static int utf8_len(const unsigned char *p)
-{
-	int n = p[0] < 0x80                   ? 1
-	        : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-	        : (p[0] & 0xf0) == 0xe0       ? 3
-	        : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-	                                      : 0;
-
-	for (int i = 1; i < n; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-	        (p[0] == 0xf4 && p[1] > 0x8f))
-		return 0;
-	return n;
-}
-
 void ps_json_print(FILE *out, const char *text)
 {
-	const unsigned char *p = (const unsigned char *)text;
+	const uint8_t *p = (const uint8_t *)text, *end = p + strlen(text);
 
 	putc('"', out);
-	while (*p) {
-		int n = utf8_len(p);
+	while (p < end) {
+		size_t n = ps_utf8_len(p, (size_t)(end - p));
 
 		if (*p == '"' || *p == '\\')
 			fprintf(out, "\\%c", *p++);

@@ -220,6 +220,15 @@ static bool choice_take(struct ps_bench_options *o, int c)
 }
 
 /* "1,2,4" */
+/* Whether one more can be added to a list of n; complains. */
+static bool list_has_room(const char *option, uint32_t n)
+{
+	if (n < PS_BENCH_MAX_SWEEP)
+		return true;
+	ps_complain("%s: more than %d values", option, PS_BENCH_MAX_SWEEP);
+	return false;
+}
+
 static bool list_take(
         const char *option, uint64_t most, uint32_t values[static PS_BENCH_MAX_SWEEP], uint32_t *ret_n)
 {
@@ -229,13 +238,23 @@ static bool list_take(
 	while ((word = strsep(&rest, ","))) {
 		uint64_t v;
 
-		if (*ret_n == PS_BENCH_MAX_SWEEP) {
-			ps_complain("%s: more than %d values", option, PS_BENCH_MAX_SWEEP);
-			return false;
-		}
-		if (!ps_arg_u64(option, word, 1, most, &v))
+		if (!list_has_room(option, *ret_n) || !ps_arg_u64(option, word, 1, most, &v))
 			return false;
 		values[(*ret_n)++] = (uint32_t)v;
+	}
+	return true;
+}
+
+static bool devices_take(struct ps_bench_options *o)
+{
+	static const char option[] = "--sweep-device";
+	char *rest = optarg, *word;
+
+	o->ndevices = 0;
+	while ((word = strsep(&rest, ","))) {
+		if (!list_has_room(option, o->ndevices) || !device_check(option, word))
+			return false;
+		o->devices[o->ndevices++] = word;
 	}
 	return true;
 }
@@ -254,7 +273,6 @@ static bool step_take(struct ps_bench_options *o)
 /* Options of the run as a whole. */
 static bool run_take(struct ps_bench_options *o, int c)
 {
-	char *rest = optarg, *word;
 	uint64_t v;
 
 	switch (c) {
@@ -273,10 +291,7 @@ static bool run_take(struct ps_bench_options *o, int c)
 	case OPT_SWEEP_BATCH:
 		return list_take("--sweep-batch", 65536, o->batches, &o->nbatches);
 	case OPT_SWEEP_DEVICE:
-		for (o->ndevices = 0; (word = strsep(&rest, ",")) && o->ndevices < PS_BENCH_MAX_SWEEP;)
-			if (!device_check("--sweep-device", o->devices[o->ndevices++] = word))
-				return false;
-		return true;
+		return devices_take(o);
 	case OPT_PLOT:
 		o->plot = optarg;
 		return true;

@@ -126,6 +126,8 @@ def a_sweep_goes_on_where_a_point_fails():
     tap.equal(r.returncode, 1)
     assert "no run of the sweep worked" in r.stderr.decode(), r.stderr
     tap.equal(tap.run("bench", "--plot", "x.svg", "a.tar").returncode, 2)
+    r = tap.run("bench", "--sweep", "--sweep-device", ",".join(["cpu"] * 17), "a.tar")
+    assert r.returncode == 2 and b"--sweep-device: more than 16 values" in r.stderr, r
 
 
 @tap.test
