@@ -457,6 +457,27 @@ static void a_newer_schema_is_refused_and_left_alone(void **state)
 	assert_int_equal(ps_index_open(*state, &index, &err), -EPROTO);
 }
 
+static void an_index_of_an_older_schema_is_taken_over(void **state)
+{
+	for (uint64_t schema = 1; schema < PS_INDEX_SCHEMA; schema++) {
+		struct ps_index *index = open_index(*state);
+		struct ps_index_batch *b = ps_index_batch_new();
+		struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote}, back;
+
+		ps_index_batch_put_object(b, &o);
+		commit(index, b);
+		assert_int_equal(ps_index_set_schema(index, schema), 0);
+		ps_index_close(index);
+		for (int pass = 0; pass < 2; pass++) { /* as the older one, then as ours */
+			index = open_index(*state);
+			assert_int_equal(ps_index_get_object(index, &some_id, &back), 0);
+			assert_string_equal(back.url, some_url);
+			ps_object_row_fini(&back);
+			ps_index_close(index);
+		}
+	}
+}
+
 static void a_schema_without_a_way_up_counts_as_damage(void **state)
 {
 	struct ps_index *index = open_index(*state);
@@ -556,6 +577,7 @@ int main(int argc, char **argv)
 	        TEST(numbers_are_never_given_twice_though_killed),
 	        TEST(blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again),
 	        TEST(a_newer_schema_is_refused_and_left_alone),
+	        TEST(an_index_of_an_older_schema_is_taken_over),
 	        TEST(a_schema_without_a_way_up_counts_as_damage),
 	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
 	        TEST(a_damaged_row_is_told_and_the_rest_stays),
