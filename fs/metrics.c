@@ -11,7 +11,7 @@ static const char *const gauges[] = {"limit_bytes", "used_bytes", "min_free_byte
         "waiting", "active", "listed_at", "mounted_at", "memory", "memory_bytes", "memory_used_bytes",
         "memory_limit_bytes", "connections", "pid", "listing", "peak_bytes", "open", "pinned_objects",
         "pinned_bytes", "held_bytes", "synced", "missing", "hit_ratio", "timeout_seconds",
-        "disk_error_at"};
+        "disk_error_at", "last_error_at", "offline", "unpackers"};
 
 static bool is_gauge(const char *name)
 {

@@ -16,6 +16,8 @@ void ps_hf_limit_fini(struct ps_hf_limit *limit)
 	pthread_mutex_destroy(&limit->lock);
 }
 
+#define MAX_RESET_S (24 * 3600) /* whatever a server says */
+
 /* A second more than told: the reset is rounded. */
 static uint32_t wait_ms(const struct ps_hf_window *w, uint64_t now_ns)
 {
@@ -45,6 +47,7 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
         uint64_t now_ns)
 {
 	static const char *const names[PS_HF_CLASSES] = {"api", "resolvers"};
+	reset_s = PS_MIN(PS_MAX(reset_s, 0), MAX_RESET_S);
 	uint64_t until_ns = now_ns + (uint64_t)reset_s * PS_NS_PER_S;
 
 	PS_LOCK_SCOPE(&limit->lock);

@@ -224,6 +224,9 @@ static void limits_are_kept(void **state)
 	assert_int_equal(ps_hf_limit_told(&l, "resolvers", 7, 10, true, now), 11000);
 	assert_int_equal(ps_hf_limit_told(&l, "unheard-of", 7, 10, true, now), 11000);
 	assert_int_not_equal(ps_hf_limit_take(&l, PS_HF_RESOLVERS, now), 0);
+	/* No server shuts us out for longer than a day. */
+	assert_int_equal(ps_hf_limit_told(&l, "resolvers", 0, INT64_MAX, true, now), (24 * 3600 + 1) * 1000);
+	assert_int_equal(ps_hf_limit_told(&l, "others", 0, INT64_MAX, true, now), (24 * 3600 + 1) * 1000);
 	ps_hf_limit_fini(&l);
 }
 

@@ -47,6 +47,8 @@ sys.exit(0 if seen >= 5 else f"{seen} metrics")
 PY
 }
 equal "bytes passed through are not known" null "$(stats .passthrough.bytes)"
+check "what may fall is a gauge" grep -q '^# TYPE penstock_inflate_unpackers gauge' "$MNT/.penstock/metrics"
+check_not "and nothing else that tells a time" grep -q '^# TYPE .*_at_total' "$MNT/.penstock/metrics"
 check_not "and no metric" grep -q passthrough_bytes "$MNT/.penstock/metrics"
 for mode in passed direct cached; do
 	equal "opens are counted: $mode" number "$(stats ".opens.$mode | type")"
