@@ -90,6 +90,6 @@ const char *ps_lost_hint(const char *shard, int errnum)
 	if (errnum == ENOENT && strstr(shard, "://"))
 		return "it is a URL: mount it (penstock mount), and give the files";
 	if (errnum == ENOENT)
-		return "check the path (braces expand here, the shell's * and ? do not)";
+		return "check the path";
 	return "check the path, and the disk or share it is on";
 }

@@ -94,13 +94,12 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	}
 	if (!reason)
 		return 0;
-	return ps_load_error_set(err, EINVAL,
-	        "%s needs the number of samples of every shard: %s; index them all (penstock-loader index)%s",
-	        reason, why.text,
-	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
-	                                               : ", or say how many batches an epoch has (steps=), "
-	                                                 "or take end uneven, and stop each "
-	                                                 "epoch after a number of steps of your own");
+	return ps_load_error_set(err, EINVAL, "%s needs the number of samples of every shard: %s%s", reason,
+	        why.text,
+	        o->order == PENSTOCK_ORDER_PERMUTATION
+	                ? ""
+	                : "; or give the number of batches of an epoch (steps=); or "
+	                  "use end uneven and stop each epoch yourself");
 }
 
 /* -- Mix ---------------------------------------------------------------------------------------------- */

@@ -145,8 +145,9 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 	const struct ps_piece none = {0};
 
 	if (!f->optional)
-		return ps_load_error_set(err, EBADMSG, "has no %s .%.100s", f->path ? "value" : "field",
-		        f->member ? f->member : f->name);
+		return ps_load_error_set(err, EBADMSG,
+		        "has no %s .%.100s (penstock-loader ls shows what it has)",
+		        f->path ? "value" : "field", f->member ? f->member : f->name);
 	piece_put(b, row, i, &none);
 	return 0;
 }

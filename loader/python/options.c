@@ -356,9 +356,18 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 	return false;
 }
 
+/* What other loaders call an option, which no spelling leads to. */
+static const char *const elsewhere[][2] = {{"num_workers", "threads"}, {"workers", "threads"},
+        {"num_threads", "threads"}, {"prefetch_factor", "depth"}, {"world_size", "world"},
+        {"shuffle", "order"}, {"shuffle_buffer", "shuffle_window"}};
+
 /* The member whose name is most like this one, a str; None: none is; NULL with an error set. */
 static PyObject *member_like(const struct member *members, const char *name)
 {
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
+		if (members == option_members && strcmp(name, elsewhere[i][0]) == 0)
+			return PyUnicode_FromString(elsewhere[i][1]);
+
 	PyObject *names = PyList_New(0), *difflib = PyImport_ImportModule("difflib");
 	PyObject *like = NULL, *ret = NULL;
 

@@ -52,10 +52,26 @@ static bool is_shard(const char *name)
 	return false;
 }
 
+/* The advice for a folder without shards; `below` is a folder in it, or NULL. */
+static int folder_refuse(const char *folder, const char *slash, const char *below, struct ps_load_error *err)
+{
+	if (below)
+		return ps_load_error_set(err, ENOENT,
+		        "%s: no shards in this folder itself; give a folder in it, such as '%s%s%s', or "
+		        "'%s%s*/*.tar' "
+		        "for those of all of them",
+		        folder, folder, slash, below, folder, slash);
+	return ps_load_error_set(err, ENOENT,
+	        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "
+	        ".tar.lz4); for others write a pattern, such as '%s%s*.txt'",
+	        folder, folder, slash);
+}
+
 static int folder_find(struct ps_list *out, const char *folder, struct ps_load_error *err)
 {
 	const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
 	const struct dirent *e;
+	ps_autofree char *below = NULL;
 	size_t before = out->n;
 	DIR *d = opendir(folder);
 	int r = 0;
@@ -67,6 +83,8 @@ static int folder_find(struct ps_list *out, const char *folder, struct ps_load_e
 		char *name;
 		int len;
 
+		if (e->d_type == DT_DIR && e->d_name[0] != '.' && !below)
+			below = strdup(e->d_name); /* without memory the advice is another one */
 		if (!is_shard(e->d_name) || e->d_type == DT_DIR)
 			continue;
 		len = asprintf(&name, "%s%s%s", folder, slash, e->d_name);
@@ -76,10 +94,7 @@ static int folder_find(struct ps_list *out, const char *folder, struct ps_load_e
 		r = ps_load_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	closedir(d);
 	if (r == 0 && out->n == before)
-		r = ps_load_error_set(err, ENOENT,
-		        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "
-		        ".tar.lz4); for others write a pattern, such as '%s%s*.txt'",
-		        folder, folder, slash);
+		r = folder_refuse(folder, slash, below, err);
 	sort(out, before);
 	return r;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "shard/dali.h"
 #include "shard/index_column.h"
@@ -111,6 +112,13 @@ static bool is_named_twice(const struct index_options *o)
 	return false;
 }
 
+static bool is_folder(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static void options_fini(struct index_options *o)
 {
 	for (size_t i = 0; i < o->ncolumns; i++)
@@ -189,6 +197,11 @@ int ps_cmd_index(int argc, char **argv)
 	r = ps_shards_take("index", argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
+	if (o.dir && !is_folder(o.dir)) {
+		ps_complain(
+		        "index: --dir %s: there is no such folder; make it first (mkdir %s)", o.dir, o.dir);
+		return PS_EXIT_FAILED;
+	}
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		sound = (o.dali || o.from_dali ? shard_dali : shard_index)(&o, shards.names[i]) && sound;
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;

@@ -232,6 +232,8 @@ def wrong_arguments_are_named():
     cases = [
         (lambda: loader(pattern, batch=0), ValueError, "batch"),
         (lambda: loader(pattern, threds=2), TypeError, '"threds"; did you mean "threads"?'),
+        (lambda: loader(pattern, num_workers=2), TypeError, '"num_workers"; did you mean "threads"?'),
+        (lambda: loader(pattern, shuffle=True), TypeError, '"shuffle"; did you mean "order"?'),
         (lambda: loader(pattern, xyzzy=2), TypeError, "help(penstock.Loader.options)"),
         (lambda: loader(pattern, order="random"), ValueError, "window"),
         (lambda: loader(pattern, batch="many"), TypeError, "batch"),
