@@ -151,15 +151,25 @@ static int set_option(const struct ps_opts *opts, const struct ps_opt *opt, void
 
 	if (rc < 0 || !given)
 		return rc;
-	return ps_given_add(given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(ctx, opt) : value, err);
+	return ps_given_add(
+	        given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(ctx, opt) : value, err);
+}
+
+/* "-" and "_" are the same, as in penstock.conf(5): --allow-other, cache_dir. */
+static bool is_name(const struct ps_opt *opt, const char *word, size_t len)
+{
+	bool same = strlen(opt->name) == len;
+
+	for (size_t i = 0; i < len && same; i++)
+		same = opt->name[i] == word[i] || (strchr("-_", word[i]) && strchr("-_", opt->name[i]));
+	return same;
 }
 
 static const struct ps_opt *find(const struct ps_opts *opts, const char *name, size_t len, char letter)
 {
 	for (size_t t = 0; opts->tables[t]; t++) {
 		for (const struct ps_opt *o = opts->tables[t]; o->name; o++) {
-			if (letter ? o->letter == letter
-			           : strlen(o->name) == len && memcmp(o->name, name, len) == 0)
+			if (letter ? o->letter == letter : is_name(o, name, len))
 				return o;
 		}
 	}

@@ -74,7 +74,9 @@ static int add_warnings(const struct ps_daemon *d, const struct ps_given *given,
 				ours = d->given->v[j].value;
 		if (ours && value && strcmp(ours, value) == 0)
 			continue;
-		snprintf(text, sizeof text, "--%s is the daemon's, which was started with %.100s: that holds",
+		snprintf(text, sizeof text,
+		        "--%s is ignored: the daemon of this cache runs with %.100s until its last mount "
+		        "is gone",
 		        name, ours ? ours : "the default");
 		rc = ps_given_add(reply, "warning", text, NULL);
 	}

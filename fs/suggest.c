@@ -6,9 +6,9 @@
 
 #include "base/cleanup.h"
 
-#define KNOWN_MAX 64    /* longer ones are not compared */
-#define PREFIX_LEAST 4  /* letters that say what is meant, if one word alone begins so */
-#define PREFIX_RANK 9   /* behind all slips */
+#define KNOWN_MAX 64 /* longer ones are not compared */
+#define PREFIX_LEAST 4 /* letters that say what is meant, if only one word begins alike */
+#define PREFIX_RANK 9 /* behind all slips */
 
 static bool same(char a, char b)
 {
@@ -41,6 +41,15 @@ static unsigned distance(const char *word, size_t len, const char *known, size_t
 	return row[nknown];
 }
 
+/* "cache" of cache-dir, and "endpoint-url" of endpoint. */
+static bool begins_alike(const struct ps_guess *guess, const char *known, size_t n)
+{
+	size_t len = PS_MIN(guess->len, n);
+
+	return len >= PREFIX_LEAST && strncasecmp(guess->word, known, len) == 0 &&
+	       (guess->len <= n || strchr("-_", guess->word[n]));
+}
+
 void ps_guess_offer(struct ps_guess *guess, const char *known)
 {
 	size_t n = strlen(known);
@@ -51,7 +60,7 @@ void ps_guess_offer(struct ps_guess *guess, const char *known)
 	unsigned slips = distance(guess->word, guess->len, known, n), found = 0;
 	if (slips <= 3 && slips * 3 <= n + 1)
 		found = slips + 1;
-	else if (guess->len >= PREFIX_LEAST && strncasecmp(guess->word, known, guess->len) == 0)
+	else if (begins_alike(guess, known, n))
 		found = PREFIX_RANK;
 	if (found == PREFIX_RANK && guess->rank == PREFIX_RANK)
 		guess->best = NULL; /* several begin so */

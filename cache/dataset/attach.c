@@ -306,7 +306,10 @@ static int check_first(
 	if (check.errnum) {
 		const char *why = strerror(check.errnum);
 
-		if (check.errnum == ENOENT)
+		if (check.errnum == ENOENT && strncmp(row.url, "file:", 5) != 0 && strchr(row.url, '*'))
+			why = "not found at the origin (404); wildcards do not work here: write {000..127} "
+			      "braces, or the folder's URL with a / at its end";
+		else if (check.errnum == ENOENT)
 			why = strncmp(row.url, "file:", 5) == 0
 			              ? "there is no such file or folder"
 			              : "not found at the origin (404); check the URL";

@@ -108,7 +108,8 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 	ps_strbuf_reset(&walk->key);
 	ps_s3_path(object->key + walk->nshown, &walk->key);
 	keep_apart(walk, ps_strbuf_peek(&walk->key));
-	if (walk->url.failed || walk->key.failed || walk->path.failed || walk->dir.failed || walk->shown.failed)
+	if (walk->url.failed || walk->key.failed || walk->path.failed || walk->dir.failed ||
+	        walk->shown.failed)
 		return out_of_memory(walk->names);
 	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = object->remote};
 	return ps_names_add(walk->names, &listed);
@@ -220,8 +221,11 @@ static int list_name(struct walk *walk, const struct ps_source *source)
 	rc = list_prefix(walk);
 	if (rc == -ENOENT && walk->nkeys == 0)
 		ps_error_set(walk->names->err, ENOENT,
-		        "%s: there is neither such an object nor a key that begins with it and a slash",
-		        source->canonical);
+		        "%s: there is neither such an object nor a key that begins with it and a slash%s",
+		        source->canonical,
+		        strstr(source->canonical, "%2A") ? "; wildcards do not work here: write {000..127} "
+		                                           "braces, or a prefix with a / at its end"
+		                                         : "");
 	return rc;
 }
 

@@ -34,6 +34,7 @@ bad 2 "'--verison'; did you mean '--version'\\?$" --verison
 bad 2 "'--cach-dir'; did you mean '--cache-dir'\\?$" mount "$T/src/" "$T/empty" --cach-dir=secret
 bad 2 "'-cache-dir'; did you mean '--cache-dir'\\?$" mount "$T/src/" "$T/empty" -cache-dir "$T/cache"
 bad 2 "'allow-othr'; did you mean 'allow_other'\\?$" mount "$T/src/" "$T/empty" -o ro,allow-othr
+bad 2 "'--endpoint-url'; did you mean '--endpoint'\\?$" mount s3://b/ "$T/empty" --endpoint-url http://127.0.0.1
 bad 2 "'--no-sign'; did you mean '--no-sign-request'\\?$" warm s3://bucket/ --no-sign
 bad 2 "'--cache' \\(see penstock mount --help\\)$" mount "$T/src/" "$T/empty" --cache "$T/cache"
 bad 2 "'-q' \\(see penstock mount --help\\)$" mount "$T/src/" "$T/empty" -q

@@ -5,7 +5,7 @@ requires mount nginx
 
 make_tree "$T/www"
 start_nginx
-mount_penstock "$ORIGIN/" --allow_other
+mount_penstock "$ORIGIN/" --allow-other
 
 attempts() {
 	"$python" - "$MNT" <<'PY'
