@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "fetch/fill_private.h"
 #include "fetch/readahead.h"
 #include "tests/cache/fill_fixture.h"
 
@@ -23,6 +24,15 @@ static int setup_paced(void **state)
 	return 0;
 }
 
+/* The origin gave so many bytes. On a machine that is very busy a request may come late, and be hedged: at most
+ * a block is asked for twice then. */
+static void assert_origin_gave(const struct fixture *f, uint64_t nbytes)
+{
+	uint64_t hedged = atomic_load(&f->fill->hedged_requests), gave = atomic_load(&f->origin->nbytes);
+
+	assert_in_range(gave, nbytes, nbytes + hedged * PS_MIB);
+}
+
 static void serves_the_origins_bytes(void **state)
 {
 	struct fixture *f = *state;
@@ -30,7 +40,7 @@ static void serves_the_origins_bytes(void **state)
 	for (uint64_t at = 0; at < FIXTURE_FILE_NBYTES; at += 700000)
 		assert_int_equal(read_once(f, at, 1000000), 0);
 	assert_int_equal(read_once(f, FIXTURE_FILE_NBYTES - 1, 1), 0);
-	assert_int_equal(atomic_load(&f->origin->nbytes), FIXTURE_FILE_NBYTES);
+	assert_origin_gave(f, FIXTURE_FILE_NBYTES);
 }
 
 static void two_readers_of_a_block_cost_one_request(void **state)
@@ -223,7 +233,7 @@ static void sequential_reads_become_few_long_requests(void **state)
 		assert_true(w.right);
 	}
 	ps_readahead_put(ra);
-	assert_int_equal(atomic_load(&f->origin->nbytes), FIXTURE_FILE_NBYTES);
+	assert_origin_gave(f, FIXTURE_FILE_NBYTES);
 	assert_true(atomic_load(&f->origin->ngets) < 41);
 }
 
@@ -251,7 +261,7 @@ static void warming_brings_the_whole_file(void **state)
 	for (int i = 0; i < 3000 && !ps_object_complete(f->object); i++)
 		usleep(20000);
 	assert_true(ps_object_complete(f->object));
-	assert_int_equal(atomic_load(&f->origin->nbytes), FIXTURE_FILE_NBYTES);
+	assert_origin_gave(f, FIXTURE_FILE_NBYTES);
 	assert_true(atomic_load(&f->origin->max_asked) > PS_MIB);
 }
 
@@ -307,7 +317,7 @@ static void warming_again_and_again_queues_it_once(void **state)
 	for (int i = 0; i < 500 && !ps_object_complete(f->object); i++)
 		usleep(20000);
 	assert_true(ps_object_complete(f->object));
-	assert_int_equal(atomic_load(&f->origin->nbytes), FIXTURE_FILE_NBYTES);
+	assert_origin_gave(f, FIXTURE_FILE_NBYTES);
 }
 
 static void nothing_is_fetched_ahead_of_a_file_that_is_refused(void **state)
