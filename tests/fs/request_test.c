@@ -177,7 +177,9 @@ static void what_was_probably_meant_is_suggested(void **state)
 	        {"cache", NULL}, /* two begin so */
 	        {"hf-token", "hf-token-file"},
 	        {"hf", NULL},
-	        {"header-file", NULL},
+	        {"header-file", "header"},
+	        {"headers", "header"},
+	        {"headerfile", NULL},
 	        {"completely-else", NULL},
 	        {"x", NULL},
 	        {"udx", NULL},

@@ -41,6 +41,7 @@ struct fixture {
 	struct ps_lane lane;
 	struct penstock_batch batch;
 	struct ps_row rows[BATCH];
+	struct ps_lane_position skipped[2];
 };
 
 /* One lane whose length is not known, one batch; the first `skip` samples of an epoch are passed over. */
@@ -67,6 +68,8 @@ static void fixture_init(struct fixture *f, uint64_t skip)
 	ps_cost_init(&p->cost);
 	p->lanes = &f->lane;
 	p->nlanes = 1;
+	p->skipped[0] = &f->skipped[0];
+	p->skipped[1] = &f->skipped[1];
 	p->ahead = PS_AHEAD_PLAIN;
 	p->batches = &f->batch;
 	sets = ps_order_sets(p->o.order, &nsets);
