@@ -50,6 +50,10 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 
 		if (fd < 0)
 			return ps_error_set(err, errno, "log file %s: %s", target, strerror(errno));
+		if (logger.path) { /* the log was opened before */
+			close(logger.fd);
+			free(logger.path);
+		}
 		logger.fd = fd;
 		logger.stamp = true;
 		logger.path = strdup(target); /* without memory it can only not be opened anew */
