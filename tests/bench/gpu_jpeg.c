@@ -145,7 +145,7 @@ struct decode_work {
 	int n;
 	const unsigned char **files;
 	size_t *lengths;
-	ps_nvj_image *images;
+	ps_nvj_image *images[STATES]; /* each state's own: several batches are under way */
 };
 
 static void nvj_must(ps_nvj_status status, const char *what)
@@ -162,7 +162,8 @@ static void decode_give(void *arg, uint64_t i)
 	ps_nvj_state state = w->states[i % STATES];
 
 	gpu_must(gpu.cu->event_sync(gpu.behind[i % STATES]), "decode");
-	nvj_must(w->lib->batched(w->handle, state, w->files, w->lengths, w->images, gpu.stream), "decode");
+	nvj_must(w->lib->batched(w->handle, state, w->files, w->lengths, w->images[i % STATES], gpu.stream),
+	        "decode");
 	gpu_must(gpu.cu->event_record(gpu.behind[i % STATES], gpu.stream), "event");
 }
 
@@ -202,8 +203,9 @@ static int files_take(struct decode_work *w, char **paths, int npaths)
 
 	w->files = calloc((size_t)w->n, sizeof(*w->files));
 	w->lengths = calloc((size_t)w->n, sizeof(*w->lengths));
-	w->images = calloc((size_t)w->n, sizeof(*w->images));
-	if (!w->files || !w->lengths || !w->images)
+	for (int s = 0; s < STATES; s++)
+		w->images[s] = calloc((size_t)w->n, sizeof(*w->images[s]));
+	if (!w->files || !w->lengths || !w->images[STATES - 1])
 		exit(EXIT_FAILURE);
 	nvj_must(w->lib->stream_create(w->handle, &file), "stream");
 	for (int i = 0; n < w->n; i++) {
@@ -222,8 +224,11 @@ static int files_take(struct decode_work *w, char **paths, int npaths)
 		nvj_must(w->lib->stream_size(file, &width, &height), paths[i % npaths]);
 		w->files[n] = data;
 		w->lengths[n] = nbytes;
-		w->images[n].channel[0] = (unsigned char *)(uintptr_t)gpu_memory((size_t)width * height * 3);
-		w->images[n++].pitch[0] = (size_t)width * 3;
+		for (int s = 0; s < STATES; s++)
+			w->images[s][n] = (ps_nvj_image){.channel = {(unsigned char *)(uintptr_t)gpu_memory(
+			                                         (size_t)width * height * 3)},
+			        .pitch = {(size_t)width * 3}};
+		n++;
 	}
 	nvj_must(w->lib->stream_destroy(file), "stream");
 	return left_out;
@@ -267,9 +272,10 @@ static int decode_main(char **argv, int argc)
 		free((void *)(uintptr_t)w.files[i]);
 	free(w.files);
 	free(w.lengths);
-	free(w.images);
-	for (int i = 0; i < STATES; i++)
+	for (int i = 0; i < STATES; i++) {
+		free(w.images[i]);
 		nvj_must(w.lib->state_destroy(w.states[i]), "state");
+	}
 	nvj_must(w.lib->destroy(w.handle), "destroy");
 	gpu_close();
 	return EXIT_SUCCESS;
