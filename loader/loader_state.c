@@ -12,8 +12,9 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 	struct ps_state state;
 	int r;
 
-	ps_state_print_make(&l->print, &l->options);
-	r = ps_state_read(&l->print, bytes, size, &state, err);
+	r = ps_state_print_make(&l->print, &l->options, err);
+	if (r == 0)
+		r = ps_state_read(&l->print, bytes, size, &state, err);
 	if (r < 0)
 		return r;
 	/* One past the last epoch is a run that is over. */
@@ -54,13 +55,14 @@ int penstock_loader_state_save(
 		r = ps_load_error_set(
 		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);
 	else
+		r = ps_state_print_make(&l->print, &l->options, &err);
+	if (r == 0)
 		r = ps_resume_state(
 		        &l->schedule, ps_pipeline_position(l->pipeline), l->bad_run, &state, &err);
 	if (r < 0)
 		return ps_give_error(error, r, &err);
 	ps_pipeline_offload(l->pipeline, &offload);
 	ps_gpu_decode_save(&l->gpu, &offload, &state);
-	ps_state_print_make(&l->print, &l->options);
 	ps_state_write(&l->print, &state, buf);
 	ps_state_fini(&state);
 	return (int)need;

@@ -562,8 +562,8 @@ int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
 /* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
- * read ahead do not count), as bytes for any machine: 208 (32 more with gpu_decode), and, where not all
- * shards have an index, 56 a lane of this rank. Returns how many; with `buf` NULL that is all it does.
+ * read ahead do not count), as bytes for any machine: 208 (32 more with gpu_decode), and 64 a lane of this
+ * rank (none with order permutation). Returns how many; with `buf` NULL that is all it does.
  * -ENOBUFS: `size` is less. Blocks: never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
@@ -577,6 +577,11 @@ int penstock_loader_state_save(
  * goes on with its part of the next global batch. Where the shards have no index, other ranks' lanes are
  * found by walking over the headers of what they have given; and with end UNEVEN that is refused once lanes
  * have begun to end, when only a rank's own state can tell.
+ *
+ * The shards may be stored elsewhere: a state is bound to how many they are, to their order, and to the
+ * shortest ends of their paths that distinguish all of them (0.tar and 1.tar of any folder; a/0.tar and
+ * b/0.tar). Shards that its lanes stand in must have the size they had: if one has not,
+ * penstock_loader_next() says so when it is opened, -ESTALE.
  *
  * -EINVAL: no state, or damaged; -ESTALE: the state is of other shards, options or a library that makes other
  * batches, or cannot be gone on from exactly; the text says what it is. The loader is then where it was.

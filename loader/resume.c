@@ -6,7 +6,7 @@
 
 uint32_t ps_resume_nlanes(const struct ps_schedule *s)
 {
-	return s->counted ? 0 : ps_order_nlanes(s->order);
+	return ps_epochs_options(s->epochs)->mode == PS_ORDER_PERMUTATION ? 0 : ps_order_nlanes(s->order);
 }
 
 int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, uint32_t bad_run,

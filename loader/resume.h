@@ -4,7 +4,7 @@
  * sequence. Where the lanes' lengths are known, p says how many samples of each lane come before it. Where
  * they are not, that is arithmetic as long as no lane has ended, and a state tells of each of its rank's
  * lanes how far it was, so that it is found out if one has. Places of lanes (shard, offset) that a state
- * tells spare the search; the others are found by the indexes' counts, or by walking over the headers of the
+ * tells spare the search, with counts, too; the others are found by the indexes' counts, or by walking over the headers of the
  * shards before.
  *
  * Refused (-ESTALE, with the reason) is what could not go on exactly: another rank's state whose lanes had
@@ -19,7 +19,7 @@
 #include "schedule.h"
 #include "state.h"
 
-/* Lanes that a state tells: none where indexes tell their places. */
+/* Lanes that a state tells: none where they are not read front to back (permutation). */
 uint32_t ps_resume_nlanes(const struct ps_schedule *schedule);
 
 /* Borrows nothing. -ENOMEM. */

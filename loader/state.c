@@ -5,10 +5,12 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "image/jpeg.h"
 
-#define MAGIC UINT64_C(0x3254415453534550) /* "PESSTAT2" */
+#define MAGIC UINT64_C(0x3354415453534550) /* "PESSTAT3": the last is the version */
+#define MAGIC_NAME(magic) ((magic) << 8)
 
 /* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
 #define ORDER_VERSION 2
@@ -68,6 +70,7 @@ enum {
 	L_OFFSET,
 	L_TAKEN,
 	L_COPY,
+	L_NBYTES,
 	L_WORDS,
 };
 
@@ -152,6 +155,116 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 	return h;
 }
 
+/* -- Names of shards ---------------------------------------------------------------------------------- */
+
+/* Writes `name` as an absolute path without empty parts, "." and "..", links aside: room for both and two
+ * more bytes. */
+static void path_plain(const char *cwd, const char *name, char *ret_path)
+{
+	const char *const parts[] = {*name == '/' ? "" : cwd, name};
+	size_t n = 0;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(parts); i++) {
+		for (const char *p = parts[i]; *(p += strspn(p, "/"));) {
+			size_t len = strcspn(p, "/");
+
+			if (len == 2 && memcmp(p, "..", 2) == 0) {
+				while (n > 0 && ret_path[--n] != '/') {
+				}
+			} else if (len != 1 || *p != '.') {
+				ret_path[n++] = '/';
+				memcpy(ret_path + n, p, len);
+				n += len;
+			}
+			p += len;
+		}
+	}
+	if (n == 0)
+		ret_path[n++] = '/';
+	ret_path[n] = 0;
+}
+
+/* The last `depth` parts of a path, of which `common` bytes are a folder that all have. */
+static const char *path_tail(const char *path, size_t common, uint32_t depth)
+{
+	const char *p = path + strlen(path);
+
+	for (; depth > 0 && p > path + common; depth--)
+		while (p > path + common && *--p != '/') {
+		}
+	return p;
+}
+
+static int u64_compare(const void *a, const void *b)
+{
+	uint64_t x, y;
+
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	return (x > y) - (x < y);
+}
+
+/* Hashes the tails of all names, in their order; *ret_distinct: how many differ. */
+static uint64_t tails_hash(const struct ps_list *list, const char *cwd, char *path, size_t common,
+        uint32_t depth, uint64_t *hashes, size_t *ret_distinct)
+{
+	uint64_t all = HASH_BEGIN;
+
+	for (size_t i = 0; i < list->n; i++) {
+		path_plain(cwd, list->names[i], path);
+		hashes[i] = text_hash(HASH_BEGIN, path_tail(path, common, depth));
+		all = hash_u64(all, hashes[i]);
+	}
+	qsort(hashes, list->n, sizeof(*hashes), u64_compare);
+	*ret_distinct = 1;
+	for (size_t i = 1; i < list->n; i++)
+		*ret_distinct += hashes[i] != hashes[i - 1];
+	return all;
+}
+
+/* The length of the longest folder that all names have. */
+static size_t common_find(const struct ps_list *list, const char *cwd, char *path, char *first)
+{
+	size_t n;
+
+	path_plain(cwd, list->names[0], first);
+	n = (size_t)(strrchr(first, '/') - first);
+	for (size_t i = 1; i < list->n && n > 0; i++) {
+		path_plain(cwd, list->names[i], path);
+		while (n > 0 && (strncmp(path, first, n) != 0 || path[n] != '/'))
+			while (first[--n] != '/') {
+			}
+	}
+	return n;
+}
+
+/* A hash of the shortest ends of the names, in whole parts, that tell all of them apart: the same list under
+ * another mount point, or spelled in another way, has the same one. */
+static int shards_hash(const struct ps_list *list, uint64_t *ret_hash)
+{
+	ps_autofree char *cwd = getcwd(NULL, 0);
+	ps_autofree uint64_t *hashes = calloc(list->n, sizeof(*hashes));
+	ps_autofree char *path = NULL, *first = NULL;
+	size_t longest = 0, all, distinct, common;
+
+	for (size_t i = 0; i < list->n; i++)
+		longest = PS_MAX(longest, strlen(list->names[i]));
+	longest += (cwd ? strlen(cwd) : 0) + 3;
+	path = malloc(longest);
+	first = malloc(longest);
+	if (!hashes || !path || !first)
+		return -ENOMEM;
+	common = common_find(list, cwd ? cwd : "", path, first);
+	(void)tails_hash(list, cwd ? cwd : "", path, common, UINT32_MAX, hashes, &all);
+	for (uint32_t depth = 1;; depth++) {
+		*ret_hash = tails_hash(list, cwd ? cwd : "", path, common, depth, hashes, &distinct);
+		if (distinct == all)
+			return 0;
+	}
+}
+
+/* -- The print ---------------------------------------------------------------------------------------- */
+
 /* What there is of sampling beside plain numbers. */
 static uint64_t sampling_hash(const struct ps_options *options)
 {
@@ -165,17 +278,17 @@ static uint64_t sampling_hash(const struct ps_options *options)
 	return hash_u64(h, options->o.replacement);
 }
 
-void ps_state_print_make(struct ps_state_print *print, const struct ps_options *options)
+int ps_state_print_make(
+        struct ps_state_print *print, const struct ps_options *options, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &options->o;
 	uint64_t *w = print->words;
 
 	if (w[P_NSHARDS] > 0)
-		return;
-	w[P_SHARDS] = w[P_FIELDS] = HASH_BEGIN;
-	for (size_t i = 0; i < options->shards.n; i++)
-		w[P_SHARDS] =
-		        hash(w[P_SHARDS], options->shards.names[i], strlen(options->shards.names[i]) + 1);
+		return 0;
+	if (shards_hash(&options->shards, &w[P_SHARDS]) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	w[P_FIELDS] = HASH_BEGIN;
 	for (uint32_t i = 0; i < o->nfields; i++)
 		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
 	w[P_FIELDS] = hash_u64(w[P_FIELDS], o->transform_version);
@@ -199,6 +312,7 @@ void ps_state_print_make(struct ps_state_print *print, const struct ps_options *
 	w[P_TAKE] = o->take;
 	w[P_BUCKET] = o->order == PENSTOCK_ORDER_WINDOW ? o->bucket : 0;
 	w[P_SAMPLING] = sampling_hash(options);
+	return 0;
 }
 
 size_t ps_state_nbytes(uint32_t nlanes, bool decodes)
@@ -278,6 +392,7 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 		word_put(state, w + L_OFFSET, l->offset);
 		word_put(state, w + L_TAKEN, l->taken);
 		word_put(state, w + L_COPY, l->copy);
+		word_put(state, w + L_NBYTES, l->nbytes);
 	}
 	if (s->decodes)
 		offload_put(s, state);
@@ -305,9 +420,8 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		        (uintmax_t)theirs[P_NSHARDS], (uintmax_t)mine[P_NSHARDS]);
 	if (theirs[P_SHARDS] != mine[P_SHARDS])
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of other shards, or of the same in another order or under other paths; "
-		        "open the "
-		        "loader with the list it was saved with");
+		        "the state is of shards with other names, or of the same in another order; open the "
+		        "loader with the list it was saved with (it may be stored in another folder)");
 	for (size_t i = 0; i < PS_ARRAY_LEN(numbers); i++)
 		if (theirs[numbers[i].word] != mine[numbers[i].word])
 			return ps_load_error_set(err, ESTALE,
@@ -362,10 +476,11 @@ static bool lane_read(const void *state, uint32_t i, struct ps_state_lane *lane)
 	                .ordinal = word_get(state, w + L_ORDINAL),
 	                .offset = word_get(state, w + L_OFFSET),
 	                .taken = (uint32_t)word_get(state, w + L_TAKEN),
-	                .copy = (uint32_t)word_get(state, w + L_COPY)}};
+	                .copy = (uint32_t)word_get(state, w + L_COPY),
+	                .nbytes = word_get(state, w + L_NBYTES)}};
 	return word_get(state, w + L_LANE) <= UINT32_MAX && lane->at.block < PS_STATE_MAX_BATCHES &&
 	       word_get(state, w + L_TAKEN) <= UINT32_MAX && word_get(state, w + L_COPY) <= UINT16_MAX &&
-	       lane->at.offset <= INT64_MAX;
+	       lane->at.offset <= INT64_MAX && lane->at.nbytes <= INT64_MAX;
 }
 
 int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
@@ -374,8 +489,12 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 	struct ps_state s;
 	int r;
 
-	if (nbytes < ps_state_nbytes(0, false) || word_get(state, W_MAGIC) != MAGIC)
+	if (nbytes < ps_state_nbytes(0, false) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
 		return ps_load_error_set(err, EINVAL, "%zu bytes that are not a loader's state", nbytes);
+	if (word_get(state, W_MAGIC) != MAGIC)
+		return ps_load_error_set(err, ESTALE,
+		        "the state was written in the format of another version of penstock; begin the epoch "
+		        "again");
 	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
 		return ps_load_error_set(
 		        err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);

@@ -1,6 +1,6 @@
 /* The state of a run as bytes: where it stands, and a print of all that its order and its pixels come from.
  *
- *   64-bit words, little endian: the head (see state.c), then seven a lane that is told, then, where a GPU
+ *   64-bit words, little endian: the head (see state.c), then eight a lane that is told, then, where a GPU
  *   decodes, four of that
  *
  * The print is kept as separate words, so that a state which does not fit is refused with what differs. Rank
@@ -45,8 +45,12 @@ struct ps_state {
 	uint64_t decoder; /* what decodes there, as it numbers itself: another one may give other pixels */
 };
 
-/* Makes the print of options that are whole; does nothing if it was made already. Reads all shard names. */
-void ps_state_print_make(struct ps_state_print *print, const struct ps_options *options);
+/* Makes the print of options that are whole; does nothing if it was made already. Reads all shard names: of
+ * the list it has the count, and the shortest ends of the names that distinguish them, so that a run may go on
+ * where the same files are stored elsewhere. That they are the same files, the sizes say of the shards that a
+ * state's lanes stand in, when those are opened. */
+int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options,
+        struct ps_load_error *err) PS_MUST_USE;
 
 size_t ps_state_nbytes(uint32_t nlanes, bool decodes);
 

@@ -20,7 +20,7 @@ void ps_block_free(struct ps_block *block)
 static void epoch_leave(struct ps_lane *lane)
 {
 	lane->epoch++;
-	lane->at = lane->k = lane->ordinal = lane->copy = lane->offset = lane->from = 0;
+	lane->at = lane->k = lane->ordinal = lane->copy = lane->offset = lane->nbytes = lane->from = 0;
 	ps_epoch_unref(ps_steal_ptr(&lane->info));
 	ps_lane_close(lane);
 }
@@ -44,6 +44,7 @@ void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t 
 	lane->ordinal = hint->ordinal;
 	lane->offset = hint->offset;
 	lane->copy = hint->copy;
+	lane->nbytes = hint->nbytes;
 }
 
 void ps_lane_leave(struct ps_lane *lane, uint64_t epoch)
@@ -149,6 +150,14 @@ static int block_permute(const struct ps_lane *lane, const struct ps_lane_source
 	return 0;
 }
 
+/* Of the file of the lane's open shard; 0: not known. */
+static uint64_t size_known(const struct ps_lane *lane)
+{
+	int64_t size = lane->shard ? ps_shard_size(lane->shard) : -1;
+
+	return size > 0 ? (uint64_t)size : 0;
+}
+
 /* Reads the samples of a block. 1; 0: the lane's epoch is over with what was read. */
 static int block_read(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block *block,
         const struct filling *f, struct ps_load_error *err)
@@ -166,7 +175,8 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 			        .k = lane->k,
 			        .ordinal = (*s)->ordinal,
 			        .offset = (*s)->resume_offset,
-			        .copy = (*s)->draw & UINT16_MAX};
+			        .copy = (*s)->draw & UINT16_MAX,
+			        .nbytes = size_known(lane)};
 		if (!wanted)
 			ps_sample_free(ps_steal_ptr(s));
 	}

@@ -46,6 +46,7 @@ struct ps_lane {
 	uint64_t ordinal;      /* in the shard; ... */
 	uint64_t copy;         /* ... so many copies of it were given */
 	uint64_t offset;       /* of that sample, where it is known; else 0 */
+	uint64_t nbytes;       /* that the shard's file must have, as the state says; 0: any */
 	uint64_t from;         /* samples before this place are not wanted any more */
 	uint64_t barren;       /* shards that gave no sample, behind each other */
 	bool gave;             /* the open shard gave one */

@@ -25,6 +25,7 @@ struct ps_lane_position {
 	uint64_t offset;  /* ... and in the file; 0: only to be found from the shard's beginning */
 	uint32_t taken;   /* samples of the block that were delivered */
 	uint32_t copy;    /* of the block's first sample, where a sample comes more than once */
+	uint64_t nbytes;  /* of that shard's file; 0: not known */
 };
 
 struct ps_position {

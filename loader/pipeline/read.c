@@ -83,7 +83,7 @@ static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *sour
 {
 	lane->barren = barren ? lane->barren + 1 : 0;
 	lane->k++;
-	lane->ordinal = lane->offset = lane->copy = 0;
+	lane->ordinal = lane->offset = lane->copy = lane->nbytes = 0;
 	if (lane->barren <= barren_most(source) || !lane->info->known ||
 	        lane->info->lengths[lane->index] != PS_ENDLESS)
 		return 0;
@@ -117,22 +117,38 @@ static int times_find(struct ps_lane *lane, struct ps_load_error *err)
 	return ps_select_times(lane->view, lane->ordinal, err);
 }
 
-/* The sample `ordinal` of the open shard: 1, or 0 at its end. */
-static int raw_read(struct ps_lane *lane, bool hold, struct ps_sample **ret_sample, struct ps_load_error *err)
+/* The sample `ordinal` of the open shard: 1, or 0 at its end. The first that is read after a resume says
+ * whether the shard is the one that the state is of. */
+static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps_sample **ret_sample,
+        struct ps_load_error *err)
 {
+	uint64_t nbytes = lane->nbytes;
+	int64_t size;
+	int r;
+
+	lane->nbytes = 0;
 	ps_shard_hold(lane->shard, hold);
-	return ps_shard_next(lane->shard, ret_sample, err);
+	r = ps_shard_next(lane->shard, ret_sample, err);
+	size = ps_shard_size(lane->shard);
+	if (r < 0 || nbytes == 0 || size < 0 || (uint64_t)size == nbytes)
+		return r;
+	if (r > 0)
+		ps_sample_free(ps_steal_ptr(ret_sample));
+	return ps_load_error_set(err, ESTALE,
+	        "%s: has %ju bytes, but had %ju when the state was saved; give the shards of that run, or "
+	        "begin the epoch again",
+	        path, (uintmax_t)size, (uintmax_t)nbytes);
 }
 
 /* The copy that comes next of a sample that comes `times` times; it was read for the first one of them. */
-static int drawing_give(struct ps_lane *lane, uint32_t times, bool hold, struct ps_sample **ret_sample,
-        struct ps_load_error *err)
+static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, bool hold,
+        struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	uint32_t copy = (uint32_t)lane->copy;
 	int r = 1;
 
 	if (!lane->drawn)
-		r = raw_read(lane, hold || times > 1, &lane->drawn, err);
+		r = raw_read(lane, path, hold || times > 1, &lane->drawn, err);
 	if (r <= 0)
 		return r;
 	if (copy + 1 < times) {
@@ -219,11 +235,12 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 		if (times < 0)
 			return times;
 		if (lane->copy < (uint64_t)times) {
-			r = drawing_give(lane, (uint32_t)times, hold, ret_sample, err);
+			r = drawing_give(
+			        lane, source->shards[lane->number], (uint32_t)times, hold, ret_sample, err);
 			if (r != 0)
 				return r;
 		} else if (!lane->drawn) {
-			r = raw_read(lane, false, &passed, err);
+			r = raw_read(lane, source->shards[lane->number], false, &passed, err);
 			if (r > 0) {
 				ps_sample_free(passed);
 				lane->ordinal++;

@@ -87,6 +87,11 @@ uint64_t ps_shard_offset(const struct ps_shard *s)
 	return s->stream ? ps_stream_offset(s->stream) : 0;
 }
 
+int64_t ps_shard_size(const struct ps_shard *s)
+{
+	return s->stream ? ps_stream_size(s->stream) : -1;
+}
+
 /* Adds a member to the open sample. */
 static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const struct ps_name_parts *parts,
         struct ps_load_error *err)

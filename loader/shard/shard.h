@@ -57,6 +57,9 @@ int ps_shard_next(
 /* Bytes that were read or skipped by now, decompressed. */
 uint64_t ps_shard_offset(const struct ps_shard *shard);
 
+/* As ps_stream_size(); -1, too, while the file is not open. */
+int64_t ps_shard_size(const struct ps_shard *shard);
+
 void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 
 #endif

@@ -33,7 +33,7 @@ struct ps_stream {
 	bool eof;
 	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
 	size_t behind;   /* bytes to read behind a large field */
-	uint64_t size;   /* seekable only, when it was opened */
+	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
 	uint64_t offset; /* of buf[beg] in the file */
 	uint8_t *buf;    /* with fd -1: the caller's memory */
 	size_t cap, beg, end;
@@ -145,7 +145,7 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	s->options = *options;
 	s->cap = PS_MIN(PS_MAX(options->buf_nbytes, PS_STREAM_BUF_MIN), PS_STREAM_BUF_MAX);
 	s->seekable = S_ISREG(st.st_mode);
-	s->size = s->seekable ? (uint64_t)st.st_size : 0;
+	s->size = s->seekable ? (int64_t)st.st_size : -1;
 	s->buf = malloc(s->cap);
 	if (!s->buf) {
 		free(s);
@@ -167,6 +167,7 @@ struct ps_stream *ps_stream_mem(const void *data, size_t nbytes)
 	if (!s)
 		return NULL;
 	s->fd = -1;
+	s->size = -1;
 	s->eof = true;
 	s->buf = (uint8_t *)(uintptr_t)data; /* never written to: there is nothing more to read */
 	s->cap = s->end = nbytes;
@@ -304,8 +305,10 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 		if (s->eof)
 			return -ENODATA;
 		if (s->seekable && n >= PS_MIN(s->cap, SEEK_MIN)) {
-			if (s->offset > s->size || n > s->size - s->offset) {
-				s->offset = PS_MAX(s->offset, s->size);
+			uint64_t size = (uint64_t)s->size;
+
+			if (s->offset > size || n > size - s->offset) {
+				s->offset = PS_MAX(s->offset, size);
 				s->eof = true;
 				return -ENODATA;
 			}
@@ -336,6 +339,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	if (!s)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	s->fd = -1;
+	s->size = in->size;
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
 	s->buf = malloc(s->cap);
@@ -381,6 +385,11 @@ bool ps_stream_is_inflated(const struct ps_stream *s)
 uint64_t ps_stream_offset(const struct ps_stream *s)
 {
 	return s->offset;
+}
+
+int64_t ps_stream_size(const struct ps_stream *s)
+{
+	return s->size;
 }
 
 int ps_stream_fd(const struct ps_stream *s)

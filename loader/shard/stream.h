@@ -80,6 +80,9 @@ int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_load_
 /* Bytes taken so far. */
 uint64_t ps_stream_offset(const struct ps_stream *stream);
 
+/* Bytes of the file when it was opened, compressed ones where it is compressed; -1: not an ordinary file. */
+int64_t ps_stream_size(const struct ps_stream *stream);
+
 /* A descriptor for reading the file again at any offset (pread), or -1 if it can only be read once. The
  * stream keeps it; dup it to use it longer. */
 int ps_stream_fd(const struct ps_stream *stream);

@@ -4,6 +4,8 @@
 #include "penstock.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 
 #include "make_tar.h"
 #include "batches.h"
@@ -336,7 +338,8 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	struct penstock_loader *l;
 	struct penstock_error e;
 	uint8_t bytes[1024];
-	const char *fewer = "t-{0..5}.tar", *swapped[] = {"t-{6..0}.tar"};
+	const char *fewer = "t-{0..5}.tar", *swapped[] = {"t-{6..0}.tar"},
+	           *renamed[] = {"t-{0..5}.tar::u-6.tar"};
 
 	(void)state;
 	setting_init(&s);
@@ -357,6 +360,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	} while (0)
 	REFUSED(-ESTALE, "of 7 shards, but the loader has 6", &fewer, );
 	REFUSED(-ESTALE, "another order", swapped, );
+	REFUSED(-ESTALE, "other names", renamed, );
 	REFUSED(-ESTALE, "global_batch 6, but this one has 5; open it with 6", pattern, s.o.batch = 5);
 	REFUSED(-ESTALE, "seed 0", pattern, s.o.seed = 1);
 	REFUSED(-ESTALE, "lanes 4", pattern, s.o.lanes = 3);
@@ -369,6 +373,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
 	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
 	REFUSED(-EINVAL, "not a loader's state", pattern, bytes[0] ^= 1);
+	REFUSED(-ESTALE, "format of another version", pattern, bytes[7] = '2');
 	REFUSED(-EINVAL, "damaged", pattern, n -= 8);
 	REFUSED(-EINVAL, "damaged", pattern, bytes[n - 1] ^= 1);
 	REFUSED(-EINVAL, "epoch 0, outside", pattern, s.o.epoch = 5);
@@ -376,7 +381,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	setting_init(&s);
 	l = open_ok(&s.o, pattern, 1);
 	assert_int_equal(penstock_loader_state_save(l, bytes, 10, &e), -ENOBUFS);
-	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 208 + 4 * 56);
+	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 208 + 4 * 64);
 	penstock_loader_close(l);
 }
 
@@ -400,7 +405,7 @@ static void states_of_any_numbers_are_safe(void **state)
 		run.nbytes = save(l, run.states[0]);
 		memcpy(words, run.states[0], sizeof(words));
 		for (int j = 0; j < 1 + i % 3; j++) {
-			size_t w = 18 + (r = r * 6364136223846793005u + 1442695040888963407u) % 36;
+			size_t w = 18 + (r = r * 6364136223846793005u + 1442695040888963407u) % 40;
 
 			words[w] = i % 2 ? (r >> 33) % 8192 : r >> (r >> 58);
 		}
@@ -435,22 +440,160 @@ static void shards_that_became_shorter_are_an_error(void **state)
 	s.o.nfields = 1;
 	s.o.on_error = PENSTOCK_FAIL;
 	run_whole(&run, &s.o, shards, 1);
-	file_write("shrunk.tar", t.data, 20 * 1024);
-	l = open_ok(&s.o, shards, 1);
-	load(l, run.states[5], run.nbytes);
-	assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
-	assert_non_null(strstr(e.text, "fewer samples"));
-	penstock_loader_close(l);
-	file_write("shrunk.tar", t.data, 26 * 1024);
-	memset(t.data + 26 * 1024, 0, 1024);
-	file_write(
-	        "shrunk.tar", t.data, 27 * 1024); /* sound, with 26 samples: the block begins at the 25th */
-	l = open_ok(&s.o, shards, 1);
-	load(l, run.states[5], run.nbytes);
-	assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
-	assert_non_null(strstr(e.text, "fewer samples"));
-	penstock_loader_close(l);
+	for (size_t samples = 20; samples <= 26; samples += 6) { /* the block begins at the 25th */
+		memset(t.data + samples * 1024, 0, t.len - samples * 1024); /* sound, and of the same size */
+		file_write("shrunk.tar", t.data, t.len);
+		l = open_ok(&s.o, shards, 1);
+		load(l, run.states[5], run.nbytes);
+		assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
+		assert_non_null(strstr(e.text, "fewer samples"));
+		penstock_loader_close(l);
+	}
 	tar_free(&t);
+}
+
+/* The lane's shard under way has another size, be its length known by an index or not. */
+static void shards_of_another_size_are_an_error_when_they_are_opened(void **state)
+{
+	static const char *const shards[] = {"sized.tar"};
+	static struct run run;
+
+	(void)state;
+	for (int counted = 0; counted < 2; counted++) {
+		struct setting s;
+		struct penstock_loader *l;
+		struct penstock_batch *b;
+		struct penstock_error e;
+		struct tar t = {0};
+		char name[32];
+
+		for (int i = 0; i < 60; i++) {
+			snprintf(name, sizeof(name), "%03d.cls", i);
+			tar_add_text(&t, name, "1");
+		}
+		tar_end(&t);
+		file_write("sized.tar", t.data, t.len);
+		setting_init(&s);
+		s.o.fields = &s.f[1];
+		s.o.nfields = 1;
+		s.o.epochs = 1;
+		s.o.end = counted ? PENSTOCK_END_DROP_LAST : PENSTOCK_END_UNEVEN;
+		s.o.write_index = (uint32_t)counted;
+		run_whole(&run, &s.o, shards, 1);
+		if (counted) /* now there is an index */
+			run_whole(&run, &s.o, shards, 1);
+		tar_put(&t, "more", 4);
+		file_write("sized.tar", t.data, t.len);
+		if (counted) { /* and one of the new file */
+			static struct run again;
+
+			assert_int_equal(unlink("sized.tar.psx"), 0);
+			run_whole(&again, &s.o, shards, 1);
+			assert_int_equal(again.n, run.n);
+		}
+		l = open_ok(&s.o, shards, 1);
+		load(l, run.states[5], run.nbytes);
+		assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
+		assert_non_null(strstr(e.text, "sized.tar: has "));
+		assert_non_null(strstr(e.text, "when the state was saved"));
+		load(l, run.states[0], run.nbytes); /* nothing of it was read */
+		assert_true(event(l) != 0);
+		penstock_loader_close(l);
+		tar_free(&t);
+	}
+}
+
+/* The list `spelled` goes on with the state of a run over `shards`, whose files lie in other folders now, or
+ * it does not. */
+static void goes_on(const char *const *shards, size_t n, const struct run *run, bool does)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_error e;
+	int r;
+
+	setting_init(&s);
+	s.o.fields = &s.f[1];
+	s.o.nfields = 1;
+	l = open_ok(&s.o, shards, n);
+	r = penstock_loader_state_load(l, run->states[2], (size_t)run->nbytes, &e);
+	if (r != (does ? 0 : -ESTALE))
+		fail_msg("%s ...: %d, %s", shards[0], r, r < 0 ? e.text : "");
+	if (r == 0)
+		follows(l, run, 2, MAX_EVENTS);
+	penstock_loader_close(l);
+}
+
+static void shard_write(const char *path, const char *cls)
+{
+	struct tar t = {0};
+	char name[32];
+
+	for (int i = 0; i < 9; i++) {
+		snprintf(name, sizeof(name), "%03d.cls", i);
+		tar_add_text(&t, name, cls);
+	}
+	tar_end(&t);
+	tar_save(&t, path);
+}
+
+static void states_are_bound_to_what_tells_names_apart_and_not_to_folders(void **state)
+{
+	static struct run run;
+	struct setting s;
+	char here[256], there[3][300];
+	const char *absolute[] = {there[0], there[1], there[2]};
+
+	(void)state;
+	setting_init(&s);
+	s.o.fields = &s.f[1];
+	s.o.nfields = 1;
+	assert_non_null(getcwd(here, sizeof(here)));
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(mkdir(((const char *[]){"x", "x/a", "x/b", "y", "w"})[i], 0777), 0);
+	shard_write("x/a/0.tar", "1");
+	shard_write("x/b/0.tar", "2");
+	shard_write("x/0.tar", "3");
+#define GOES_ON(does, ...)                          \
+	goes_on((const char *const[]){__VA_ARGS__}, \
+	        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), &run, does)
+	/* Base names that are the same: the folders that tell them apart belong to it. */
+	run_whole(&run, &s.o, (const char *const[]){"x/a/0.tar", "x/b/0.tar", "x/0.tar"}, 3);
+	GOES_ON(true, "./x/a/0.tar", ".//x/b/../b/./0.tar", "w/../x/0.tar");
+	GOES_ON(false, "x/b/0.tar", "x/a/0.tar", "x/0.tar");
+	for (int i = 0; i < 3; i++)
+		snprintf(there[i], sizeof(there[i]), "%s/x/%s", here,
+		        ((const char *[]){"a/0.tar", "b/0.tar", "0.tar"})[i]);
+	goes_on(absolute, 3, &run, true);
+	assert_int_equal(chdir("x"), 0);
+	GOES_ON(true, "a/0.tar", "b/0.tar", "0.tar");
+	GOES_ON(true, "../x/a/0.tar", there[1], "0.tar");
+	assert_int_equal(chdir(".."), 0);
+	assert_int_equal(rename("x", "y/deep"), 0);
+	GOES_ON(true, "y/deep/a/0.tar", "y/deep/b/0.tar", "y/deep/0.tar");
+	assert_int_equal(rename("y/deep/a", "y/deep/c"), 0);
+	GOES_ON(false, "y/deep/c/0.tar", "y/deep/b/0.tar", "y/deep/0.tar");
+
+	/* Base names that differ are enough, and each may move alone. */
+	assert_int_equal(rename("y/deep/c/0.tar", "y/1.tar"), 0);
+	run_whole(&run, &s.o, (const char *const[]){"y/deep/0.tar", "y/1.tar"}, 2);
+	assert_int_equal(rename("y/1.tar", "w/1.tar"), 0);
+	GOES_ON(true, "y/deep/0.tar", "w/1.tar");
+	file_write("y/list", "y/deep/0.tar", strlen("y/deep/0.tar"));
+	GOES_ON(true, "@y/list", "w/1.tar");
+	GOES_ON(true, "y/deep/0.tar::w/*.tar");
+	assert_int_equal(rename("w/1.tar", "w/2.tar"), 0);
+	GOES_ON(false, "y/deep/0.tar", "w/2.tar");
+
+	/* One, and one that is listed twice. */
+	run_whole(&run, &s.o, (const char *const[]){"w/2.tar"}, 1);
+	assert_int_equal(rename("w", "v"), 0);
+	GOES_ON(true, "v/2.tar");
+	GOES_ON(true, "v");
+	GOES_ON(true, "./v/?.tar");
+	run_whole(&run, &s.o, (const char *const[]){"v/2.tar", "v/2.tar"}, 2);
+	GOES_ON(true, "./v/2.tar", "v/2.tar");
+#undef GOES_ON
 }
 
 int main(void)
@@ -465,6 +608,8 @@ int main(void)
 	        cmocka_unit_test(states_of_other_runs_are_refused_with_what_differs),
 	        cmocka_unit_test(states_of_any_numbers_are_safe),
 	        cmocka_unit_test(shards_that_became_shorter_are_an_error),
+	        cmocka_unit_test(shards_of_another_size_are_an_error_when_they_are_opened),
+	        cmocka_unit_test(states_are_bound_to_what_tells_names_apart_and_not_to_folders),
 	};
 	int r;
 
