@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# scripts/build notices installed and upgraded packages; scripts/check refuses a build without the unit tests.
+. "$(dirname "$0")/../lib.sh"
+requires make cc pkg-config
+
+# A tree of one C file that includes a "system" header; its configure and its Makefile do as little as they can.
+tree=$T/tree
+mkdir -p "$tree/scripts" "$T/pkgconfig" "$T/include"
+cp "$top_srcdir"/scripts/{build,check} "$tree/scripts/"
+touch "$tree/Makefile.in" "$tree/configure.ac"
+export PKG_CONFIG_PATH=$T/pkgconfig
+echo '#define ANSWER 1' >"$T/include/answer.h"
+printf '#include <answer.h>\nint main(void) { return ANSWER; }\n' >"$tree/answer.c"
+cat >"$tree/configure" <<END
+#!/bin/sh
+echo "\$@" >>"$T/configured"
+echo 'S["HAVE_CMOCKA_TRUE"]="#"' >config.status
+mkdir -p .deps tests
+cat >Makefile <<'MAKE'
+all: answer
+answer: answer.o
+	\$(CC) -o \$@ answer.o
+answer.o: $tree/answer.c
+	\$(CC) -MD -MP -MF .deps/answer.Po -I$T/include -c $tree/answer.c
+	echo compiled >>$T/compiled
+-include .deps/answer.Po
+MAKE
+END
+chmod +x "$tree/configure"
+
+build() { "$tree/scripts/build" "$@"; }
+# counts CONFIGURED COMPILED: how often each was done by now.
+counts() {
+	equal "$1" "$2 $3" "$(wc -l <"$T/configured") $(wc -l <"$T/compiled")"
+}
+answer() {
+	local rc=0
+	"$tree/build/answer" || rc=$?
+	echo "$rc"
+}
+
+check "a tree is built" build -j2
+counts "it is configured and compiled once" 1 1
+equal "-j2 is not passed to configure" "--quiet" "$(cat "$T/configured")"
+check "built again" build -j 1
+counts "nothing is done twice" 1 1
+
+sleep 1 # a folder's time is compared by the second
+touch "$T/pkgconfig/cmocka.pc"
+check "built after a package was installed" build
+counts "it is configured again" 2 1
+check "built again" build
+counts "once" 2 1
+
+# What dpkg does: a new file of an old date takes the place of the old one.
+echo '#define ANSWER 2' >"$T/include/answer.h.dpkg-new"
+touch -d 2001-01-01 "$T/include/answer.h.dpkg-new"
+mv "$T/include/answer.h.dpkg-new" "$T/include/answer.h"
+check "built after a header was upgraded" build
+counts "what includes it is compiled again" 2 2
+equal "with the new header" 2 "$(answer)"
+check "built again" build
+counts "once" 2 2
+
+check "built with other arguments" build --enable-x
+counts "it is configured again" 3 2
+
+check_not "check: a build without the unit tests is a failure" "$tree/scripts/check" --no-setup -j2
+"$tree/scripts/check" --no-setup >"$T/out" 2>&1 || true
+equal "check: as the only result" "0 passed, 1 failed" "$(tail -n 1 "$T/out")"
+check "check: the reason is named" grep -q 'no cmocka' "$T/out"
