@@ -44,30 +44,32 @@ ps_unmount_all() {
 # Daemons have left the process group: they are known by their environment, or, as nginx writes its title over that, by
 # their command line; its workers by their parent.
 ps_kill_started() {
-	local dir=$1 pid children victims=()
-	for pid in /proc/[0-9]*; do
-		[[ ${pid#/proc/} != "$$" ]] || continue
-		if grep -qzFx "PS_TEST_DIR=$dir" "$pid/environ" 2>/dev/null ||
-			grep -qzF "$dir/" "$pid/cmdline" 2>/dev/null; then
-			children=()
-			read -ra children 2>/dev/null <"$pid/task/${pid#/proc/}/children" || true
-			victims+=("${pid#/proc/}" "${children[@]}")
-		fi
-	done
+	local dir=$1 file pid children victims=() processes=(/proc/[0-9]*)
+	while read -r file; do
+		pid=${file#/proc/}
+		pid=${pid%%/*}
+		[[ $pid != "$$" ]] || continue
+		children=()
+		read -ra children 2>/dev/null <"/proc/$pid/task/$pid/children" || true
+		victims+=("$pid" "${children[@]}")
+	done < <(
+		grep -lszFx "PS_TEST_DIR=$dir" "${processes[@]/%//environ}" || true
+		grep -lszF "$dir/" "${processes[@]/%//cmdline}"
+	)
 	((${#victims[@]} == 0)) || kill -KILL "${victims[@]}" 2>/dev/null || true
 }
 
 ps_outer() {
-	local dir inner rc=0 limit=${PS_TEST_TIMEOUT:-120} count start=$SECONDS
+	local dir inner timer rc=0 limit=${PS_TEST_TIMEOUT:-120} count
 	dir=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test-XXXXXX")
 	dir=$(cd "$dir" && pwd -P)
 	PS_TEST_DIR=$dir setsid bash "$0" "$@" </dev/null &
 	inner=$!
+	sleep "$limit" >/dev/null 2>&1 &
+	timer=$!
 	# shellcheck disable=SC2064
-	trap "ps_cleanup '$dir' $inner; exit 143" INT TERM HUP
-	while kill -0 "$inner" 2>/dev/null && ((SECONDS - start < limit)); do
-		sleep 0.1
-	done
+	trap "kill $timer 2>/dev/null; ps_cleanup '$dir' $inner; exit 143" INT TERM HUP
+	wait -n "$inner" "$timer" || true
 	if kill -0 "$inner" 2>/dev/null; then
 		count=$(cat "$dir/.count" 2>/dev/null || echo 0)
 		echo "not ok $((count + 1)) - ${0##*/} ends within $limit s"
@@ -75,6 +77,7 @@ ps_outer() {
 		ps_show_logs "$dir"
 		rc=1
 	fi
+	kill "$timer" 2>/dev/null || true
 	ps_cleanup "$dir" "$inner" || rc=$?
 	exit "$rc"
 }
@@ -571,16 +574,16 @@ is_mounted() {
 
 # daemon_pid: of the daemon that serves $CACHE or was mounted below $T.
 daemon_pid() {
-	local environ pid
-	for environ in /proc/[0-9]*/environ; do
-		pid=${environ#/proc/}
+	local file pid comm
+	while read -r file; do
+		pid=${file#/proc/}
 		pid=${pid%/environ}
-		[[ $(cat "/proc/$pid/comm" 2>/dev/null) == *penstock* ]] || continue
-		if grep -qzFx "PS_TEST_DIR=$T" "$environ" 2>/dev/null; then
+		{ read -r comm <"/proc/$pid/comm"; } 2>/dev/null || continue
+		if [[ $comm == *penstock* ]]; then
 			echo "$pid"
 			return
 		fi
-	done
+	done < <(grep -lszFx "PS_TEST_DIR=$T" /proc/[0-9]*/environ)
 	return 1
 }
 
