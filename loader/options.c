@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/overflow.h"
@@ -12,6 +13,7 @@
 #include "pipeline/cpus.h"
 #include "shard/stream.h"
 
+#define MOST_NBYTES 65536u /* of a caller's struct */
 #define MOST_STEPS (UINT64_C(1) << 40)
 #define MOST_SAMPLES (UINT64_C(1) << 60)
 
@@ -97,10 +99,32 @@ static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
+/* A newer program's struct is read as the kernel reads one (copy_struct_from_user()): what this library does not
+ * know must be zero, since it cannot do what else would be asked for. */
+static int unknown_check(
+        const char *what, const void *p, size_t size, size_t known, struct ps_load_error *err)
+{
+	const uint8_t *bytes = p;
+
+	if (size > MOST_NBYTES)
+		return ps_load_error_set(
+		        err, E2BIG, "%s: a struct of %zu bytes; fill it by its init function", what, size);
+	for (size_t i = known; i < size; i++)
+		if (bytes[i])
+			return ps_load_error_set(err, E2BIG,
+			        "%s: an option is set that libpenstock " PACKAGE_VERSION
+			        " does not know (at byte %zu); install the libpenstock that the program was "
+			        "built with, or a later one",
+			        what, i);
+	return 0;
+}
+
 /* Copies the caller's fields into whole structs, or makes the default ones. */
 static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
 {
 	uint32_t n = in->fields ? in->nfields : 2;
+	char what[32];
+	int r;
 
 	if (n == 0 || n > PS_PLAN_MAX_FIELDS)
 		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_PLAN_MAX_FIELDS);
@@ -122,6 +146,12 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 			p->o.nfields = 0; /* their names are the caller's still */
 			return ps_load_error_set(
 			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
+		}
+		snprintf(what, sizeof(what), "field %u", i);
+		r = unknown_check(what, f, size, sizeof(*f), err);
+		if (r < 0) {
+			p->o.nfields = 0;
+			return r;
 		}
 		penstock_field_init(&p->fields[i], sizeof(*f), NULL, f->kind);
 		memcpy(&p->fields[i], f, PS_MIN(size, sizeof(*f)));
@@ -281,6 +311,9 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	*p = (struct ps_options){.o = defaults};
 	if (in->size < offsetof(struct penstock_options, device))
 		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
+	r = unknown_check("options", in, in->size, sizeof(*in), err);
+	if (r < 0)
+		return r;
 	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
 	p->o.size = sizeof(p->o);
 	r = ranks_make(&p->o, err);

@@ -150,7 +150,7 @@ enum penstock_overflow {
 /* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
  * members below `kind` are for images where nothing else is said. */
 struct penstock_field {
-	size_t size; /* set by init: lets a newer library read an older struct */
+	size_t size; /* set by init: lets libraries of other versions read the struct */
 	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". Behind a
 	 * ':' the path of a value in a JSON member: "json:meta.height", "json:boxes.0" (kinds INT64, FLOAT,
 	 * TEXT, JSON, TOKENS and NPY; a dot within a name as "\\."). */
@@ -326,7 +326,7 @@ typedef int (*penstock_transform)(void *ctx, struct penstock_sample *sample);
 
 /* Fill by penstock_options_init(), then change. */
 struct penstock_options {
-	size_t size; /* set by init: lets a newer library read an older struct */
+	size_t size; /* set by init: lets libraries of other versions read the struct */
 
 	/* What a batch holds. NULL: an image from "jpg;jpeg", and an int64 from "cls", optional. */
 	const struct penstock_field *fields;
@@ -522,9 +522,10 @@ struct penstock_batch;
 /* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"; wildcards, and a folder for
  * the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
  * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most.
- * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, or the list too long; -ENODEV: the
- * device; -ENOENT: nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others
- * are found to be missing when they are read). */
+ * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member set
+ * that only a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENOENT:
+ * nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked
+ * for; the others are found to be missing when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 

@@ -98,12 +98,55 @@ static void an_older_callers_options_are_read(void **state)
 	penstock_loader_close(l);
 }
 
+/* A program that was built with a later header, whose structs are longer: members that are not known here must
+ * be zero. */
+static void a_newer_callers_options_are_read_unless_they_ask_for_more(void **state)
+{
+	enum { MORE = 64 };
+	union {
+		struct penstock_options o;
+		uint8_t bytes[sizeof(struct penstock_options) + MORE];
+	} u;
+	union {
+		struct penstock_field f;
+		uint8_t bytes[sizeof(struct penstock_field) + MORE];
+	} fields[2];
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	uint8_t *const asked[] = {&u.bytes[sizeof(u.o)], &u.bytes[sizeof(u) - 1],
+	        &fields[1].bytes[sizeof(struct penstock_field)], &fields[1].bytes[sizeof(*fields) - 1]};
+
+	(void)state;
+	memset(&u, 0xaa, sizeof(u));
+	penstock_options_init(&u.o, sizeof(u));
+	penstock_field_init(&fields[0].f, sizeof(fields[0]), "cls", PENSTOCK_INT64);
+	penstock_field_init(&fields[1].f, sizeof(fields[1]), "txt", PENSTOCK_BYTES);
+	u.o.fields = &fields[0].f;
+	u.o.nfields = 2;
+	u.o.batch = 16;
+	l = open_ok(&u.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	assert_int_equal(field(b, "cls").shape[0], 16);
+	penstock_loader_close(l);
+	for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++) {
+		*asked[i] = 1;
+		assert_int_equal(penstock_loader_open(&u.o, pattern, 1, &l, &e), -E2BIG);
+		assert_non_null(strstr(e.text, i < 2 ? "options: " : "field 1: "));
+		assert_non_null(strstr(e.text, "does not know"));
+		*asked[i] = 0;
+	}
+	u.o.size = 1u << 30; /* no size of a struct */
+	assert_int_equal(penstock_loader_open(&u.o, pattern, 1, &l, &e), -E2BIG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
 	        cmocka_unit_test(an_older_callers_structs_are_read),
 	        cmocka_unit_test(an_older_callers_options_are_read),
+	        cmocka_unit_test(a_newer_callers_options_are_read_unless_they_ask_for_more),
 	};
 
 	return cmocka_run_group_tests_name("loader_options", tests, shards_make, shards_remove);
