@@ -4,6 +4,7 @@
 #include "loader.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/range.h"
 
@@ -15,8 +16,11 @@ static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_lo
 /* Puts what to do about a shard that cannot be read behind the text. */
 static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "%s; %s", err->text,
-	        ps_lost_hint(b->rows[row].sample->file->path, b->rows[row].bad));
+	const char *hint = ps_lost_hint(b->rows[row].sample->file->path, b->rows[row].bad);
+
+	if (strstr(err->text, hint))
+		return -EBADMSG; /* it is there already */
+	return ps_load_error_set(err, EBADMSG, "%s; %s", err->text, hint);
 }
 
 /* What on_error and max_bad make of a batch. */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/vfs.h>
 
+#include "shard/stream.h"
+
 #define FUSE_SUPER 0x65735546
 
 int ps_lost_init(struct ps_lost *l, size_t nshards)
@@ -87,9 +89,7 @@ const char *ps_lost_hint(const char *shard, int errnum)
 		return errnum == ENOENT
 		               ? "check the path, and the mount and its origin"
 		               : "check the mount and its origin (getfattr -n user.penstock.error FILE)";
-	if (errnum == ENOENT && strstr(shard, "://"))
-		return "it is a URL: mount it (penstock mount), and give the files";
 	if (errnum == ENOENT)
-		return "check the path";
+		return ps_stream_path_hint(shard) ?: "check the path";
 	return "check the path, and the disk or share it is on";
 }

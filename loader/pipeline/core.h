@@ -69,6 +69,9 @@ struct ps_pipeline {
 	struct ps_load_error why; /* of failed */
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
+	struct {
+		uint64_t epoch, nbytes;
+	} read_of[4]; /* what of `meter` is of the last epochs, by epoch & 3 */
 	uint64_t reread;
 	struct ps_offload offload;            /* which images the GPU decodes, and, while that is tuned: */
 	struct ps_offload_meter offload_from; /* the engines' times when they had got going */

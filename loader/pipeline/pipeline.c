@@ -461,6 +461,12 @@ void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 	}
 }
 
+uint64_t ps_pipeline_epoch_nbytes(struct ps_pipeline *p, uint64_t epoch)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	return p->read_of[epoch & 3].epoch == epoch ? p->read_of[epoch & 3].nbytes : 0;
+}
+
 void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stats)
 {
 	struct ps_offload_meter meter = ps_pipeline_meter(p);

@@ -99,6 +99,9 @@ struct ps_pipeline_stats {
 
 void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);
 
+/* What of nbytes_read is of that epoch: one that was read last, or of the three before it. */
+uint64_t ps_pipeline_epoch_nbytes(struct ps_pipeline *pipeline, uint64_t epoch);
+
 /* How its shards are read. */
 const struct ps_shard_options *ps_pipeline_reading(const struct ps_pipeline *pipeline);
 

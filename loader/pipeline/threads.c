@@ -258,6 +258,15 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
+static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
+{
+	uint64_t *of = &p->read_of[epoch & 3].nbytes;
+
+	p->meter.nbytes += nbytes;
+	*of = nbytes + (p->read_of[epoch & 3].epoch == epoch ? *of : 0);
+	p->read_of[epoch & 3].epoch = epoch;
+}
+
 /* Seeks or fills one block of a lane; the lock is let go meanwhile. Its epoch may have been closed before all
  * its samples came: then it goes on with the next, and a block of the old one is dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
@@ -266,7 +275,7 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	struct ps_block *block = NULL;
 	bool seek = p->known && !lane->sought;
 	bool leave = lane->epoch < p->claim_epoch;
-	uint64_t epoch = p->claim_epoch, next = 0;
+	uint64_t epoch = p->claim_epoch, reads = lane->epoch, next = 0;
 	int r = 0;
 
 	lane->busy = true;
@@ -283,7 +292,7 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	lane->busy = false;
 	lane->sought = seek && !leave && r == 1;
 	lane->next = next;
-	p->meter.nbytes += lane->meter.nbytes;
+	read_count(p, block ? block->epoch : reads, lane->meter.nbytes);
 	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
 	lane->meter = (struct ps_stream_meter){0};
 	if (r < 0) {

@@ -126,6 +126,13 @@ static int read_some(
 	return r;
 }
 
+const char *ps_stream_path_hint(const char *path)
+{
+	if (strncmp(path, "pipe:", 5) == 0)
+		return "pipe: is not read; mount the source (penstock mount), or give files";
+	return strstr(path, "://") ? "it is a URL: mount it (penstock mount), and give the files" : NULL;
+}
+
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
         struct ps_load_error *err)
 {
@@ -134,9 +141,13 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	struct ps_stream *s;
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return ps_load_error_set(err, errno, "cannot open: %s%s", strerror(errno),
-		        strstr(path, "://") ? " (it is a URL: mount it, and give the files)" : "");
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		int e = errno;
+		const char *hint = e == ENOENT ? ps_stream_path_hint(path) : NULL;
+
+		return ps_load_error_set(
+		        err, e, "cannot open: %s%s%s", strerror(e), hint ? "; " : "", hint ? hint : "");
+	}
 	if (S_ISDIR(st.st_mode))
 		return ps_load_error_set(err, EISDIR, "is a folder, not a tar file");
 	s = calloc(1, sizeof(*s));

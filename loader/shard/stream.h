@@ -42,6 +42,10 @@ struct ps_stream;
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* What to do about a path that names no file: a URL, or a command as WebDataset writes it ("pipe:..."). NULL: it may
+ * be a file's. */
+const char *ps_stream_path_hint(const char *path);
+
 /* A stream over memory. NULL if there is no memory for the stream itself. */
 struct ps_stream *ps_stream_mem(const void *data, size_t nbytes);
 

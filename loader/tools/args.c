@@ -8,6 +8,19 @@
 #include <getopt.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
+
+static const char *command_name; /* of the command that runs; NULL: none yet */
+
+void ps_command_begin(const char *command)
+{
+	command_name = command;
+}
+
+const char *ps_plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
 
 void ps_complain(const char *fmt, ...)
 {
@@ -20,7 +33,8 @@ void ps_complain(const char *fmt, ...)
 	for (char *p = text; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			*p = '?';
-	fprintf(stderr, "penstock-loader: %s\n", text);
+	fprintf(stderr, "penstock-loader%s%s: %s\n", command_name ? " " : "",
+	        command_name ? command_name : "", text);
 }
 
 /* The flag of an option of the library that stands at the beginning of `text` as a word; NULL: none does. */
@@ -61,7 +75,7 @@ void ps_loader_complain(const char *prefix, const char *text)
 }
 
 /* "--s": several begin so, which getopt_long() takes for none. */
-static bool complain_ambiguous(const char *command, const char *word, const struct option *longs)
+static bool complain_ambiguous(const char *word, const struct option *longs)
 {
 	char all[512] = "";
 	size_t len = strcspn(word + 2, "="), n = 0;
@@ -75,13 +89,12 @@ static bool complain_ambiguous(const char *command, const char *word, const stru
 	}
 	if (len == 0 || count < 2)
 		return false;
-	ps_complain("%s: %.*s: may be %s", command, (int)len + 2, word, all);
+	ps_complain("option '%.*s' may be %s", (int)len + 2, word, all);
 	return true;
 }
 
 /* word: as it was given; shown: what of it is told. */
-static void complain_unknown(
-        const char *command, const char *word, const char *shown, int shown_len, const struct option *longs)
+static void complain_unknown(const char *word, const char *shown, int shown_len, const struct option *longs)
 {
 	size_t dashes = strspn(word, "-"), len = strcspn(word, "=");
 	struct ps_guess guess = {.word = word + dashes, .len = len > dashes ? len - dashes : 0};
@@ -89,11 +102,10 @@ static void complain_unknown(
 	for (const struct option *o = longs; o->name; o++)
 		ps_guess_offer(&guess, o->name);
 	if (guess.best)
-		ps_complain("%s: %.*s: no such option; did you mean --%s?", command, shown_len, shown,
-		        guess.best);
+		ps_complain("unknown option '%.*s'; did you mean '--%s'?", shown_len, shown, guess.best);
 	else
-		ps_complain("%s: %.*s: no such option; see penstock-loader %s --help", command, shown_len,
-		        shown, command);
+		ps_complain("unknown option '%.*s' (see penstock-loader %s --help)", shown_len, shown,
+		        command_name);
 }
 
 /* The option of "--json=x", if it takes no value. */
@@ -107,26 +119,26 @@ static const struct option *flag_of_word(const char *word, const struct option *
 	return NULL;
 }
 
-void ps_option_complain(const char *command, char **argv, const struct option *longs, int c)
+void ps_option_complain(char **argv, const struct option *longs, int c)
 {
 	const char *last = argv[optind - 1], *cluster = argv[optind];
 	char letter[] = {'-', (char)optopt, 0};
 
 	if (c == ':') {
-		ps_complain("%s: %s: needs a value", command, last);
+		ps_complain("option %s needs a value", last);
 		return;
 	}
 	/* optopt: 0 after a long option that there is not; that of a long one which takes no value; else a
 	 * letter, of a cluster that getopt() may not be through with. */
 	const struct option *flag = optopt ? flag_of_word(last, longs) : NULL;
 	if (flag && flag->val == optopt) {
-		ps_complain("%s: --%s: takes no value", command, flag->name);
+		ps_complain("option --%s takes no value", flag->name);
 	} else if (optopt != 0) {
 		if (!cluster || cluster[0] != '-' || !strchr(cluster, optopt))
 			cluster = last;
-		complain_unknown(command, cluster, letter, 2, longs);
-	} else if (!complain_ambiguous(command, last, longs)) {
-		complain_unknown(command, last, last, (int)strcspn(last, "="), longs);
+		complain_unknown(cluster, letter, 2, longs);
+	} else if (!complain_ambiguous(last, longs)) {
+		complain_unknown(last, last, (int)strcspn(last, "="), longs);
 	}
 }
 
@@ -138,7 +150,21 @@ void ps_help_print(const char *usage, const struct ps_option_help *options, size
 	printf("  %-24s %s\n\n%s", "--help", "print this text", examples);
 }
 
-int ps_shards_take(const char *command, int argc, char **argv, struct ps_list *shards)
+int ps_folder_make(const char *path, struct ps_load_error *err)
+{
+	struct stat st;
+
+	if (mkdir(path, 0777) == 0)
+		return 0;
+	if (errno == EEXIST && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+		return ps_load_error_set(err, ENOTDIR, "%s: is not a directory", path);
+	if (errno == EEXIST)
+		return 0;
+	return ps_load_error_set(err, errno, "%s: cannot make this directory: %s%s", path, strerror(errno),
+	        errno == ENOENT ? "; make the one above it first (mkdir -p)" : "");
+}
+
+int ps_shards_take(int argc, char **argv, struct ps_list *shards)
 {
 	struct ps_load_error err = {0};
 
@@ -152,7 +178,7 @@ int ps_shards_take(const char *command, int argc, char **argv, struct ps_list *s
 	}
 	if (shards->n > 0)
 		return PS_EXIT_OK;
-	ps_complain("%s: no shards; see penstock-loader %s --help", command, command);
+	ps_complain("no shards (see penstock-loader %s --help)", command_name);
 	return PS_EXIT_USAGE;
 }
 

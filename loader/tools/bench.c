@@ -382,18 +382,18 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 			return PS_EXIT_OK;
 		}
 		if (c == ':' || c == '?') {
-			ps_option_complain("bench", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 		if (!option_take(o, c))
 			return PS_EXIT_USAGE;
 	}
 	if (optind == argc) {
-		ps_complain("bench: no shards; see penstock-loader bench --help");
+		ps_complain("no shards (see penstock-loader bench --help)");
 		return PS_EXIT_USAGE;
 	}
 	if (o->plot && !o->sweep) {
-		ps_complain("bench: --plot: needs --sweep");
+		ps_complain("--plot: needs --sweep");
 		return PS_EXIT_USAGE;
 	}
 	o->shards = (const char *const *)argv + optind;

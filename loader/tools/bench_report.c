@@ -201,8 +201,7 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	if (st->copied_bytes > 0)
 		printf("copied to the device: %.1f MB at %.2f GB/s\n", (double)st->copied_bytes / 1e6,
 		        per(st->copied_bytes, st->copy_seconds) / 1e9);
-	printf("next() took %.1f us (median), %.1f us (99th of a hundred)\n", all->next_p50_us,
-	        all->next_p99_us);
+	printf("next() took p50 %.3f ms, p99 %.3f ms\n", all->next_p50_us / 1e3, all->next_p99_us / 1e3);
 	if (all->has_idle)
 		step_print(all);
 	gpu_decode_print(st);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "loader.h"
 #include "public.h"
 #include "stats.h"
 #include "tools/bench.h"
@@ -97,10 +98,18 @@ static void result_make(struct ps_bench_result *res, const struct mark *from, co
 	        .peak_rss_nbytes = peak_rss()};
 }
 
-static void progress(uint64_t epoch, uint64_t samples, double seconds)
+/* total: of the epoch's samples; 0: not known. */
+static void progress(uint64_t epoch, uint64_t samples, uint64_t total, double seconds)
 {
-	fprintf(stderr, "\repoch %ju: %ju samples, %.0f/s ", (uintmax_t)epoch, (uintmax_t)samples,
-	        seconds > 0 ? (double)samples / seconds : 0);
+	double rate = seconds > 0 ? (double)samples / seconds : 0;
+
+	fprintf(stderr, "\repoch %ju: %ju", (uintmax_t)epoch, (uintmax_t)samples);
+	if (total > 0)
+		fprintf(stderr, " of %ju", (uintmax_t)total);
+	fprintf(stderr, " samples, %.0f/s", rate);
+	if (total > samples && rate > 0)
+		fprintf(stderr, ", %.0f s left", (double)(total - samples) / rate);
+	fputs("\033[K", stderr);
 }
 
 /* Who takes the batches. */
@@ -112,6 +121,7 @@ struct consumer {
 	float *next_us; /* what each next() took, in a ring */
 	uint64_t nnext;
 	uint64_t nlost; /* shards that were told of */
+	uint64_t total; /* samples of the epoch; 0: not known */
 };
 
 #define LOST_LINES 16
@@ -160,11 +170,13 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
         struct ps_bench_result *ret_result, struct penstock_error *error)
 {
 	struct penstock_batch *batch;
-	uint64_t samples = 0;
+	uint64_t samples = 0, total, batches;
 	double first = 0, talked = from->time;
 	struct mark to;
 	int r;
 
+	if (c->talk && penstock_loader_length(c->loader, epoch, &total, &batches, NULL) == 0)
+		c->total = total; /* else the same as in the epoch before */
 	while ((r = next(c, &batch, error)) == 1) {
 		struct penstock_batch_info info;
 		double t = now();
@@ -179,7 +191,7 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 		if (first == 0)
 			first = t;
 		if (c->talk && t - talked >= PROGRESS_SECONDS) {
-			progress(epoch, samples, t - from->time);
+			progress(epoch, samples, c->total, t - from->time);
 			talked = t;
 		}
 	}
@@ -190,6 +202,9 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 	if (r < 0)
 		return r;
 	result_make(ret_result, from, &to, epoch, first);
+	/* Not the difference: the next epoch's first shards were read by now. */
+	ret_result->stats.bytes_read = ps_pipeline_epoch_nbytes(c->loader->pipeline, epoch);
+	c->total = samples;
 	*from = to;
 	return 0;
 }

@@ -108,11 +108,11 @@ static void nothing_complain(struct cat *c)
 	for (size_t i = 0; i < c->nfields && n < sizeof(list); i++)
 		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s.%s", i > 0 ? ", " : "", c->fields[i]);
 	if (c->o->key && c->matched == 0)
-		ps_complain("cat: no sample %s in these shards", c->o->key);
+		ps_complain("no sample %s in these shards", c->o->key);
 	else if (c->matched == 0)
-		ps_complain("cat: no field .%s: these shards hold no samples", c->o->field);
+		ps_complain("no field .%s: these shards hold no samples", c->o->field);
 	else
-		ps_complain("cat: no field .%s in %s%s; there are %s", c->o->field,
+		ps_complain("no field .%s in %s%s; there are %s", c->o->field,
 		        c->o->key ? "sample " : "these shards", c->o->key ? c->o->key : "", list);
 }
 
@@ -130,7 +130,7 @@ static int cat_run(struct cat *c, const struct ps_list *shards)
 	}
 	ps_tar_out_abort(c->out);
 	if (r < 0) {
-		ps_complain("cat: %s", err.text);
+		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}
 	if ((c->o->key || c->o->field) && c->found == 0) {
@@ -180,18 +180,18 @@ int ps_cmd_cat(int argc, char **argv)
 			        "  penstock-loader cat --field json --lines train-*.tar | jq .caption\n");
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("cat", argv, longs, opt);
+			ps_option_complain(argv, longs, opt);
 			return PS_EXIT_USAGE;
 		}
 	}
 	if (o.lines && !o.field) {
-		ps_complain("cat: --lines goes with --field");
+		ps_complain("--lines goes with --field");
 		return PS_EXIT_USAGE;
 	}
 	if (!o.field && isatty(STDOUT_FILENO)) {
-		ps_complain("cat: standard output is a terminal: redirect it, or name a --field");
+		ps_complain("standard output is a terminal: redirect it, or name a --field");
 		return PS_EXIT_USAGE;
 	}
-	r = ps_shards_take("cat", argc, argv, &shards);
+	r = ps_shards_take(argc, argv, &shards);
 	return r == PS_EXIT_OK ? cat_run(&c, &shards) : r;
 }

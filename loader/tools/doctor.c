@@ -275,7 +275,7 @@ static void shard_see(struct doctor *d, const char *shard)
 		r = shard_fix(d, shard, &chart, &fixed, &err);
 	ps_progress_end(&d->progress);
 	if (r < 0) {
-		ps_complain("doctor: %s", err.text);
+		ps_complain("%s", err.text);
 		d->unsound = true;
 	} else if (d->json) {
 		report_json(shard, &chart, fixed);
@@ -293,7 +293,7 @@ int ps_cmd_doctor(int argc, char **argv)
 	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
 	struct doctor d = {0};
-	struct stat st;
+	struct ps_load_error err = {0};
 	int c, r;
 
 	opterr = 0;
@@ -318,17 +318,17 @@ int ps_cmd_doctor(int argc, char **argv)
 			        "  penstock-loader doctor --fix sound/ train-*.tar\n");
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("doctor", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}
-	if (d.fix && (stat(d.fix, &st) < 0 || !S_ISDIR(st.st_mode))) {
-		ps_complain("doctor: --fix %s: is no folder", d.fix);
-		return PS_EXIT_USAGE;
-	}
-	r = ps_shards_take("doctor", argc, argv, &shards);
+	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
+	if (d.fix && ps_folder_make(d.fix, &err) < 0) {
+		ps_complain("--fix %s", err.text);
+		return PS_EXIT_FAILED;
+	}
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++) {
 		ps_progress_begin(&d.progress, "doctor", "shards", shards.n);
 		shard_see(&d, shards.names[i]);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "shard/dali.h"
 #include "shard/index_column.h"
@@ -12,7 +11,7 @@
 #include "tools/tools.h"
 
 static const struct ps_option_help options_help[] = {
-        {"--dir DIR", "put the indexes into that folder; else beside the shards"},
+        {"--dir DIR", "put the indexes into that directory, made if need be; else beside the shards"},
         {"--column NAME=SUFFIX[:PATH]",
                 "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
         {"--dali", "write DALI's index instead, NAME.idx"},
@@ -40,7 +39,7 @@ static void line_print(
 		return;
 	}
 	ps_plain_print(stdout, shard);
-	printf("\t%ju samples%s\n", (uintmax_t)samples, made ? "" : ", up to date");
+	printf("\t%ju sample%s%s\n", (uintmax_t)samples, ps_plural(samples), made ? "" : ", up to date");
 }
 
 /* True if there is a good index that has all that was asked for, taken from where it was asked for. */
@@ -98,7 +97,7 @@ static bool shard_index(const struct index_options *o, const char *shard)
 	}
 	line_print(o, shard, res.samples, res.bad, true);
 	if (res.bad > 0)
-		ps_complain("%ju bad sample%s; %s%s", (uintmax_t)res.bad, res.bad == 1 ? "" : "s",
+		ps_complain("%ju bad sample%s; %s%s", (uintmax_t)res.bad, ps_plural(res.bad),
 		        res.bad == 1 ? "" : "the first: ", res.first_bad.text);
 	return res.bad == 0;
 }
@@ -110,13 +109,6 @@ static bool is_named_twice(const struct index_options *o)
 		if (strcmp(o->columns[i].name, o->columns[o->ncolumns - 1].name) == 0)
 			return true;
 	return false;
-}
-
-static bool is_folder(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 static void options_fini(struct index_options *o)
@@ -145,16 +137,16 @@ int ps_cmd_index(int argc, char **argv)
 			break;
 		case 'c':
 			if (o.ncolumns == PS_INDEX_MAX_COLUMNS) {
-				ps_complain("index: more than %d columns", PS_INDEX_MAX_COLUMNS);
+				ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
 				return PS_EXIT_USAGE;
 			}
 			if (ps_column_spec_parse(optarg, &o.columns[o.ncolumns], &err) < 0) {
-				ps_complain("index: %s", err.text);
+				ps_complain("%s", err.text);
 				return PS_EXIT_USAGE;
 			}
 			o.ncolumns++;
 			if (is_named_twice(&o)) {
-				ps_complain("index: --column %s: there is a column of that name already; give "
+				ps_complain("--column %s: there is a column of that name already; give "
 				            "each a name of its own",
 				        optarg);
 				return PS_EXIT_USAGE;
@@ -186,20 +178,19 @@ int ps_cmd_index(int argc, char **argv)
 			        "train-*.tar\n");
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("index", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}
 	if (o.dali + o.from_dali + (o.ncolumns > 0) > 1) {
-		ps_complain("index: --dali, --from-dali and --column exclude each other");
+		ps_complain("--dali, --from-dali and --column exclude each other");
 		return PS_EXIT_USAGE;
 	}
-	r = ps_shards_take("index", argc, argv, &shards);
+	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
-	if (o.dir && !is_folder(o.dir)) {
-		ps_complain(
-		        "index: --dir %s: there is no such folder; make it first (mkdir %s)", o.dir, o.dir);
+	if (o.dir && ps_folder_make(o.dir, &err) < 0) {
+		ps_complain("--dir %s", err.text);
 		return PS_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)

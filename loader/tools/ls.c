@@ -95,11 +95,11 @@ int ps_cmd_ls(int argc, char **argv)
 			        "  penstock-loader ls --json train-000.tar | jq -r .key\n");
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("ls", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}
-	r = ps_shards_take("ls", argc, argv, &shards);
+	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)

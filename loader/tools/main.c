@@ -47,9 +47,9 @@ static int no_such_command(const char *word)
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		ps_guess_offer(&guess, commands[i].name);
 	if (guess.best)
-		ps_complain("%s: no such command; did you mean %s?", word, guess.best);
+		ps_complain("unknown command '%.64s'; did you mean '%s'?", word, guess.best);
 	else
-		ps_complain("%s: no such command; see penstock-loader --help", word);
+		ps_complain("unknown command '%.64s' (penstock-loader --help lists them)", word);
 	return PS_EXIT_USAGE;
 }
 
@@ -63,16 +63,19 @@ static int run(int argc, char **argv)
 		help(stdout);
 		return PS_EXIT_OK;
 	}
-	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		if (strcmp(argv[0], commands[i].name) == 0)
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
+		if (strcmp(argv[0], commands[i].name) == 0) {
+			ps_command_begin(commands[i].name);
 			return commands[i].run(argc, argv);
+		}
+	}
 	return no_such_command(argv[0]);
 }
 
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
-		ps_complain("no command; see penstock-loader --help");
+		ps_complain("no command (see penstock-loader --help)");
 		return PS_EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -3,6 +3,7 @@
 #include "tools/out_name.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +32,14 @@ static const char *number_find(const char *pattern, int *ret_width, const char *
 	return percent;
 }
 
-bool ps_out_pattern_check(const char *command, const char *pattern)
+bool ps_out_pattern_check(const char *pattern)
 {
 	const char *rest = "";
 	int width;
 
 	if (number_find(pattern, &width, &rest) && !strchr(rest, '%'))
 		return true;
-	ps_complain("%s: %s: the shards' name needs one number, as in train-%%06d.tar", command, pattern);
+	ps_complain("%s: the shards' name needs one number, as in train-%%06d.tar", pattern);
 	return false;
 }
 
@@ -55,23 +56,32 @@ char *ps_out_name(const char *pattern, uint64_t n)
 	return name;
 }
 
-bool ps_out_level(const char *command, const char *pattern, int level, int *ret_level)
+bool ps_out_level(const char *pattern, int level, int *ret_level)
 {
 	size_t len = strlen(pattern);
 	bool zst = len > 4 && strcmp(pattern + len - 4, ".zst") == 0;
 
 	if (level > 0 && !zst) {
-		ps_complain("%s: --zstd: then the shards' name must end in .zst, not %s", command, pattern);
+		ps_complain("--zstd: then the shards' name must end in .zst, not %s", pattern);
 		return false;
 	}
 	*ret_level = zst && level == 0 ? LEVEL_DEFAULT : level;
 	return true;
 }
 
-bool ps_out_is_free(const char *command, const char *name, bool force)
+int ps_out_prepare(const char *name, bool force, struct ps_load_error *err)
 {
+	const char *slash = strrchr(name, '/');
+
+	if (slash && slash > name) {
+		ps_autofree char *folder = strndup(name, (size_t)(slash - name));
+		int r = folder ? ps_folder_make(folder, err)
+		               : ps_load_error_set(err, ENOMEM, "out of memory");
+
+		if (r < 0)
+			return r;
+	}
 	if (force || access(name, F_OK) != 0)
-		return true;
-	ps_complain("%s: %s is there already; --force writes over it", command, name);
-	return false;
+		return 0;
+	return ps_load_error_set(err, EEXIST, "%s is there already; --force writes over it", name);
 }

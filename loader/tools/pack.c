@@ -218,7 +218,7 @@ static bool classes_write(const struct pack_options *o, const struct ps_pack_lis
 	if (f)
 		sound = !ferror(f);
 	if (!f || fclose(f) != 0 || !sound) {
-		ps_complain("pack: %s: cannot write: %s", path, strerror(errno));
+		ps_complain("%s: cannot write: %s", path, strerror(errno));
 		return false;
 	}
 	return true;
@@ -245,19 +245,22 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	if (r == 0 && jobs_plan(&p) < 0)
 		r = ps_load_error_set(&err, ENOMEM, "out of memory");
 	if (r < 0) {
-		ps_complain("pack: %s", err.text);
+		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < p.njobs; i++) {
 		ps_autofree char *name = ps_out_name(o->out, i);
 
-		if (!name || !ps_out_is_free("pack", name, o->force))
+		if (!name)
 			return PS_EXIT_FAILED;
+		if (ps_out_prepare(name, o->force, &err) < 0) {
+			ps_complain("%s", err.text);
+			return PS_EXIT_FAILED;
+		}
 	}
 	if (l->ignored > 0)
-		ps_complain(
-		        "pack: %ju files belong to no sample (no suffix, or beside the classes) and stay out",
-		        (uintmax_t)l->ignored);
+		ps_complain("%ju file%s without a sample left out (no suffix, or beside the classes)",
+		        (uintmax_t)l->ignored, ps_plural(l->ignored));
 	ps_progress_begin(&p.progress, "pack", "shards", p.njobs);
 	bool sound = shards_write(&p);
 	ps_progress_end(&p.progress);
@@ -269,7 +272,8 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 		printf("{\"shards\": %zu, \"samples\": %zu, \"bytes\": %ju}\n", p.njobs, l->nsamples,
 		        (uintmax_t)p.nbytes);
 	else
-		printf("%zu samples in %zu shards, %ju bytes\n", l->nsamples, p.njobs, (uintmax_t)p.nbytes);
+		printf("%zu sample%s in %zu shard%s, %ju bytes\n", l->nsamples, ps_plural(l->nsamples),
+		        p.njobs, ps_plural(p.njobs), (uintmax_t)p.nbytes);
 	return PS_EXIT_OK;
 }
 
@@ -340,7 +344,7 @@ int ps_cmd_pack(int argc, char **argv)
 			return PS_EXIT_OK;
 		case ':':
 		case '?':
-			ps_option_complain("pack", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		default:
 			if (!option_take(&o, c))
@@ -348,16 +352,15 @@ int ps_cmd_pack(int argc, char **argv)
 		}
 	}
 	if (argc - optind != 2) {
-		ps_complain(
-		        "pack: needs a source and a name for the shards; see penstock-loader pack --help");
+		ps_complain("needs a source and a name for the shards (see penstock-loader pack --help)");
 		return PS_EXIT_USAGE;
 	}
 	o.source = argv[optind];
 	o.out = argv[optind + 1];
-	if (!ps_out_pattern_check("pack", o.out) || !ps_out_level("pack", o.out, o.level, &o.level))
+	if (!ps_out_pattern_check(o.out) || !ps_out_level(o.out, o.level, &o.level))
 		return PS_EXIT_USAGE;
 	if (o.classes && o.source[0] == '@') {
-		ps_complain("pack: --classes goes with a folder; a list names labels itself");
+		ps_complain("--classes goes with a folder; a list names labels itself");
 		return PS_EXIT_USAGE;
 	}
 	return pack_run(&o, &list);

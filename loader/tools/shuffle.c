@@ -245,14 +245,14 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 			help();
 			return PS_EXIT_OK;
 		default:
-			ps_option_complain("shuffle-quality", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}
 	if (!ok)
 		return PS_EXIT_USAGE;
 	if (optind == argc) {
-		ps_complain("shuffle-quality: no shards; see penstock-loader shuffle-quality --help");
+		ps_complain("no shards (see penstock-loader shuffle-quality --help)");
 		return PS_EXIT_USAGE;
 	}
 	return run(&o, argv + optind, (size_t)(argc - optind), json);

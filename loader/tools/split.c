@@ -72,9 +72,9 @@ static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *e
 	sink->name = ps_out_name(sink->pattern, sink->number++);
 	if (!sink->name)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	if (!s->force && access(sink->name, F_OK) == 0)
-		return ps_load_error_set(
-		        err, EEXIST, "%s is there already; --force writes over it", sink->name);
+	int r = ps_out_prepare(sink->name, s->force, err);
+	if (r < 0)
+		return r;
 	sink->count = sink->nbytes = 0;
 	return ps_tar_out_open(sink->name, s->level, &sink->out, err);
 }
@@ -153,11 +153,12 @@ static int split_run(struct split *s, const struct ps_list *shards)
 		r = sink_close(s, &s->sinks[i], &err);
 	ps_progress_end(&s->progress);
 	if (r < 0) {
-		ps_complain("split: %s", err.text);
+		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}
 	if (!s->json)
-		printf("%ju samples in %ju shards\n", (uintmax_t)s->samples, (uintmax_t)s->shards);
+		printf("%ju sample%s in %ju shard%s\n", (uintmax_t)s->samples, ps_plural(s->samples),
+		        (uintmax_t)s->shards, ps_plural(s->shards));
 	return PS_EXIT_OK;
 }
 
@@ -180,13 +181,12 @@ static bool share_take(struct split *s, char *text)
 	double before = s->nsinks ? s->sinks[s->nsinks - 1].share_end : 0;
 
 	if (!equals || equals == text || *end || !(share > 0 && share <= 1) || strchr(text, '/')) {
-		ps_complain("split: --shares: %s is not NAME=SHARE with a share above 0 and up to 1", text);
+		ps_complain("--shares: %s is not NAME=SHARE with a share above 0 and up to 1", text);
 		return false;
 	}
 	*equals = 0;
 	if (s->nsinks == MAX_PARTS || before + share > 1 + 1e-9) {
-		ps_complain(
-		        "split: --shares: more than %s together", s->nsinks == MAX_PARTS ? "512 names" : "1");
+		ps_complain("--shares: more than %s together", s->nsinks == MAX_PARTS ? "512 names" : "1");
 		return false;
 	}
 	struct sink *sink = &s->sinks[s->nsinks++];
@@ -194,11 +194,11 @@ static bool share_take(struct split *s, char *text)
 	sink->pattern = pattern_of(s->out, text);
 	for (size_t i = 0; sink->pattern && i + 1 < s->nsinks; i++) {
 		if (strcmp(s->sinks[i].pattern, sink->pattern) == 0) {
-			ps_complain("split: --shares: %s comes twice", text);
+			ps_complain("--shares: %s comes twice", text);
 			return false;
 		}
 	}
-	return sink->pattern && ps_out_pattern_check("split", sink->pattern);
+	return sink->pattern && ps_out_pattern_check(sink->pattern);
 }
 
 static bool shares_take(struct split *s)
@@ -206,15 +206,14 @@ static bool shares_take(struct split *s)
 	char *rest = s->shares, *word;
 
 	if (!strstr(s->out, "{}")) {
-		ps_complain("split: --shares: OUT must hold {}, where the names go: '{}-%%06d.tar'");
+		ps_complain("--shares: OUT must hold {}, where the names go: '{}-%%06d.tar'");
 		return false;
 	}
 	while ((word = strsep(&rest, ",")))
 		if (!share_take(s, word))
 			return false;
 	if (s->sinks[s->nsinks - 1].share_end < 1 - 1e-9) {
-		ps_complain(
-		        "split: --shares: together they are less than 1, so some samples would go nowhere");
+		ps_complain("--shares: together they are less than 1, so some samples would go nowhere");
 		return false;
 	}
 	return true;
@@ -231,7 +230,7 @@ static bool sinks_make(struct split *s)
 		if (!s->sinks[i].pattern)
 			return false;
 	}
-	return ps_out_pattern_check("split", s->out);
+	return ps_out_pattern_check(s->out);
 }
 
 static void split_free(struct split **ps)
@@ -286,7 +285,7 @@ int ps_cmd_split(int argc, char **argv)
 	int c, r;
 
 	if (!s) {
-		ps_complain("split: out of memory");
+		ps_complain("out of memory");
 		return PS_EXIT_FAILED;
 	}
 	s->max_size = UINT64_C(1) << 30;
@@ -310,7 +309,7 @@ int ps_cmd_split(int argc, char **argv)
 			return PS_EXIT_OK;
 		case ':':
 		case '?':
-			ps_option_complain("split", argv, longs, c);
+			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		default:
 			if (!option_take(s, c))
@@ -318,17 +317,16 @@ int ps_cmd_split(int argc, char **argv)
 		}
 	}
 	if (argc - optind < 2) {
-		ps_complain(
-		        "split: needs shards and a name for the new ones; see penstock-loader split --help");
+		ps_complain("needs shards and a name for the new ones (see penstock-loader split --help)");
 		return PS_EXIT_USAGE;
 	}
 	s->out = argv[argc - 1];
 	if (s->parts && s->shares) {
-		ps_complain("split: --parts and --shares exclude each other");
+		ps_complain("--parts and --shares exclude each other");
 		return PS_EXIT_USAGE;
 	}
-	if (!sinks_make(s) || !ps_out_level("split", s->out, s->level, &s->level))
+	if (!sinks_make(s) || !ps_out_level(s->out, s->level, &s->level))
 		return PS_EXIT_USAGE;
-	r = ps_shards_take("split", argc - 1, argv, &shards);
+	r = ps_shards_take(argc - 1, argv, &shards);
 	return r == PS_EXIT_OK ? split_run(s, &shards) : r;
 }

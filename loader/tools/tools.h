@@ -28,14 +28,18 @@ int ps_cmd_pack(int argc, char **argv);
 int ps_cmd_shuffle_quality(int argc, char **argv);
 int ps_cmd_split(int argc, char **argv);
 
-/* One line on stderr: "penstock-loader: TEXT", control characters as '?': names in shards are not trusted. */
+/* Names the command in the lines of the functions below. Borrowed. */
+void ps_command_begin(const char *command);
+
+/* One line on stderr: "penstock-loader COMMAND: TEXT", control characters as '?': names in shards are not
+ * trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 
 /* The same of a text of the library: options that it names become the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
 
 /* The line for what getopt_long() just refused with c: '?', or ':' with a short list that begins so. */
-void ps_option_complain(const char *command, char **argv, const struct option *longs, int c);
+void ps_option_complain(char **argv, const struct option *longs, int c);
 
 /* Prints the help of a command: its text up to the options, and the table of options. */
 struct ps_option_help {
@@ -54,8 +58,15 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value);
 bool ps_arg_choice(
         const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);
 
+/* Makes a directory if there is none. Only the last component: a path on a disk that is not mounted is an error.
+ * Errors: -errno with a text that names it. */
+int ps_folder_make(const char *path, struct ps_load_error *err) PS_MUST_USE;
+
 /* Adds the words behind the options to a list; PS_EXIT_OK if there is a shard, else complains. */
-int ps_shards_take(const char *command, int argc, char **argv, struct ps_list *shards);
+int ps_shards_take(int argc, char **argv, struct ps_list *shards);
+
+/* "s" but for 1: "%ju shard%s". */
+const char *ps_plural(uint64_t n);
 
 /* Bytes with '?' for control characters, which would spoil a table, or the terminal. */
 void ps_plain_print(FILE *out, const char *text);

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """The command line of penstock-loader: what scripts rely on, and bad input."""
+import contextlib
 import glob
 import json
 import os
@@ -45,6 +46,10 @@ def bench_json_has_the_promised_names():
     tap.equal([(e["epoch"], e["samples"]) for e in result["epochs"]], [(0, 30), (1, 30)])
     size = sum(os.path.getsize("t-%d.tar" % i) for i in range(3))
     assert size * 1.8 < result["bytes_read"] <= size * 2, (size, result["bytes_read"])
+    for e in result["epochs"]:  # of what was read ahead, each epoch has its own
+        assert size * 0.9 < e["bytes_read"] <= size, (size, e["bytes_read"])
+    plain = tap.run("bench", "--image", "32", "t-0.tar").stdout.decode()
+    assert re.search(r"^next\(\) took p50 [0-9.]+ ms, p99 [0-9.]+ ms$", plain, re.M), plain
 
 
 @tap.test
@@ -113,7 +118,7 @@ def bench_counts_skipped_samples():
     tap.equal(bench("--epochs", "1", "--on-error", "skip", "bad.tar")["skipped"], 1)
     r = tap.run("bench", "--epochs", "1", "bad.tar")
     tap.equal(r.returncode, 1)
-    assert re.fullmatch(rb'penstock-loader: bad.tar: sample "a" at offset 0: .*; mend the shard, .*\n', r.stderr), r.stderr
+    assert re.fullmatch(rb'penstock-loader bench: bad.tar: sample "a" at offset 0: .*; mend the shard, .*\n', r.stderr), r.stderr
 
 
 @tap.test
@@ -153,6 +158,40 @@ def ls_goes_on_behind_a_damaged_shard():
     tap.equal(len(err.splitlines()), 2)
 
 
+def screen(*args):
+    """What a terminal gets on stderr."""
+    master, slave = os.openpty()
+    r = subprocess.Popen([tap.LOADER, *args], stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    out = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while part := os.read(master, 4096):
+            out += part
+    os.close(master)
+    tap.equal(r.wait(), 0, out)
+    return out.decode()
+
+
+@tap.test
+def bench_progress_says_how_much_is_left():
+    names = shards(2, 20)
+    tap.run("index", names)
+    out = screen("bench", "--image", "32", "--batch", "1", "--step-ms", "30", "--epochs", "1", names)
+    assert re.search(r"epoch 0: \d+ of 40 samples, \d+/s, \d+ s left", out), out
+    os.remove("t-0.tar.psx")
+    out = screen("bench", "--image", "32", "--batch", "1", "--step-ms", "30", "--epochs", "2", names)
+    assert re.search(r"epoch 0: \d+ samples, \d+/s\x1b", out), out
+    assert re.search(r"epoch 1: \d+ of 40 samples", out), out
+
+
+@tap.test
+def what_to_do_about_a_url_is_said_once():
+    for on_error in ("fail", "skip"):
+        r = tap.run("bench", "--on-error", on_error, "--batch", "1", "https://127.0.0.1/x.tar")
+        for line in r.stderr.decode().splitlines():
+            tap.equal(line.count("it is a URL"), 1, line)
+
+
 @tap.test
 def help_and_version():
     for args in (["--help"], ["-h"], ["bench", "--help"], ["bench", "-h"], ["ls", "--help"], ["ls", "-h"], ["index", "-h"], ["help"], ["help", "pack"]):
@@ -172,36 +211,36 @@ def help_names_the_options_of_the_page():
 
 BAD = [  # arguments, exit code, what the line on stderr says
     ([], 2, "no command"),
-    (["frobnicate"], 2, "no such command"),
+    (["frobnicate"], 2, "unknown command 'frobnicate' (penstock-loader --help lists them)"),
     (["bench"], 2, "no shards"),
     (["ls"], 2, "no shards"),
     (["index"], 2, "no shards"),
-    (["index", "--frob", "t-0.tar"], 2, "--frob: no such option"),
+    (["index", "--frob", "t-0.tar"], 2, "unknown option '--frob'"),
     (["index", "t-0.tar", "--dir"], 2, "needs a value"),
-    (["index", "--dir", "nosuch", "t-0.tar"], 1, "nosuch"),
+    (["index", "--dir", "no/such", "t-0.tar"], 1, "no/such: cannot make this directory"),
     (["index", "--column", "=cls", "t-0.tar"], 2, "must be NAME=SUFFIX"),
     (["index", "--column", "h=json:", "t-0.tar"], 2, "must be NAME=SUFFIX"),
     (["index", "nosuch.tar"], 1, "nosuch.tar: "),
     (["index", "folder.tar"], 1, "only ordinary files"),
     (["index", "folder"], 1, "folder: no shards in this folder"),
     (["index", "above"], 1, "above: no shards in this folder itself; give a folder in it, such as 'above/val'"),
-    (["index", "--dir", "nodir", "t-0.tar"], 1, "--dir nodir: there is no such folder; make it first"),
+    (["index", "--dir", "text", "t-0.tar"], 1, "--dir text: is not a directory"),
     (["index", "@nolist"], 1, "nolist"),
-    (["bench", "--frob", "t-0.tar"], 2, "--frob: no such option"),
-    (["bench", "-xyz", "t-0.tar"], 2, "-x: no such option"),
-    (["ls", "-xyz", "t-0.tar"], 2, "-x: no such option"),
-    (["bench", "--json=x", "t-0.tar"], 2, "--json: takes no value"),
-    (["bnech", "t-0.tar"], 2, "no such command; did you mean bench?"),
-    (["list", "t-0.tar"], 2, "no such command; see"),
-    (["bench", "--bacth=64", "t-0.tar"], 2, "--bacth: no such option; did you mean --batch?"),
-    (["bench", "--batch-size=64", "t-0.tar"], 2, "--batch-size: no such option; did you mean --batch?"),
-    (["bench", "-batch", "64", "t-0.tar"], 2, "-b: no such option; did you mean --batch?"),
-    (["bench", "--sw=2", "t-0.tar"], 2, "--sw: may be --sweep, --sweep-threads, --sweep-batch, --sweep-device"),
-    (["bench", "--profile=p", "-x", "t-0.tar"], 2, "-x: no such option; see"),
-    (["shuffle-quality", "t-0.tar", "--order"], 2, "--order: needs a value"),
-    (["ls", "--frob", "t-0.tar"], 2, "no such option"),
+    (["bench", "--frob", "t-0.tar"], 2, "unknown option '--frob'"),
+    (["bench", "-xyz", "t-0.tar"], 2, "unknown option '-x'"),
+    (["ls", "-xyz", "t-0.tar"], 2, "unknown option '-x'"),
+    (["bench", "--json=x", "t-0.tar"], 2, "option --json takes no value"),
+    (["bnech", "t-0.tar"], 2, "penstock-loader: unknown command 'bnech'; did you mean 'bench'?"),
+    (["list", "t-0.tar"], 2, "unknown command 'list'"),
+    (["bench", "--bacth=64", "t-0.tar"], 2, "penstock-loader bench: unknown option '--bacth'; did you mean '--batch'?"),
+    (["bench", "--batch-size=64", "t-0.tar"], 2, "unknown option '--batch-size'; did you mean '--batch'?"),
+    (["bench", "-batch", "64", "t-0.tar"], 2, "unknown option '-b'; did you mean '--batch'?"),
+    (["bench", "--sw=2", "t-0.tar"], 2, "option '--sw' may be --sweep, --sweep-threads, --sweep-batch, --sweep-device"),
+    (["bench", "--profile=p", "-x", "t-0.tar"], 2, "unknown option '-x' (see penstock-loader bench --help)"),
+    (["shuffle-quality", "t-0.tar", "--order"], 2, "option --order needs a value"),
+    (["ls", "--frob", "t-0.tar"], 2, "unknown option"),
     (["bench", "t-0.tar", "--batch"], 2, "needs a value"),
-    (["bench", "--batch", "0", "t-0.tar"], 2, "--batch 0"),
+    (["bench", "--batch", "0", "t-0.tar"], 2, "penstock-loader bench: --batch 0: must be"),
     (["bench", "--batch", "-1", "t-0.tar"], 2, "--batch -1"),
     (["bench", "--batch", "1x", "t-0.tar"], 2, "--batch 1x"),
     (["bench", "--batch", "99999999999999999999", "t-0.tar"], 2, "--batch"),
@@ -226,6 +265,8 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["ls", "@nolist"], 1, "nolist"),
     (["bench", "nosuch.tar"], 1, "nosuch.tar: "),
     (["bench", "https://127.0.0.1/t-{0..3}.tar"], 1, "it is a URL: mount it"),
+    (["ls", "pipe:cat t-0.tar"], 1, "; pipe: is not read; mount the source (penstock mount), or give files"),
+    (["bench", "pipe:cat t-0.tar"], 1, "pipe: is not read"),
     (["ls", "nosuch.tar"], 1, "nosuch.tar: "),
     (["ls", "folder.tar"], 1, "is a folder"),
     (["bench", "no*.tar"], 1, "no*.tar: no file matches this pattern"),
@@ -247,7 +288,7 @@ def bad_input_is_one_line_and_an_exit_code():
         err = r.stderr.decode()
         tap.equal(r.returncode, code, "%r: %s" % (args, err))
         tap.equal(r.stdout, b"", repr(args))
-        assert err.startswith("penstock-loader: ") and err.count("\n") == 1 and says in err, (args, err)
+        assert err.startswith(("penstock-loader: ", "penstock-loader %s: " % args[:1][0] if args else "")) and err.count("\n") == 1 and says in err, (args, err)
 
 
 @tap.test
@@ -265,7 +306,7 @@ def a_full_disk_is_an_error():
     shards(1, 2)
     with open("/dev/full", "w") as full:
         r = subprocess.run([tap.LOADER, "ls", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
-    tap.equal((r.returncode, r.stderr), (1, b"penstock-loader: cannot write to stdout\n"))
+    tap.equal((r.returncode, r.stderr), (1, b"penstock-loader ls: cannot write to stdout\n"))
 
 
 @tap.test

@@ -50,7 +50,7 @@ def pack_writes_what_tarfile_and_the_loader_read():
     folder()
     r = tool("pack", "--max-count", "10", "in", "out-%03d.tar")
     assert b"24 samples in 3 shards" in r.stdout, r.stdout
-    assert b"1 files belong to no sample" in r.stderr, r.stderr
+    assert b"1 file without a sample left out" in r.stderr, r.stderr
     got = [m for i in range(3) for m in members("out-%03d.tar" % i)]
     want = sorted(("class%d/%02d.%s" % (i % 3, i, s), tap.read("in/class%d/%02d.%s" % (i % 3, i, s)))
                   for i in range(SAMPLES) for s in ("jpg", "json"))
@@ -161,7 +161,7 @@ def pack_refuses_what_it_cannot_do():
             (("pack", "@missing", "out-%d.tar"), 1, b"missing"),
             (("pack", "--classes", "@x", "out-%d.tar"), 2, b"--classes"),
             (("pack", "--classes", "in/class0", "out-%d.tar"), 1, b"no folders"),
-            (("pack", "in", "nowhere/out-%d.tar"), 1, b"nowhere"),
+            (("pack", "in", "no/where/out-%d.tar"), 1, b"no/where: cannot make this directory: No such file or directory; make the one above it first"),
             (("pack", "in"), 2, b"--help"),
     ]:
         r = tool(*args, code=code)
@@ -240,6 +240,22 @@ def cat_joins_shards_and_takes_fields_out():
         f.write(tap.read("all.tar")[:100000])
     r = tool("cat", "--field", "json", "cut.tar", code=1)
     assert b"cut.tar" in r.stderr, r.stderr
+
+
+@tap.test
+def directories_that_are_named_are_made():
+    folder()
+    assert b"24 samples in 1 shard, " in tool("pack", "in", "new/out-%d.tar").stdout
+    r = tool("split", "--parts", "1", "new/out-0.tar", "parts/p-%d.tar")
+    tap.equal(r.stdout, b"24 samples in 1 shard\n")
+    tool("split", "--shares", "a=0.5,b=0.5", "new/out-0.tar", "{}/x-%d.tar")
+    tap.equal(sum(len(tap.ls(d + "/x-0.tar")[0]) for d in "ab"), SAMPLES)
+    tool("index", "--dir", "indexes", "new/out-0.tar")
+    tap.equal((len(os.listdir("indexes")), os.listdir("new")), (1, ["out-0.tar"]))
+    tool("doctor", "--fix", "fixed", "new/out-0.tar")
+    tap.equal(members("fixed/out-0.tar"), members("new/out-0.tar"))
+    tap.make_tar("one.tar", [("a.txt", b"1")])
+    assert b"\t1 sample\n" in tool("index", "one.tar").stdout
 
 
 def findings(*shards, code=0, fix=None):
