@@ -1,15 +1,15 @@
 /* What the sections of penstock.conf(5) mean: their keys become options and sources of a mount. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/secret.h"
+#include "base/secret_file.h"
 #include "conffile.h"
 #include "suggest.h"
 #include "vain.h"
+
+#define SECRET_FILE_MAX_NBYTES 4096
 
 static const char defaults[] = "defaults";
 
@@ -122,25 +122,6 @@ static const struct ps_opt *find_option(const char *key, bool *ret_file)
 	return NULL;
 }
 
-/* The first line of a file. The caller wipes and frees it. */
-static int read_secret(const struct context *c, const char *path, char **ret)
-{
-	char buf[4096];
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = fd < 0 ? -1 : read(fd, buf, sizeof buf - 1);
-
-	if (n < 0)
-		return complain(c, "%s: %s", path, strerror(errno));
-	buf[n] = '\0';
-	size_t line = strcspn(buf, "\r\n");
-	buf[line] = '\0';
-	*ret = strdup(buf);
-	explicit_bzero(buf, sizeof buf);
-	if (line == sizeof buf - 1)
-		return complain(c, "%s: its first line is longer than %zu bytes", path, line - 1);
-	return *ret ? 0 : -ENOMEM;
-}
-
 /* Those of the command line come first. */
 static bool was_given(const struct ps_mount_options *o, size_t ngiven, const char *name)
 {
@@ -185,7 +166,12 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 			return rc;
 		value = NULL;
 	} else if (file) {
-		rc = read_secret(c, value, &secret);
+		static const struct ps_secret_file kind = {.max_nbytes = SECRET_FILE_MAX_NBYTES};
+		struct ps_error err = {0};
+
+		rc = ps_secret_file_line(value, &kind, &secret, &err);
+		if (rc < 0)
+			complain(c, "%s", err.text);
 		value = secret;
 	} else if (opt->flags & PS_OPT_SECRET) {
 		rc = check_secret(c);

@@ -33,6 +33,7 @@
 
 /* The guests' requests and the answers to them. */
 #define PS_DO "do"
+#define PS_WARNED "warned" /* what a guest's own log would say, if it had one */
 
 struct ps_daemon_options {
 	const struct ps_mount_options *options; /* cache_dir is set; log and cache are as it says */

@@ -161,6 +161,9 @@ static void serve_mount(struct guest *g, const struct ps_given *message)
 	struct ps_mount *m = NULL;
 	int rc = ps_request_decode(message, &request, &err);
 
+	for (size_t i = 0; rc == 0 && i < message->n; i++)
+		if (strcmp(message->v[i].name, PS_WARNED) == 0)
+			ps_log_warning("%s", message->v[i].value);
 	if (rc == 0) {
 		set_attaching(g, true);
 		rc = ps_mount_new(g->daemon->cache, &request, &g->cancelled, &m, &err);

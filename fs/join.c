@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/log.h"
 #include "control.h"
 #include "daemon.h"
 #include "mountfd.h"
@@ -64,6 +65,8 @@ static int ask(int sock, const struct ps_mount_request *request)
 
 	if (rc == 0)
 		rc = ps_request_encode(request, &message);
+	for (unsigned i = 0; rc == 0 && ps_log_early(i); i++)
+		rc = ps_given_add(&message, PS_WARNED, ps_log_early(i), NULL);
 	if (rc == 0)
 		rc = ps_wire_send(sock, &message, -1);
 	ps_given_fini(&message);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/secret.h"
+#include "base/secret_file.h"
 #include "base/size.h"
 #include "policy/policy.h"
 
@@ -171,23 +172,15 @@ static int add_header(void *ctx, const char *value, struct ps_error *err)
 
 static int add_header_file(void *ctx, const char *value, struct ps_error *err)
 {
-	ps_autofree char *text = calloc(1, HEADER_FILE_MAX_NBYTES + 1);
-	ps_autofd int fd = open(value, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = 0, len = 0;
+	static const struct ps_secret_file kind = {
+	        .what = "option header-file:", .max_nbytes = HEADER_FILE_MAX_NBYTES, .may_be_pipe = true};
+	ps_autosecret char *text = NULL;
 	char *save = NULL;
-	int rc = 0;
+	size_t n = 0;
+	int rc = ps_secret_file_read(value, &kind, &text, &n, err);
 
-	if (!text)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	if (fd < 0)
-		return ps_error_set(err, errno, "option header-file: %s: %s", value, strerror(errno));
-	while (len < HEADER_FILE_MAX_NBYTES &&
-	        (n = read(fd, text + len, (size_t)(HEADER_FILE_MAX_NBYTES - len))) > 0)
-		len += n;
-	if (n < 0)
-		return ps_error_set(err, errno, "option header-file: %s: %s", value, strerror(errno));
-	if (len == HEADER_FILE_MAX_NBYTES)
-		return ps_error_set(err, EFBIG, "option header-file: %s: longer than 64 KiB", value);
+	if (rc < 0)
+		return rc;
 	for (char *line = strtok_r(text, "\r\n", &save); line && rc == 0;
 	        line = strtok_r(NULL, "\r\n", &save))
 		if (line[0] != '#' && line[strspn(line, " \t")]) {
@@ -196,7 +189,7 @@ static int add_header_file(void *ctx, const char *value, struct ps_error *err)
 				rc = ps_given_add(
 				        &((struct ps_mount_options *)ctx)->given, "header", line, err);
 		}
-	explicit_bzero(text, (size_t)len);
+	explicit_bzero(text, n);
 	if (rc < 0)
 		ps_error_prefix(err, "%s", value);
 	return rc;

@@ -26,6 +26,15 @@ static struct {
 	bool stamp; /* a terminal's or a pipe's reader has its own clock; a file has none */
 } logger = {.level = PS_LOG_WARNING, .fd = STDERR_FILENO};
 
+/* What is said before the log is open, which in some programs it never is. */
+static pthread_mutex_t early_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	enum ps_log_level level;
+	char text[512];
+} early[8];
+static unsigned nearly;
+static bool opened;
+
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const int level_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
 
@@ -59,7 +68,16 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 		logger.path = strdup(target); /* without memory it can only not be opened anew */
 	}
 	logger.level = level;
+	opened = true;
+	for (unsigned i = 0; i < nearly && strcmp(target, "stderr") != 0; i++)
+		ps_log(early[i].level, "%s", early[i].text);
+	nearly = 0;
 	return 0;
+}
+
+const char *ps_log_early(unsigned i)
+{
+	return i < nearly ? early[i].text : NULL;
 }
 
 int ps_log_reopen(void)
@@ -109,6 +127,15 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 
 	if (level > logger.level)
 		return;
+	if (!opened) {
+		PS_LOCK_SCOPE(&early_lock);
+		va_start(ap, fmt);
+		if (nearly < PS_ARRAY_LEN(early)) {
+			vsnprintf(early[nearly].text, sizeof early[0].text, fmt, ap);
+			early[nearly++].level = level;
+		}
+		va_end(ap);
+	}
 	va_start(ap, fmt);
 	if (logger.to_syslog) {
 		vsyslog(level_priorities[level], fmt, ap);

@@ -2,7 +2,7 @@
  *
  * Form of a message: "call: object: reason". Logged once, where the cause is known. Never a secret.
  * Threads: any; lines are not torn. Blocks: on the target's write only. Before ps_log_open() messages of
- * level warning and above go to stderr. */
+ * level warning and above go to stderr; the first of them are repeated in the log that is opened then. */
 #ifndef PS_BASE_LOG_H
 #define PS_BASE_LOG_H
 
@@ -18,6 +18,9 @@ enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 /* target: "stderr", "syslog", or an absolute path (opened for append, 0600). Called once, before threads
  * are started. ident is the name shown to syslog. */
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
+
+/* The message number i of those; NULL: there are no more. */
+const char *ps_log_early(unsigned i);
 
 /* Opens the log file anew, after somebody has moved it away; nothing if the log is no file. Any thread.
  * -errno: the old one stays in use. */

@@ -44,15 +44,30 @@ static bool is_news(const struct stat *st)
 	return true;
 }
 
+static void warn(const char *path, const char *what, const struct stat *st)
+{
+	if ((st->st_mode & (S_IROTH | S_IWOTH)) && is_news(st))
+		ps_log_warning("%s%s%s: everybody on this machine may %s it: chmod o-rwx would end that",
+		        what ? what : "", what ? " " : "", path, st->st_mode & S_IROTH ? "read" : "write");
+}
+
+void ps_secret_file_warn(const char *path, const char *what)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		warn(path, what, &st);
+}
+
 static int check(
         const char *path, const struct ps_secret_file *kind, const struct stat *st, struct ps_error *err)
 {
+	if (kind->may_be_pipe && S_ISFIFO(st->st_mode))
+		return 0;
 	if (!S_ISREG(st->st_mode))
 		return fail(path, kind, EINVAL, "not a regular file", err);
-	if (!kind->is_shared && (st->st_mode & (S_IROTH | S_IWOTH)) && is_news(st))
-		ps_log_warning("%s%s%s: everybody on this machine may %s it: chmod o-rwx would end that",
-		        kind->what ? kind->what : "", kind->what ? " " : "", path,
-		        st->st_mode & S_IROTH ? "read" : "write");
+	if (!kind->is_shared)
+		warn(path, kind->what, st);
 	return 0;
 }
 
@@ -70,7 +85,8 @@ static ssize_t read_all(int fd, char *text, size_t max)
 int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
         struct ps_error *err)
 {
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	ps_autofd int fd =
+	        open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (kind->may_be_pipe ? 0 : O_NONBLOCK));
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -103,6 +119,17 @@ int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, cha
 	if (ret_nbytes)
 		*ret_nbytes = (size_t)n;
 	return 0;
+}
+
+int ps_secret_file_line(const char *path, const struct ps_secret_file *kind, char **ret, struct ps_error *err)
+{
+	ps_autosecret char *text = NULL;
+	int rc = ps_secret_file_read(path, kind, &text, NULL, err);
+
+	if (rc)
+		return rc;
+	*ret = strndup(text, strcspn(text, "\r\n"));
+	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
 int ps_secret_token(const char *text, char **ret)

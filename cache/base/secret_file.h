@@ -19,11 +19,18 @@ struct ps_secret_file {
 	size_t max_nbytes; /* a multiple of 1024; longer is -EFBIG */
 	bool is_shared; /* usually readable by everybody, and no warning is due: a token that a cluster lays
 	                   down */
+	bool may_be_pipe; /* a shell's <(command) */
 };
 
 /* The file's bytes, NUL-terminated. -EINVAL: no regular file, or no text. ret_nbytes may be NULL. */
 int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
         struct ps_error *err) PS_MUST_USE;
+
+/* Its first line alone. */
+int ps_secret_file_line(const char *path, const struct ps_secret_file *kind, char **ret, struct ps_error *err)
+        PS_MUST_USE;
+/* The same warning for a file that another library reads; nothing if it is not there. */
+void ps_secret_file_warn(const char *path, const char *what);
 
 /* A copy of text without the blanks and line ends around it; NULL: nothing is left. -EINVAL: what is left can
  * be no token, as there are blanks, control characters or what is not ASCII in it. */

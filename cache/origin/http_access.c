@@ -136,20 +136,6 @@ static int take_trusted(struct ps_http_access *a, const struct ps_origin_options
 	return rc;
 }
 
-/* The first line of a file. */
-static int read_password(const char *path, char **ret, struct ps_error *err)
-{
-	static const struct ps_secret_file kind = {
-	        .what = "password file", .max_nbytes = PASSWORD_FILE_MAX_NBYTES};
-	ps_autosecret char *text = NULL;
-	int rc = ps_secret_file_read(path, &kind, &text, NULL, err);
-
-	if (rc)
-		return rc;
-	*ret = strndup(text, strcspn(text, "\r\n"));
-	return *ret ? 0 : out_of_memory(err);
-}
-
 static bool ends_in(const char *s, const char *end)
 {
 	size_t n = strlen(s), m = strlen(end);
@@ -161,11 +147,16 @@ static int take_own(struct ps_http_access *a, const struct ps_origin_options *op
 {
 	if (!options->client_cert && (options->client_key || options->client_key_password_file))
 		return ps_error_set(err, EINVAL, "a client's key needs its certificate: --client-cert");
+	static const struct ps_secret_file password = {
+	        .what = "password file", .max_nbytes = PASSWORD_FILE_MAX_NBYTES};
 	int rc = copy_file(&a->cert, options->client_cert, "client certificate", err);
 	if (!rc)
 		rc = copy_file(&a->key, options->client_key, "client key", err);
 	if (!rc && options->client_key_password_file)
-		rc = read_password(options->client_key_password_file, &a->key_password, err);
+		rc = ps_secret_file_line(options->client_key_password_file, &password, &a->key_password, err);
+	const char *key = a->key ? a->key : a->cert;
+	if (!rc && key)
+		ps_secret_file_warn(key, "client key");
 	a->cert_is_p12 = a->cert && (ends_in(a->cert, ".p12") || ends_in(a->cert, ".pfx"));
 	return rc;
 }

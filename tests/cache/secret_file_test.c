@@ -127,6 +127,43 @@ static void whom_it_belongs_to_is_told(void **state)
 		}
 }
 
+static void a_key_that_another_library_reads_is_told_of(void **state)
+{
+	static const char *const no_env[] = {NULL};
+	const struct ps_origin_options rows[] = {
+	        {.env = no_env, .client_cert = log_path, .client_key = path}, {.env = no_env, .client_cert = path}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_http_access access;
+
+		write_file("hush", 4, i ? 0666 : 0664); /* modes that nothing else here has: each is told of once */
+		empty_log();
+		assert_int_equal(ps_http_access_init(&access, &rows[i], NULL), 0);
+		ps_http_access_fini(&access);
+		assert_true(is_logged("client key") && is_logged(path) && is_logged("may read it"));
+	}
+}
+
+static void a_pipe_is_read_where_it_may_be_one(void **state)
+{
+	struct ps_secret_file k = kind;
+	ps_autosecret char *read = NULL;
+	char name[32];
+	int fds[2];
+
+	(void)state;
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	assert_int_equal(write(fds[1], "hush", 4), 4);
+	close(fds[1]);
+	snprintf(name, sizeof name, "/proc/self/fd/%d", fds[0]);
+	assert_int_equal(ps_secret_file_read(name, &kind, &read, NULL, NULL), -EINVAL);
+	k.may_be_pipe = true;
+	assert_int_equal(ps_secret_file_read(name, &k, &read, NULL, NULL), 0);
+	assert_string_equal(read, "hush");
+	close(fds[0]);
+}
+
 /* All that reads such files ---------------------------------------------------------------------- */
 
 static int by_itself(struct ps_error *err)
@@ -277,6 +314,8 @@ int main(void)
 	        cmocka_unit_test(a_file_is_read_whole),
 	        cmocka_unit_test(files_that_tell_no_size_are_read),
 	        cmocka_unit_test(whom_it_belongs_to_is_told),
+	        cmocka_unit_test(a_key_that_another_library_reads_is_told_of),
+	        cmocka_unit_test(a_pipe_is_read_where_it_may_be_one),
 	        cmocka_unit_test(a_file_that_is_not_there_is_named),
 	        cmocka_unit_test(what_is_no_file_is_refused),
 	        cmocka_unit_test(what_is_no_text_is_refused),

@@ -12,6 +12,7 @@ conf=$T/p.conf
 export PENSTOCK_CONFIG=$conf
 echo "X-Token: secret" >"$T/headers"
 echo "user:pass:word" >"$T/user"
+chmod 644 "$T/user"
 cat >"$conf" <<CONF
 # a comment
 [defaults]
@@ -53,6 +54,8 @@ check_not "what is to be mounted by hand is not" is_mounted "$T/m3"
 check "once more changes nothing" penstock mount --all
 equal "each is there once" 2 "$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
 check_not "no secret is in the log" grep -q "pass:word\|secret" "$T/penstock.log"
+check "but who may read the file of one" grep -q "warning: $T/user: everybody on this machine may read it" "$T/penstock.log"
+chmod 600 "$T/user" "$T/headers"
 check "by name" penstock mount by-hand
 check "it serves, too" cmp "$T/m3/l.bin" "$T/src/l.bin"
 check "and goes by name" penstock umount by-hand
@@ -124,7 +127,7 @@ wrong ":4: .*no name for a folder" "source.a/b = /x/"
 wrong ":4: .*/no-such-file" "user-file = /no-such-file"
 wrong ":4: option user: not of the form" "user = geheim"
 head -c 5000 /dev/zero | tr '\0' x >"$T/long"
-wrong ":4: $T/long: its first line is longer than 4094 bytes" "user-file = $T/long"
+wrong ":4: $T/long: longer than 4 KiB" "user-file = $T/long"
 wrong ":4: unknown key 'foreground'" "foreground = yes"
 wrong ":4: option region: it is for buckets \(s3://, gs://\), which file://$T/src/ is not" "region = eu"
 wrong ":4: option insecure: it is for sources that are not local, which file://$T/src/ is not" "insecure = yes"

@@ -37,7 +37,14 @@ unset PENSTOCK_USER_PASSWORD
 refused "a header is missing" '403|refuse|denied' "$ORIGIN/token/"
 works "a header" "$ORIGIN/token/" --header "X-Token: secret"
 printf 'X-Other: x\nX-Token: secret\n' >"$T/headers"
+chmod 640 "$T/headers"
 works "headers of a file" "$ORIGIN/token/" --header-file "$T/headers"
+check_not "which nobody else can read: no warning" grep -qF "$T/headers" "$T/penstock.log"
+chmod 644 "$T/headers"
+CACHE=$T/cache-open check "headers of a file that all may read" mount_penstock "$ORIGIN/token/" --header-file "$T/headers"
+check "the log warns of it" grep -q "warning: option header-file: $T/headers: everybody on this machine may read it" \
+	"$T/penstock.log"
+umount_penstock
 
 works "redirects" "$ORIGIN/redir/"
 
