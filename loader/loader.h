@@ -48,7 +48,7 @@ struct penstock_loader {
 	struct ps_planner *planner;  /* NULL: nobody to tell */
 	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
-	_Atomic uint64_t samples, batches, bad; /* relaxed: counts */
+	_Atomic uint64_t samples, batches, bad, blank; /* relaxed: counts */
 	struct ps_lost lost;
 };
 

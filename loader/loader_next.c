@@ -28,7 +28,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 {
 	const struct penstock_options *o = &l->options.o;
 
-	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
 		bad_sample(b, b->bad_rows[0], err);
 		if (b->rows[b->bad_rows[0]].lost)
 			return lost_sample(b, b->bad_rows[0], err);
@@ -42,13 +42,13 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		if (l->bad_run <= o->max_bad)
 			continue;
 		bad_sample(b, i, err);
-		ps_load_error_prefix(err, "more than %u bad samples behind each other (max_bad)", o->max_bad);
+		ps_load_error_prefix(err,
+		        "more than %u bad samples in a row (max_bad: raise it to skip more); the last",
+		        o->max_bad);
 		return b->rows[i].lost ? lost_sample(b, i, err) : -EBADMSG;
 	}
 	if (b->failed)
 		*err = b->why;
-	if (b->failed == -EBADMSG && b->nrows > 0 && b->rows[0].lost)
-		return lost_sample(b, 0, err);
 	return b->failed;
 }
 
@@ -79,6 +79,7 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 			atomic_fetch_add_explicit(&l->samples, b->nrows, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->bad, b->nbad, memory_order_relaxed);
+			atomic_fetch_add_explicit(&l->blank, b->blank && b->nbad > 0, memory_order_relaxed);
 			return 1;
 		}
 		ps_pipeline_release(b);
@@ -134,7 +135,7 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 	if (r < 0)
 		return r;
 	ps_lost_note(&l->lost, b);
-	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && (!b->failed || b->failed == -EBADMSG)) {
+	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
 		r = bad_sample(b, b->bad_rows[0], err);
 		if (b->rows[b->bad_rows[0]].lost)
 			r = lost_sample(b, b->bad_rows[0], err);

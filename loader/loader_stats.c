@@ -24,6 +24,8 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.samples = atomic_load_explicit(&l->samples, memory_order_relaxed);
 	s.batches = atomic_load_explicit(&l->batches, memory_order_relaxed);
 	s.bad = atomic_load_explicit(&l->bad, memory_order_relaxed);
+	s.blank_batches = atomic_load_explicit(&l->blank, memory_order_relaxed);
+	s.empty_epochs = p.empty_epochs;
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
 	s.shards_lost = ps_lost_count(&l->lost);

@@ -65,7 +65,7 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 	        .ratio_min = spec.ratio_min,
 	        .ratio_max = spec.ratio_max,
 	        .hflip = spec.hflip_probability,
-	        .missing_value = -1,
+	        .missing_value = PS_MISSING_VALUE,
 	        .source_dtype = PENSTOCK_U16};
 
 	memcpy(f.mean, spec.mean, sizeof(f.mean));

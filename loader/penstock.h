@@ -307,8 +307,10 @@ enum penstock_on_error {
 	/* penstock_loader_next() fails, and names the first bad sample's shard, key, offset and reason
 	   (default). */
 	PENSTOCK_FAIL = 0,
-	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. Of a
-	 * batch that has no good row, as a short last one may, next() fails all the same. */
+	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. A
+	 * batch without a good row (of one row, or a short last one) is blank: rows of zeros, nothing in
+	 * ragged fields, padding in padded ones, missing_value in integer fields that are optional or were
+	 * given one; valid = 0, shard and sample -1. Only max_bad ends the run. */
 	PENSTOCK_SKIP = 1,
 };
 
@@ -374,7 +376,7 @@ struct penstock_options {
 	uint32_t end;         /* enum penstock_end; PENSTOCK_END_UNEVEN */
 
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
-	uint32_t max_bad;  /* SKIP: more bad samples than this behind each other fail; 100 */
+	uint32_t max_bad;  /* SKIP: more bad samples than this in a row end the run; 100 */
 
 	/* Where batches lie. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of
 	 * that NVIDIA GPU, in its primary context, which CUDA's runtime and torch use, too; each batch is
@@ -530,8 +532,8 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
- * -EBUSY: the caller holds all `depth` batches. -EBADMSG: a bad sample (on_error FAIL), a batch without a
- * good one, or more than max_bad in a row. After an error but -EBUSY and -ECHILD the loader stays failed
+ * -EBUSY: the caller holds all `depth` batches. -EBADMSG: a bad sample (on_error FAIL), or more
+ * than max_bad in a row (SKIP). After an error but -EBUSY and -ECHILD the loader stays failed
  * until set_epoch or close. Blocks: until a batch is ready: on disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
@@ -557,7 +559,7 @@ int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint6
  * 65536. Random numbers are those of the epoch that the loader was opened with. The batch is not one of
  * `depth`; it must be given back before the loader is closed. Runs beside the loader's own threads, one call
  * at a time, not beside other calls that one thread may make. -ENODATA: a shard has no index, the text names
- * it; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL), or no good one. Blocks: on
+ * it; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL). Blocks: on
  * disk and decoding. Since 0.2. */
 int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error);
@@ -638,7 +640,9 @@ struct penstock_batch_info {
 	 * beside it). Since 0.2. */
 	const void *slot;
 	uint64_t slot_nbytes;
-	uint64_t reserved[2];
+	uint32_t valid; /* rows whose __valid__ is 1; 0: a blank batch, see PENSTOCK_SKIP. Since 0.2. */
+	uint32_t reserved1;
+	uint64_t reserved[1];
 };
 
 void penstock_batch_info(const struct penstock_batch *batch, struct penstock_batch_info *ret_info);
@@ -780,6 +784,10 @@ struct penstock_stats {
 	/* The file of the nvJPEG that decodes ("": none), and those that were found but cannot be used here,
 	 * each with its reason. */
 	char gpu_library[256], gpu_refused[512];
+	uint64_t blank_batches; /* delivered without a good row: all samples were bad */
+	/* Epochs without a batch on this rank, from their beginning to their end: no shard held a sample, or
+	 * (end DROP_LAST) too few for a global batch. */
+	uint64_t empty_epochs;
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -25,7 +25,7 @@ void ps_stats_judge(struct penstock_stats *s)
 
 	if (s->samples == 0) {
 		s->bottleneck = "none";
-		advice = "the shards hold no samples";
+		advice = "the shards hold no samples, or (end drop_last) too few for a global batch";
 	} else if (c->waiting_input < IDLE_SHARE * total) {
 		s->bottleneck = "consumer";
 		advice = "the consumer takes batches more slowly than they are made; the loader is not the "

@@ -11,8 +11,7 @@
  *
  * Ownership: a batch owns its memory and the samples of its rows, which it keeps (without their bytes) for
  * keys and error texts until ps_batch_clear(). Threads: ps_batch_decode() on different rows at once; else one
- * at a time.   Locks: none. Errors: a bad sample is no error of ps_batch_decode(): it marks the row.
- * ps_batch_finish() fails with -EBADMSG if no row is good. Blocks: on the processor, and on the disk for
+ * at a time.   Locks: none. Errors: a bad sample is no error of ps_batch_decode(): it marks the row. Blocks: on the processor, and on the disk for
  * samples that are not held. */
 #ifndef PS_BATCH_BATCH_H
 #define PS_BATCH_BATCH_H
@@ -92,6 +91,7 @@ struct penstock_batch {
 	/* Set by ps_batch_finish(). */
 	uint32_t out_rows;
 	uint32_t nbad;
+	bool blank; /* no row has a good sample */
 	struct ps_late late[PS_PLAN_MAX_FIELDS + 1];
 	size_t used;       /* bytes of the slot */
 	struct ps_mix mix; /* what was drawn for it, for the fields that the device makes */

@@ -7,6 +7,7 @@
 #include "base/overflow.h"
 #include "batch/batch.h"
 #include "batch/convert.h"
+#include "batch/decode.h"
 #include "batch/make.h"
 #include "batch/mix.h"
 #include "batch/profile.h"
@@ -76,7 +77,7 @@ static uint64_t *offsets_of(const struct penstock_batch *b, uint32_t i)
 
 static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
-	if (b->nrows == 0)
+	if (b->blank)
 		return 0;
 	return i == PS_SLOT_KEYS ? b->rows[row].sample->key_len : b->pieces[i][row].items;
 }
@@ -195,7 +196,7 @@ static void keys_write(struct penstock_batch *b)
 {
 	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS);
 
-	for (uint32_t k = 0; k < b->out_rows && b->nrows > 0; k++) {
+	for (uint32_t k = 0; k < b->out_rows && !b->blank; k++) {
 		const struct ps_sample *s = b->rows[b->sources[k]].sample;
 
 		memcpy(b->mem + b->late[PS_SLOT_KEYS].data[0] + offsets[k], s->key, s->key_len);
@@ -234,17 +235,32 @@ static const char too_large[] =
         "the ragged fields of one batch are larger than half of memory_budget / depth; "
         "raise it, or lower batch or depth, or set max_bytes";
 
-/* The batch of a rank that has no sample in this step: zeros, and nothing in ragged fields. */
+/* A blank row of a field in place: padding is padding, and labels say that there are none, if they can. */
+static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const uint8_t *element = f->form == PS_FORM_PADDED ? f->pad : f->has_missing ? f->missing : NULL;
+
+	for (uint32_t plane = 0; plane < f->planes && element; plane++)
+		ps_fill(f->dtype, element, ps_batch_row(b, i, plane, row),
+		        f->row_nbytes / ps_dtype_nbytes(f->dtype));
+}
+
+/* A batch without a good row, of bad samples or of a rank that has no sample in this step: zeros, and nothing
+ * in ragged fields. */
 static void blank_fill(struct penstock_batch *b)
 {
 	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
 	int64_t *samples = (int64_t *)(void *)(b->mem + b->at.samples);
 
-	b->out_rows = b->pad ? b->cap : 1;
+	b->out_rows = b->pad ? b->cap : PS_MAX(b->nrows, 1u);
+	ps_decode_clear(b); /* what the GPU made of rows that are bad in another field */
 	memset(b->mem, 0, b->at.fixed_nbytes);
 	for (uint32_t i = 0; i < b->out_rows; i++) {
 		b->sources[i] = 0;
 		shards[i] = samples[i] = -1;
+		for (uint32_t f = 0; f < b->plan->nfields; f++)
+			blank_put(b, f, i);
 	}
 	for (uint32_t f = 0; f < b->plan->nfields; f++)
 		if (b->pieces[f])
@@ -255,11 +271,11 @@ static void rows_fill(struct penstock_batch *b)
 {
 	int r;
 
-	if (b->nrows == 0)
+	if (b->blank)
 		blank_fill(b);
-	for (uint32_t i = 0; i < b->out_rows && b->nrows > 0; i++)
+	for (uint32_t i = 0; i < b->out_rows && !b->blank; i++)
 		b->sources[i] = source_of(b, i);
-	if (b->nrows > 0)
+	if (!b->blank)
 		fixed_fill(b);
 	r = ps_batch_mix(b);
 	if (r == 0)
@@ -299,17 +315,12 @@ void ps_batch_finish(struct penstock_batch *b)
 	b->used = b->at.fixed_nbytes;
 	b->out_rows = b->pad ? b->cap : b->nrows;
 	rows_judge(b);
+	b->blank = b->nbad == b->nrows;
 	if (b->failed) {
 		b->out_rows = 0;
 	} else if (b->max_ragged_nbytes &&
 	           atomic_load_explicit(&b->ragged_nbytes, memory_order_relaxed) > b->max_ragged_nbytes) {
 		fail(b, E2BIG, too_large);
-	} else if (b->nrows > 0 && b->nbad == b->nrows) {
-		const struct ps_sample *s = b->rows[0].sample;
-
-		fail(b, EBADMSG, NULL);
-		ps_sample_error_set(&b->why, s, ps_batch_reason(b, 0));
-		ps_load_error_prefix(&b->why, "no sample of the batch is sound; the first");
 	} else {
 		rows_fill(b);
 	}

@@ -84,7 +84,7 @@ static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 
 	for (uint32_t k = 0; at->ops != PS_SLOT_NONE && k < m.nimages; k++)
 		m.what |= ops_of(b, i, 0)[k].what;
-	if (f->dtype != PS_U8 && b->nrows > 0) /* without a sample: zeros */
+	if (f->dtype != PS_U8 && !b->blank) /* without a sample: zeros */
 		ps_image_levels(&f->image, m.scale, m.bias);
 	if (m.mix == PS_MIX_CUT) {
 		struct ps_mix_box box = ps_mix_box_of(&b->mix, m.width, m.height);

@@ -20,6 +20,7 @@
 #include "shard/source.h"
 
 #define PS_PLAN_MAX_FIELDS 64
+#define PS_MISSING_VALUE (-1) /* missing_value, where the caller gave none */
 #define PS_PLAN_MAX_ALTERNATIVES 16
 
 /* How the rows of a field lie in a batch. An item is one step of a row's first dimension; a scalar is one. */
@@ -67,6 +68,7 @@ struct ps_plan_field {
 	uint32_t pad_multiple;                 /* LONGEST; at least 1 */
 	enum penstock_overflow overflow;
 	uint8_t missing[8], pad[8]; /* an element of each */
+	bool has_missing;           /* integers: what there is where no sample is; else zeros */
 	const char *offset_name;    /* add_offset_of, until its field is found; borrowed */
 	int offset_of;              /* the field whose items are counted; -1: none */
 };

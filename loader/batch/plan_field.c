@@ -225,12 +225,15 @@ static int element_plan(const struct ps_plan_field *f, const char *option, int64
 static int elements_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
+	bool given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
+	             (f->optional || in->missing_value != PS_MISSING_VALUE);
 	int r = 0;
 
 	if (f->kind == PENSTOCK_FLOAT)
 		(void)!ps_number_store_rounded(&nan, f->dtype, f->missing);
-	else if (f->form == PS_FORM_FIXED && f->optional)
+	else if (given)
 		r = element_plan(f, "missing_value", in->missing_value, f->missing, err);
+	f->has_missing = given && !ps_dtype_is_float(f->dtype);
 	if (r == 0 && ps_field_is_padded(f))
 		r = element_plan(f, "pad_value", in->pad_value, f->pad, err);
 	return r;
@@ -243,12 +246,14 @@ int ps_plan_field_make(struct ps_plan_field *f, const struct penstock_field *in,
 	f->planes = 1;
 	f->offset_name = in->add_offset_of;
 	f->offset_of = -1;
-	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK)
-		return ps_plan_image_make(f, in, err);
-	r = kind_plan(f, in, err);
-	if (r == 0)
-		r = items_plan(f, err);
-	if (r == 0)
-		r = form_plan(f, in, err);
+	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK) {
+		r = ps_plan_image_make(f, in, err);
+	} else {
+		r = kind_plan(f, in, err);
+		if (r == 0)
+			r = items_plan(f, err);
+		if (r == 0)
+			r = form_plan(f, in, err);
+	}
 	return r == 0 ? elements_plan(f, in, err) : r;
 }

@@ -73,6 +73,7 @@ struct ps_pipeline {
 		uint64_t epoch, nbytes;
 	} read_of[4]; /* what of `meter` is of the last epochs, by epoch & 3 */
 	uint64_t reread;
+	uint64_t empty_epochs;                /* delivered without a batch */
 	struct ps_offload offload;            /* which images the GPU decodes, and, while that is tuned: */
 	struct ps_offload_meter offload_from; /* the engines' times when they had got going */
 	uint64_t nfinished;                   /* batches */

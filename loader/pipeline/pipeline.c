@@ -373,6 +373,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 		return 0;
 	if (!b) {
 		p->ends[p->deliver_epoch & 1].known = false; /* the epoch is over */
+		p->empty_epochs += p->position.batches == 0;
 		p->deliver_epoch++;
 		p->first_seq = p->deliver_seq;
 		ps_position_begin(&p->position, p->deliver_epoch);
@@ -475,6 +476,7 @@ void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stat
 	PS_LOCK_SCOPE(&p->lock);
 	ps_tune_mark(p, &m);
 	*ret_stats = (struct ps_pipeline_stats){.nbytes_read = p->meter.nbytes,
+	        .empty_epochs = p->empty_epochs,
 	        .reread = p->reread,
 	        .readers = p->tunes[PS_STAGE_READ].now,
 	        .workers = p->tunes[PS_STAGE_DECODE].now};

@@ -88,6 +88,7 @@ void ps_pipeline_release(struct penstock_batch *batch);
 struct ps_pipeline_stats {
 	uint64_t nbytes_read;
 	uint64_t reread;
+	uint64_t empty_epochs;
 	uint32_t readers, workers;
 	uint64_t total_ns[PENSTOCK_NSTAGES];
 	uint64_t wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];

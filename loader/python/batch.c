@@ -249,7 +249,8 @@ static PyObject *batch_sync(PyObject *self, PyObject *unused)
 static PyObject *batch_number(PyObject *self, void *which)
 {
 	const struct batch_object *b = (const struct batch_object *)self;
-	const unsigned long long numbers[] = {b->info.epoch, b->info.index, b->info.rows, b->info.bad};
+	const unsigned long long numbers[] = {
+	        b->info.epoch, b->info.index, b->info.rows, b->info.bad, b->info.valid};
 
 	return PyLong_FromUnsignedLongLong(numbers[(uintptr_t)which]);
 }
@@ -279,6 +280,7 @@ static PyGetSetDef batch_getset[] = {
         {"index", batch_number, NULL, "Its place in the epoch, on this rank.", (void *)1},
         {"rows", batch_number, NULL, "Samples in it.", (void *)2},
         {"bad", batch_number, NULL, "Rows whose sample was bad.", (void *)3},
+        {"valid", batch_number, NULL, "Rows that are valid: neither bad nor padding.", (void *)4},
         {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -37,7 +37,7 @@ static const struct ps_option_help options_help[] = {
         {"--rank R", "this process among world (0)"},
         {"--world W", "processes that share the epoch (1)"},
         {"--on-error fail|skip", "what a bad sample does, or a missing shard (fail)"},
-        {"--max-bad N", "skip: more bad samples behind each other fail (100)"},
+        {"--max-bad N", "skip: more bad samples than this in a row end the run (100)"},
         {"--end uneven|drop_last|pad|split", "of the epoch (uneven)"},
         {"--steps N", "batches of an epoch (0: as the samples make)"},
         {"--step-ms MS",
@@ -431,6 +431,10 @@ static int bench_once(struct ps_bench_options *o)
 	profile = all.profile;
 	if (!ps_bench_report(o, &all, epochs)) {
 		ps_complain("out of memory");
+		return PS_EXIT_FAILED;
+	}
+	if (all.stats.samples == 0 && all.stats.empty_epochs > 0) {
+		ps_complain("bench: no batch in a whole epoch: %s", all.stats.advice);
 		return PS_EXIT_FAILED;
 	}
 	return !profile || ps_bench_profile(o, profile) ? PS_EXIT_OK : PS_EXIT_FAILED;

@@ -89,18 +89,18 @@ static json_t *result_json(const struct ps_bench_result *r)
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
 		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
-	return json_pack(
-	        "{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:f, s:o*}",
+	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, "
+	                 "s:I, s:f, s:o*}",
 	        "epoch", (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
 	        (json_int_t)r->stats.batches, "seconds", r->seconds, "samples_per_second",
 	        per(r->stats.samples, r->seconds), "samples_per_cpu_second",
 	        per(r->stats.samples, r->cpu_seconds), "first_batch_seconds", r->first_batch_seconds,
 	        "bytes_read", (json_int_t)r->stats.bytes_read, "skipped", (json_int_t)r->stats.bad,
-	        "shards_lost", (json_int_t)r->stats.shards_lost, "peak_rss_bytes",
-	        (json_int_t)r->peak_rss_nbytes, "stages", stages, "consumer_waits_for", waits_json(&r->stats),
-	        "bottleneck", r->stats.bottleneck, "advice", r->stats.advice, "copied_bytes",
-	        (json_int_t)r->stats.copied_bytes, "copy_seconds", r->stats.copy_seconds, "gpu_decode",
-	        gpu_decode_json(&r->stats));
+	        "blank_batches", (json_int_t)r->stats.blank_batches, "shards_lost",
+	        (json_int_t)r->stats.shards_lost, "peak_rss_bytes", (json_int_t)r->peak_rss_nbytes, "stages",
+	        stages, "consumer_waits_for", waits_json(&r->stats), "bottleneck", r->stats.bottleneck,
+	        "advice", r->stats.advice, "copied_bytes", (json_int_t)r->stats.copied_bytes, "copy_seconds",
+	        r->stats.copy_seconds, "gpu_decode", gpu_decode_json(&r->stats));
 }
 
 /* What the consumer lost, and to what. */
@@ -185,6 +185,9 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 		ps_plain_print(stdout, all->lost_first);
 		puts(")");
 	}
+	if (st->blank_batches > 0)
+		printf("\nbatches without a good sample: %ju (rows of zeros, not valid)\n",
+		        (uintmax_t)st->blank_batches);
 	printf("\n%-9s %7s %7s %14s %15s\n", "stage", "threads", "busy", "waiting input", "waiting output");
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		const struct penstock_stage *s = &all->stats.stages[i];

@@ -65,6 +65,8 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	d.gpu_hybrid_images -= b->gpu_hybrid_images;
 	d.cpu_images -= b->cpu_images;
 	d.shards_lost -= b->shards_lost;
+	d.blank_batches -= b->blank_batches;
+	d.empty_epochs -= b->empty_epochs;
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		d.stages[i].busy -= b->stages[i].busy;
 		d.stages[i].waiting_input -= b->stages[i].waiting_input;

@@ -178,6 +178,7 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 	}
 	if (best)
 		return PS_EXIT_OK;
-	ps_loader_complain("bench: no run of the sweep worked: ", points[0].error.text);
+	ps_loader_complain("bench: no run of the sweep worked: ",
+	        points[0].error.code ? points[0].error.text : points[0].result.stats.advice);
 	return PS_EXIT_FAILED;
 }

@@ -32,7 +32,8 @@ def bench_json_has_the_promised_names():
     result = bench("--batch", "8", "--epochs", "2", "--threads", "2", shards())
     names = {
         "samples": int, "batches": int, "seconds": float, "samples_per_second": float, "samples_per_cpu_second": float,
-        "first_batch_seconds": float, "bytes_read": int, "skipped": int, "shards_lost": int, "peak_rss_bytes": int, "stages": list,
+        "first_batch_seconds": float, "bytes_read": int, "skipped": int,
+        "blank_batches": int, "shards_lost": int, "peak_rss_bytes": int, "stages": list,
         "bottleneck": str, "advice": str,
     }
     for part in [result, *result["epochs"]]:
@@ -116,9 +117,23 @@ def a_lost_shard_is_no_bad_sample_to_pass_over():
 def bench_counts_skipped_samples():
     tap.make_tar("bad.tar", [("a.jpg", b"no"), ("b.jpg", tap.read(tap.PHOTOS[0]))])
     tap.equal(bench("--epochs", "1", "--on-error", "skip", "bad.tar")["skipped"], 1)
+    result = bench("--epochs", "2", "--batch", "1", "--on-error", "skip", "bad.tar")
+    tap.equal((result["samples"], result["skipped"], result["blank_batches"]), (4, 2, 2))
+    tap.equal([e["blank_batches"] for e in result["epochs"]], [1, 1])
+    r = tap.run("bench", "--batch", "1", "--on-error", "skip", "bad.tar")
+    assert b"\nbatches without a good sample: 2 (" in r.stdout, r.stdout
     r = tap.run("bench", "--epochs", "1", "bad.tar")
     tap.equal(r.returncode, 1)
     assert re.fullmatch(rb'penstock-loader bench: bad.tar: sample "a" at offset 0: .*; mend the shard, .*\n', r.stderr), r.stderr
+
+
+@tap.test
+def bench_of_nothing_fails():
+    tap.make_tar("none.tar", [("nodots", b"x")])
+    for args in [], ["--sweep", "--sweep-threads", "1", "--sweep-batch", "4"]:
+        r = tap.run("bench", *args, "none.tar")
+        tap.equal(r.returncode, 1, r.stderr)
+        assert b"the shards hold no samples" in r.stderr, r.stderr
 
 
 @tap.test

@@ -33,7 +33,7 @@ report "in C" 12 "$top_builddir/tests/loader/device_test"
 report "pixels" 10 "$top_builddir/tests/loader/device_pixels_test"
 cp -L "$top_builddir/tests/loader/.libs/libmocknvjpeg.so" "$T/mock/libnvjpeg.so.12"
 export PENSTOCK_NVJPEG=$T/mock/libnvjpeg.so.12 # not one that this machine may have
-report "JPEGs" 9 "$top_builddir/tests/loader/nvjpeg_test"
+report "JPEGs" 10 "$top_builddir/tests/loader/nvjpeg_test"
 report "JPEGs, states" 2 "$top_builddir/tests/loader/nvjpeg_state_test"
 report "JPEGs, failures" 3 "$top_builddir/tests/loader/nvjpeg_fail_test"
 report "JPEGs, copies" 4 "$top_builddir/tests/loader/nvjpeg_copy_test"

@@ -2,6 +2,7 @@
  */
 #include "config.h"
 
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -83,22 +84,204 @@ static void bad_samples_fail_as_asked(void **state)
 	assert_int_equal(first_failure(&s.o, "bad.tar", &e), -EBADMSG);
 	assert_non_null(strstr(e.text, "bad.tar: sample \"bad/1\" at offset "));
 
-	s.o.on_error = PENSTOCK_SKIP;
-	s.o.batch = 1; /* a batch with no good row */
-	assert_int_equal(first_failure(&s.o, "bad.tar", &e), -EBADMSG);
-	assert_non_null(strstr(e.text, "no sample of the batch is sound"));
-
 	sample_add(&t, 0, 0);
 	for (int i = 0; i < 5; i++)
 		tar_add_text(&t, (char[]){'x', (char)('0' + i), '.', 'j', 'p', 'g', 0}, "");
 	tar_end(&t);
 	tar_save(&t, "many.tar");
-	s.o.batch = 16;
-	s.o.max_bad = 4;
-	assert_int_equal(first_failure(&s.o, "many.tar", &e), -EBADMSG);
-	assert_non_null(strstr(e.text, "more than 4 bad samples"));
-	s.o.max_bad = 5;
-	assert_int_equal(first_failure(&s.o, "many.tar", &e), 0);
+	s.o.on_error = PENSTOCK_SKIP;
+	for (uint32_t batch = 1; batch <= 16; batch += 15) { /* also over blank batches */
+		s.o.batch = batch;
+		s.o.max_bad = 4;
+		assert_int_equal(first_failure(&s.o, "many.tar", &e), -EBADMSG);
+		assert_non_null(strstr(e.text, "more than 4 bad samples in a row (max_bad: raise it"));
+		s.o.max_bad = 5;
+		assert_int_equal(first_failure(&s.o, "many.tar", &e), 0);
+	}
+}
+
+/* Fields of all kinds; the last one makes a sample bad, when the others were written. */
+enum { PPM, SEG, BOX, OPT, DEF, GIV, FLT, VEC, TXT, PAD, LNG, TOK, OUT, VAR, CLS, NKINDS };
+
+static int outputs_write(void *ctx, struct penstock_sample *sample)
+{
+	(void)ctx;
+	memset(penstock_sample_output(sample, "out", NULL), 0x55, 3 * sizeof(float));
+	memset(penstock_sample_output(sample, "var", NULL), 0x55, 2 * sizeof(float));
+	return penstock_sample_set_items(sample, "var", 2);
+}
+
+static void kinds_init(struct penstock_options *o, struct penstock_field f[static NKINDS])
+{
+	static const struct {
+		const char *name;
+		uint32_t kind;
+	} kinds[NKINDS] = {[PPM] = {"ppm", PENSTOCK_IMAGE},
+	        [SEG] = {"seg", PENSTOCK_MASK},
+	        [BOX] = {"box", PENSTOCK_BOXES},
+	        [OPT] = {"opt", PENSTOCK_INT64},
+	        [DEF] = {"def", PENSTOCK_INT64},
+	        [GIV] = {"giv", PENSTOCK_INT64},
+	        [FLT] = {"flt", PENSTOCK_FLOAT},
+	        [VEC] = {"json:v", PENSTOCK_JSON},
+	        [TXT] = {"txt", PENSTOCK_BYTES},
+	        [PAD] = {"pad", PENSTOCK_BYTES},
+	        [LNG] = {"lng", PENSTOCK_TEXT},
+	        [TOK] = {"tok", PENSTOCK_TOKENS},
+	        [OUT] = {"out", PENSTOCK_OUTPUT},
+	        [VAR] = {"var", PENSTOCK_OUTPUT},
+	        [CLS] = {"cls", PENSTOCK_INT64}};
+
+	penstock_options_init(o, sizeof(*o));
+	for (int i = 0; i < NKINDS; i++)
+		penstock_field_init(&f[i], sizeof(f[i]), kinds[i].name, kinds[i].kind);
+	f[PPM].image_width = f[PPM].image_height = 8;
+	f[SEG].dtype = PENSTOCK_U8;
+	f[SEG].missing_value = 255;
+	f[OPT].optional = f[DEF].optional = f[FLT].optional = 1;
+	f[OPT].missing_value = -7;
+	f[GIV].missing_value = -100;
+	f[VEC].dtype = PENSTOCK_I32;
+	f[VEC].ndim = f[TOK].ndim = f[OUT].ndim = f[VAR].ndim = 1;
+	f[VEC].shape[0] = f[TOK].shape[0] = 2;
+	f[OUT].shape[0] = 3;
+	f[VAR].max_bytes = 64;
+	f[PAD].pad_to = 4;
+	f[PAD].pad_value = 9;
+	f[LNG].pad_to = PENSTOCK_PAD_LONGEST;
+	o->fields = f;
+	o->nfields = NKINDS;
+	o->transform = outputs_write;
+	o->order = PENSTOCK_ORDER_NONE;
+	o->batch = 2;
+	o->epochs = 2;
+	o->depth = 2;
+	o->on_error = PENSTOCK_SKIP;
+	o->memory_budget = 64 << 20;
+}
+
+/* Four samples, of which the last two are bad in .cls alone, and a fifth that is nothing but junk. */
+static void kinds_shard_make(void)
+{
+	static const struct {
+		const char *suffix, *text;
+	} members[] = {{"ppm", "P6 2 2 255\nabcdefghijkl"}, {"seg", "P5 2 2 255\n1234"}, {"box", "0 0 1 1"},
+	        {"opt", "1"}, {"def", "2"}, {"giv", "3"}, {"flt", "0.5"}, {"json", "{\"v\": [6, 7]}"},
+	        {"txt", "text"}, {"pad", "pad"}, {"lng", "long"}, {"tok", "aabbcc"}};
+	struct tar t = {0};
+	char name[16];
+
+	for (int i = 0; i < 4; i++) {
+		for (size_t k = 0; k < sizeof(members) / sizeof(*members); k++) {
+			snprintf(name, sizeof(name), "%d.%s", i, members[k].suffix);
+			tar_add_text(&t, name, members[k].text);
+		}
+		snprintf(name, sizeof(name), "%d.cls", i);
+		tar_add_text(&t, name, i < 2 ? "8" : "photo 8");
+	}
+	tar_add_text(&t, "4.ppm", "no picture");
+	tar_end(&t);
+	tar_save(&t, "kinds.tar");
+}
+
+#define ALL_ARE(b, name, type, value)                                                           \
+	do {                                                                                    \
+		struct penstock_tensor all_t = field(b, name);                                  \
+		const type *all_p = all_t.data;                                                 \
+		assert_true(all_t.nbytes > 0);                                                  \
+		for (uint64_t all_i = 0; all_i < all_t.nbytes / sizeof(type); all_i++)          \
+			if (all_p[all_i] != (value))                                            \
+				fail_msg("%s: element %ju is another", name, (uintmax_t)all_i); \
+	} while (0)
+
+/* Zeros where nothing better is known. */
+static void is_blank(const struct penstock_batch *b, uint32_t rows, uint32_t bad)
+{
+	static const char *const ragged[] = {"box", "txt", "var", "__key__"};
+	struct penstock_batch_info info;
+	struct penstock_bad told;
+
+	penstock_batch_info(b, &info);
+	assert_int_equal(info.rows, rows);
+	assert_int_equal(info.bad, bad);
+	assert_int_equal(info.valid, 0);
+	ALL_ARE(b, "ppm", float, 0);
+	ALL_ARE(b, "seg", uint8_t, 255);
+	ALL_ARE(b, "opt", int64_t, -7);
+	ALL_ARE(b, "def", int64_t, -1);
+	ALL_ARE(b, "giv", int64_t, -100);
+	ALL_ARE(b, "cls", int64_t, 0);
+	ALL_ARE(b, "flt", float, 0);
+	ALL_ARE(b, "json:v", int32_t, 0);
+	ALL_ARE(b, "pad", uint8_t, 9);
+	ALL_ARE(b, "pad:lengths", int64_t, 0);
+	ALL_ARE(b, "pad:mask", uint8_t, 0);
+	ALL_ARE(b, "lng:lengths", int64_t, 0);
+	ALL_ARE(b, "tok", int64_t, 0);
+	ALL_ARE(b, "tok:y", int64_t, 0);
+	ALL_ARE(b, "out", float, 0);
+	ALL_ARE(b, "__valid__", uint8_t, 0);
+	ALL_ARE(b, "__shard__", int64_t, -1);
+	ALL_ARE(b, "__sample__", int64_t, -1);
+	assert_int_equal(field(b, "lng").nbytes, 0);
+	for (int i = 0; i < 4; i++) {
+		struct penstock_tensor t = field(b, ragged[i]);
+
+		assert_int_equal(t.nbytes, 0);
+		for (uint32_t row = 0; row <= rows; row++)
+			assert_int_equal(t.offsets[row], 0);
+	}
+	for (uint32_t i = 0; i < bad; i++) {
+		assert_int_equal(penstock_batch_bad(b, i, &told), 0);
+		assert_int_equal(told.row, i);
+		assert_string_equal(told.shard, "kinds.tar");
+	}
+}
+
+static void a_batch_without_a_good_row_is_blank(void **state)
+{
+	static const char *const shards[] = {"kinds.tar"};
+
+	(void)state;
+	kinds_shard_make();
+	for (int i = 0; i < 4; i++) {
+		bool pads = i & 1, mixes = i & 2;
+		struct penstock_field f[NKINDS];
+		struct penstock_options o;
+		struct penstock_loader *l;
+		struct penstock_batch *b;
+		struct penstock_batch_info info;
+		struct penstock_stats stats;
+
+		kinds_init(&o, f);
+		o.end = pads ? PENSTOCK_END_PAD : PENSTOCK_END_UNEVEN;
+		o.mixup_alpha = o.cutmix_alpha = mixes;
+		l = open_ok(&o, shards, 1);
+		for (int epoch = 0; epoch < 2; epoch++) {
+			assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+			penstock_batch_info(b, &info);
+			assert_int_equal(info.valid, 2);
+			ALL_ARE(b, "cls", int64_t, 8);
+			if (mixes)
+				ALL_ARE(b, "cls:mix", int64_t, 8);
+			penstock_batch_release(b);
+			assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+			is_blank(b, 2, 2);
+			if (mixes)
+				ALL_ARE(b, "opt:mix", int64_t, -7);
+			penstock_batch_release(b);
+			assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+			is_blank(b, pads ? 2 : 1, 1);
+			penstock_batch_release(b);
+			assert_int_equal(penstock_loader_next(l, &b, NULL), 0);
+		}
+		assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+		assert_int_equal(stats.samples, 10);
+		assert_int_equal(stats.bad, 6);
+		assert_int_equal(stats.blank_batches, 4);
+		assert_int_equal(stats.empty_epochs, 0);
+		penstock_loader_close(l);
+	}
 }
 
 static void a_truncated_shard_is_one_bad_sample_in_its_place(void **state)
@@ -234,6 +417,7 @@ static void errors_name_the_end_of_a_long_path(void **state)
 	strcat(path, "the-shard.tar");
 	setting_init(&s);
 	s.o.on_error = PENSTOCK_SKIP; /* else opening the loader says it */
+	s.o.max_bad = 0;
 	assert_int_equal(first_failure(&s.o, path, &e), -EBADMSG);
 	assert_non_null(strstr(e.text, "/the-shard.tar: at offset 0: cannot open"));
 	assert_non_null(strstr(e.text, "check the path"));
@@ -245,6 +429,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_bad_row_repeats_the_next_good_one),
 	        cmocka_unit_test(bad_samples_fail_as_asked),
+	        cmocka_unit_test(a_batch_without_a_good_row_is_blank),
 	        cmocka_unit_test(a_truncated_shard_is_one_bad_sample_in_its_place),
 	        cmocka_unit_test(a_folder_is_no_shard),
 	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),

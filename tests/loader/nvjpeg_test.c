@@ -97,6 +97,18 @@ static void masks_and_boxes_follow(void **state)
 	assert_true(st.gpu_engine_images > 10);
 }
 
+/* Images that the GPU has decoded when another field makes their samples bad. */
+static void batches_without_a_good_row_are_blank(void **state)
+{
+	struct setting s;
+
+	(void)state;
+	setting_init(&s, "labelled.tar", "cuda", 1);
+	penstock_field_init(&s.f[1], sizeof(s.f[1]), "none", PENSTOCK_INT64);
+	s.o.on_error = PENSTOCK_SKIP;
+	as_on_the_processor(&s, NULL);
+}
+
 /* A batch that fails as a whole is given image by image; an image that fails is the processor's. */
 static void refused_images_are_the_processors(void **state)
 {
@@ -234,6 +246,7 @@ int main(void)
 	        TEST(a_broken_engine_is_none),
 	        TEST(transforms_and_mixes_follow),
 	        TEST(masks_and_boxes_follow),
+	        TEST(batches_without_a_good_row_are_blank),
 	        TEST(refused_images_are_the_processors),
 	        TEST(a_samples_hash_decides),
 	};

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import warnings
 
 import tap
 
@@ -326,6 +327,58 @@ def bad_samples_are_reported_with_their_batch():
 
 
 @tap.test
+def a_batch_without_a_good_sample_is_blank_with_one_warning():
+    good = [("%02d.cls" % i, b"%d" % i) for i in range(32)]
+    tap.make_tar("t.tar", good + [("32.cls", b"junk")])
+    fields = {"label": penstock.Int("cls"), "other": penstock.Int("cls2", optional=True, missing_value=-7)}
+    for batch, blank in (32, 1), (1, 1), (7, 0):
+        for end in "uneven", "pad", "split":
+            load = penstock.Loader("t.tar", batch, fields, order="none", on_error="skip", end=end, format="numpy", epochs=2)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for epoch in range(2):
+                    batches = [(b["label"].tolist(), b["other"].tolist(), b["__valid__"].tolist(), b.bad, b.valid, b.rows)
+                               for b in load]
+                    tap.equal(len(batches), (33 + batch - 1) // batch)
+                    tap.equal(sum(b[4] for b in batches), 32)
+                    if blank:
+                        n = batch if end == "pad" else 1
+                        tap.equal(batches[-1], ([0] * n, [-7] * n, [0] * n, 1, 0, n))
+            texts = [str(w.message) for w in caught]
+            tap.equal(len(texts), blank, texts)
+            if blank:
+                assert "no good sample" in texts[0] and "'32' of t.tar" in texts[0] and "not an integer" in texts[0], texts
+                tap.equal(caught[0].filename, __file__, "the line to blame is the caller's")
+            tap.equal((load.stats()["blank_batches"], load.stats()["bad"]), (2 * blank, 2))
+
+
+@tap.test
+def an_epoch_without_samples_is_warned_of():
+    tap.make_tar("t.tar", [("nodots", b"x")])
+    tap.make_tar("few.tar", [("a.cls", b"1")])
+    for shard, options in ("t.tar", {}), ("few.tar", {"end": "drop_last"}):
+        load = penstock.Loader(shard, 4, penstock.Int("cls"), **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for epoch in range(3):
+                tap.equal(len(list(load)), 0)
+        tap.equal([str(w.message).split(":")[0] for w in caught], ["epoch 0 had no batch on this rank"])
+        tap.equal(load.stats()["empty_epochs"], 3)
+    load = penstock.Loader("few.tar", 1, penstock.Int("cls"))
+    list(load)
+    end = load.state_dict()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load.load_state_dict(end)
+        tap.equal(len(list(load)), 1, "the epoch behind the end of the first")
+        iterator = iter(load)
+        next(iterator)
+        load.load_state_dict(load.state_dict())
+        tap.equal(len(list(load)), 0, "the rest of an epoch")
+    tap.equal([str(w.message) for w in caught], [])
+
+
+@tap.test
 def lost_shards_are_counted_and_logged():
     tap.make_tar("t.tar", [("a.cls", b"1"), ("b.cls", b"2")])
     lines = []
@@ -374,9 +427,9 @@ def ranks_come_from_the_launcher_unless_they_are_given():
 
 @tap.test
 def an_error_about_a_name_that_is_no_utf8_keeps_its_kind():
-    for on_error, kind in ("fail", FileNotFoundError), ("skip", penstock.BadSampleError):
+    for on_error, kind in ("fail", FileNotFoundError), ("skip", penstock.BadSampleError):  # by max_bad
         try:
-            next(iter(penstock.Loader([b"no-\xff.tar"], batch=1, on_error=on_error)))
+            next(iter(penstock.Loader([b"no-\xff.tar"], batch=1, on_error=on_error, max_bad=0)))
             raise AssertionError("opened")
         except kind as e:
             assert "no-\\xff.tar" in str(e), e

@@ -7,8 +7,9 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Mapping as MappingABC
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _penstock, nvjpeg
 from .fields import Field, Image, Int
@@ -149,7 +150,9 @@ class Batch(Dict[str, Any]):
 
     Beside the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that
     repeats another, as of a bad sample or padding), "__shard__" and "__sample__" (i64: where each sample
-    stands). epoch, index, rows and bad are numbers; bad_samples() tells which and why.
+    stands). epoch, index, rows, bad and valid are numbers; bad_samples() tells which and why. Where no sample
+    of a batch is good (on_error="skip"), or none is left for this rank, its rows are blank: zeros, `missing_value` in
+    optional integer fields, and "__valid__" 0, so that a loss weighted by it is not touched.
 
     Its memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
     Loader(copy=True) tensors are the caller's own. On a GPU (device="cuda") the stream that was current when a
@@ -174,7 +177,7 @@ class Batch(Dict[str, Any]):
     def _complete(self) -> None:
         loader = self._loader
         if self._raw.bad:
-            loader._tell_lost()
+            loader._tell_bad(self._raw)
         for name in loader._names or loader._learn(self._raw):
             if self.get(name) is None:
                 self[name] = self._make(name)
@@ -183,6 +186,8 @@ class Batch(Dict[str, Any]):
     index = property(lambda self: self._raw.index, doc="Its place in the epoch, on this rank.")
     rows = property(lambda self: self._raw.rows, doc="Samples in it.")
     bad = property(lambda self: self._raw.bad, doc="Rows whose sample was bad.")
+    valid = property(
+        lambda self: self._raw.valid, doc="Rows that are valid: neither bad nor padding. 0: the batch is blank.")
 
     def bad_samples(self) -> List[Dict[str, Any]]:
         """A dict (row, shard, key, offset, reason) for each bad sample."""
@@ -311,6 +316,7 @@ class _Epoch:
                 batch = loader._hand_out(batch)
         if batch is None:
             self._mark = None
+            loader._tell_end()
             raise StopIteration
         return batch
 
@@ -390,6 +396,7 @@ class Loader:
         self._newest = object()  # what the newest iterator has, too
         self._next_epoch = int(options.get("epoch") or 0)
         self._told = 0  # shards lost
+        self._warned: Set[str] = set()
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
         more: Dict[str, Any] = {}
         if isinstance(options.get("budget"), Budget):
@@ -453,14 +460,32 @@ class Loader:
             batch = tuple(batch[name] for name in self._columns)
         return self._transform(batch) if self._transform else batch
 
-    def _tell_lost(self) -> None:
-        """Logs each shard that was lost since, the first ones by name."""
+    def _warn_once(self, what: str, text: str) -> None:
+        if what in self._warned:
+            return
+        self._warned.add(what)
+        frame, level = sys._getframe(), 1
+        while frame.f_back and frame.f_globals is globals():  # the line to blame is the caller's
+            frame, level = frame.f_back, level + 1
+        warnings.warn(text, stacklevel=level)
+
+    def _tell_bad(self, raw: "_penstock.Batch") -> None:
+        """Logs each shard that was lost since, the first ones by name; warns of the first blank batch."""
         lost = self._raw.stats()["lost"]
         for shard, reason in lost[self._told : _LOST_LINES]:
             _log.warning("penstock: lost shard %s: %s", shard, reason)
         if self._told <= _LOST_LINES < len(lost):
             _log.warning("penstock: further lost shards are counted in stats(), not named")
         self._told = len(lost)
+        if not raw.valid:
+            first = raw.bad_samples()[0]
+            self._warn_once("blank", "batch %d of epoch %d has no good sample: its rows are blank (zeros, __valid__ 0); "
+                            "the first is %r of %s: %s" % (raw.index, raw.epoch, first["key"], first["shard"], first["reason"]))
+
+    def _tell_end(self) -> None:
+        if self._raw.stats()["empty_epochs"]:
+            self._warn_once("empty", "epoch %d had no batch on this rank: the shards hold no samples, or (end=\"drop_last\") "
+                            "too few for a global batch; penstock-loader ls shows what is in them" % self._current)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
