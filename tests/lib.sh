@@ -325,6 +325,7 @@ free_port() {
 #   /flaky/      503 twice of three      /norange/   200 to ranges           /token/   needs the header X-Token: secret
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
 #   /busy/       503 while $T/nginx/busy is there    /stall/     no answer to GET while $T/nginx/stall is there
+#   /raw/        302 to /, in a Location with the bytes of the name as they are
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
 #   /badrange/   two of three answers to ranges are of other bytes than asked for
 #   /cut/        every other answer to a range ends in its middle
@@ -415,6 +416,7 @@ ps_nginx_conf() {
 		location /gz/ { alias $www/; autoindex on; gzip on; gzip_types *; gzip_min_length 1; }
 		location /slow/ { alias $www/; autoindex on; limit_rate 200k; }
 		location /limit/ { alias $www/; autoindex on; limit_rate 20m; }
+		location ~ ^/raw(/.*)\$ { return 302 \$1; }
 		location /redir/ { rewrite ^/redir/(.*)\$ /\$1 redirect; }
 		location /hub/ {
 			if (-e $dir/moved) { rewrite ^/hub/(.*)\$ /new/\$1 redirect; }

@@ -334,20 +334,20 @@ static int follow(struct ps_http_request *rq, CURL *curl)
 	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS)
 		return ps_error_set(
 		        &rq->error, EIO, "more than %d redirects: a loop?", PS_HTTP_MAX_REDIRECTS);
-	if (ps_url_parse(location, &u, NULL) < 0 || strcmp(u.scheme, "file") == 0)
+	/* Otherwise as the server wrote it: it may be signed, order of parameters and all. */
+	ps_autofree char *next = ps_url_escape_raw(location);
+	if (!next)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	if (ps_url_parse(next, &u, NULL) < 0 || strcmp(u.scheme, "file") == 0)
 		return ps_error_set(&rq->error, EPROTO, "redirected to what is no http or https URL");
 	if (strncmp(rq->url, "https:", 6) == 0 && strcmp(u.scheme, "https") != 0)
 		return ps_error_set(&rq->error, EPROTO, "redirected from https to http: refused");
-	if (rq->kind->redirected && rq->kind->redirected(rq, location)) {
+	if (rq->kind->redirected && rq->kind->redirected(rq, next)) {
 		rq->wanted_enough = !rq->error.err;
 		return 1;
 	}
-	/* As it stands: it may be signed, order of parameters and all. */
-	char *next = strdup(location);
-	if (!next)
-		return ps_error_set(&rq->error, ENOMEM, "out of memory");
 	free(rq->url);
-	rq->url = next;
+	rq->url = ps_steal_ptr(&next);
 	return 0;
 }
 

@@ -58,6 +58,56 @@ static void split_query(const char *query, struct ps_strbuf *plain, struct ps_st
 	}
 }
 
+/* Where the authority ends in an absolute URL or a relative reference; 0 if there is none. As generous with
+ * slashes as libcurl. */
+static size_t authority_end(const char *text)
+{
+	size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+
+	if (text[n] == ':' && text[n + 1] == '/') {
+		if (strncasecmp(text, "file:", 5) == 0)
+			return n + 1;
+		n++;
+	} else if (strncmp(text, "//", 2) == 0) {
+		n = 0;
+	} else {
+		return 0;
+	}
+	n += strspn(text + n, "/");
+	return n + strcspn(text + n, "/?#");
+}
+
+char *ps_url_escape_raw(const char *text)
+{
+	struct ps_strbuf b = {0};
+	size_t i = authority_end(text);
+	const char *blank = "%20";
+
+	ps_strbuf_addn(&b, text, i);
+	for (; text[i]; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (c == '?')
+			blank = "+";
+		if (c == ' ')
+			ps_strbuf_add(&b, blank);
+		else if (c >= 0x80)
+			ps_strbuf_addf(&b, "%%%02x", c);
+		else
+			ps_strbuf_addc(&b, (char)c);
+	}
+	return ps_strbuf_take(&b);
+}
+
+/* Gives h a URL, or a reference relative to the one it has. */
+static CURLUcode set_url(CURLU *h, const char *text)
+{
+	ps_autofree char *escaped = ps_url_escape_raw(text);
+
+	return escaped ? curl_url_set(h, CURLUPART_URL, escaped, CURLU_NON_SUPPORT_SCHEME)
+	               : CURLUE_OUT_OF_MEMORY;
+}
+
 static int get_part(CURLU *h, CURLUPart part, unsigned flags, char **ret)
 {
 	autocurl *s = NULL;
@@ -130,7 +180,7 @@ static bool host_stays(const struct ps_url *u)
 		return true;
 	ps_autostrbuf struct ps_strbuf url = {0};
 	ps_strbuf_addf(&url, "https://%s/", u->host);
-	if (!h || url.failed || curl_url_set(h, CURLUPART_URL, url.s, CURLU_URLENCODE) != CURLUE_OK ||
+	if (!h || url.failed || set_url(h, url.s) != CURLUE_OK ||
 	        get_part(h, CURLUPART_HOST, 0, &again) < 0 || !again)
 		return false;
 	lower(again);
@@ -153,7 +203,7 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
 			return ps_error_set(
 			        err, EINVAL, "%s: control character in a URL", ps_url_redact(text, safe));
-	CURLUcode uc = curl_url_set(h, CURLUPART_URL, text, CURLU_URLENCODE | CURLU_NON_SUPPORT_SCHEME);
+	CURLUcode uc = set_url(h, text);
 	if (uc == CURLUE_OUT_OF_MEMORY)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (uc != CURLUE_OK)
@@ -229,10 +279,7 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 
 	if (!h)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	if (strlen(rel) > PS_URL_MAX_LEN ||
-	        curl_url_set(h, CURLUPART_URL, base, CURLU_URLENCODE) != CURLUE_OK ||
-	        curl_url_set(h, CURLUPART_URL, rel, CURLU_URLENCODE | CURLU_NON_SUPPORT_SCHEME) !=
-	                CURLUE_OK ||
+	if (strlen(rel) > PS_URL_MAX_LEN || set_url(h, base) != CURLUE_OK || set_url(h, rel) != CURLUE_OK ||
 	        curl_url_get(h, CURLUPART_URL, &s, 0) != CURLUE_OK)
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
 	char *joined = strdup(s);

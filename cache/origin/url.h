@@ -42,6 +42,11 @@ char *ps_url_authority(const struct ps_url *u);
 /* Is a host, as ps_url_parse() leaves it, this machine, whoever answers for names? */
 bool ps_url_is_loopback(const char *host);
 
+/* A URL or a relative reference with blanks and bytes beyond ASCII percent-encoded, but for the authority. libcurl
+ * 8 refuses blanks; libcurl 7 encodes them like this (lower-case digits; "+" for a blank of the query), and
+ * cached objects are known by such URLs. All else is as it was. NULL: out of memory. */
+char *ps_url_escape_raw(const char *text);
+
 /* rel, absolute or relative to base, as a browser would; not canonical. */
 int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *err) PS_MUST_USE;
 

@@ -27,6 +27,15 @@ static void sources_have_a_canonical_form(void **state)
 	        {"https://h", "https://h/"},
 	        {"https://h/a/../b/./c", "https://h/b/c"},
 	        {"https://h/a b\xc3\xa4", "https://h/a%20b%c3%a4"},
+	        {"https://h/a%20b?c d=\xc3\xa4&e+f", "https://h/a%20b?c+d=%c3%a4&e+f"},
+	        {"https:///h/a b", "https://h/a%20b"},
+	        {"https://h/ \"<>^`|\\\xff", "https://h/%20\"<>^`|\\%ff"},
+	        {"https://h/a#b c\xc3", "https://h/a"},
+	        {"file:///a b\xff", "file:///a%20b%ff"},
+	        {"https://u:p@h/a b", "https://h/a%20b"},
+	        {"https://h i/x", NULL},
+	        {"https://u v@h/x", NULL},
+	        {" https://h/x", NULL},
 	        {"https://h/x-{000..127}.tar", "https://h/x-{000..127}.tar"},
 	        {"https://u:p@h{0..3}.example/x.tar?sig=a", "https://h{0..3}.example/x.tar"},
 	        {"https://[::1]:8443/x", "https://[::1]:8443/x"},
@@ -72,6 +81,38 @@ static void sources_have_a_canonical_form(void **state)
 			assert_true(err.err && err.text[0]);
 		}
 		free(canonical);
+	}
+}
+
+static void references_are_resolved(void **state)
+{
+	static const struct {
+		const char *base, *rel, *url; /* NULL: refused */
+	} rows[] = {
+	        {"https://h/d/e?q", "f", "https://h/d/f"},
+	        {"https://h/d/e?q", "a b\xc3\xa4?c d", "https://h/d/a%20b%c3%a4?c+d"},
+	        {"https://h/d/e?q", "/x y#z", "https://h/x%20y#z"},
+	        {"https://h/d/e?q", "?q r", "https://h/d/e?q+r"},
+	        {"https://h/d/e?q", "../a b", "https://h/a%20b"},
+	        {"https://h/d/e?q", "./a:b c", "https://h/d/a:b%20c"},
+	        {"https://h/d/e?q", "//o/x y", "https://o/x%20y"},
+	        {"https://h/d/e?q", "https://g/a b?c d\xff", "https://g/a%20b?c+d%ff"},
+	        {"https://h/d e/f?g h", "i", "https://h/d%20e/i"},
+	        {"file:///d e/f", "a b", "file:///d%20e/a%20b"},
+	        {"https://h/d/e?q", "//o p/x", NULL},
+	        {"https://h/d/e?q", "a:b c", NULL},
+	        {"https://h/d/e?q", "a\nb", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		ps_autofree char *url = NULL;
+		int rc = ps_url_join(rows[i].base, rows[i].rel, &url, NULL);
+
+		if (rc != (rows[i].url ? 0 : -EINVAL))
+			fail_msg("%s: %d", rows[i].rel, rc);
+		if (rows[i].url)
+			assert_string_equal(url, rows[i].url);
 	}
 }
 
@@ -325,6 +366,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(sources_have_a_canonical_form),
+	        cmocka_unit_test(references_are_resolved),
 	        cmocka_unit_test(sources_are_told_apart),
 	        cmocka_unit_test(secrets_are_redacted),
 	        cmocka_unit_test(escapes_are_undone_and_made),

@@ -23,3 +23,11 @@ at_least "its old place was asked, and refused" 1 "$(awk '$1 == "GET" && $2 == "
 at_least "several ranges came from the new place" 4 "$(ranges /new/b.tar)"
 # Those that are under way together do not know yet.
 at_most "fewer were redirected" "$(($(ranges /new/b.tar) * 3 / 4))" "$(redirected b.tar)"
+
+# Some servers write a name into Location as it is. What this one is asked for in the end has the same bytes.
+odd=$'blank \xc3\xa4 \xff +&.tar'
+random_file "$T/www/$odd" 300000
+CACHE=$T/cache-odd
+check "a redirect to a name that is not percent-encoded is followed" mount_penstock "$ORIGIN/raw/$odd"
+check "to the file's bytes" cmp "$T/www/$odd" "$MNT/$odd"
+umount_penstock

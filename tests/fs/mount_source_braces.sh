@@ -28,3 +28,12 @@ equal "and named" "shard-000012.tar shard-000013.tar shard-000014.tar shard-0000
 check "for people, too" grep -q "missing .*4 files .*shard-00001" <(penstock status "$MNT")
 equal "the others are shown" 4 "$(find "$MNT" -type f | wc -l)"
 umount_penstock
+
+# Blanks and bytes beyond ASCII need not be percent-encoded.
+mkdir "$T/www/a b"
+for i in 0 1; do random_file "$T/www/a b/"$'\xc3\xa4 \xff-'"$i.tar" 100000 "$i"; done
+CACHE=$T/cache4
+check "a URL with blanks and raw bytes" mount_penstock "$ORIGIN/a b/"$'\xc3\xa4 \xff-{0..1}.tar'
+check "shows the file" cmp "$T/www/a b/"$'\xc3\xa4 \xff-1.tar' "$MNT/"$'\xc3\xa4 \xff-1.tar'
+equal "its URL is percent-encoded" "$ORIGIN/a%20b/%c3%a4%20%ff-1.tar" \
+	"$(getfattr --only-values -n user.penstock.url "$MNT/"$'\xc3\xa4 \xff-1.tar')"

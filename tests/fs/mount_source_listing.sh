@@ -4,7 +4,11 @@
 requires mount nginx
 
 make_tree "$T/www"
-mkdir "$T/www/empty"
+mkdir "$T/www/empty" "$T/www/odd"
+for name in $'\xc3\xa4 \xe2\x82\xac.txt' '"<>^`{|}?.txt' '%41%zz.txt' ' .txt'; do
+	echo "$name" >"$T/www/odd/$name"
+done
+sha_manifest "$T/www" >"$T/manifest"
 start_nginx
 for kind in "" json/; do
 	CACHE=$T/cache-$kind
@@ -20,3 +24,14 @@ done
 CACHE=$T/cache-part
 mount_penstock "$ORIGIN/sub/"
 equal "a folder as the root" "a b%20+&#.txt,deep," "$(find "$MNT" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ',')"
+umount_penstock
+
+# A name with a control character cannot be shown; its neighbours can.
+mkdir "$T/control"
+touch "$T/control/"{a,$'b\nc',$'d\x01',$'e\x7f'}
+echo "not UTF-8" >"$T/control/"$'\xff \xfe'
+start_nginx "$T/control"
+CACHE=$T/cache-control
+check "a folder with control characters in its names" mount_penstock "$ORIGIN/"
+equal "shows the others" $'a,\xff \xfe,' "$(cd "$MNT" && find . -type f -printf '%f\n' | sort | tr '\n' ',')"
+check "with their bytes" cmp "$T/control/"$'\xff \xfe' "$MNT/"$'\xff \xfe'
