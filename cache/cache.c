@@ -36,7 +36,9 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 	}
 	ps_cond_init(&cache->cond);
 	pthread_mutex_init(&cache->lock, NULL);
+	pthread_mutex_init(&cache->grants_lock, NULL);
 	ps_list_init(&cache->attached);
+	ps_list_init(&cache->catalogs);
 	*ret = cache;
 	return 0;
 }
@@ -49,6 +51,7 @@ void ps_cache_close(struct ps_cache *cache)
 	ps_fill_free(cache->fill);
 	ps_store_close(cache->store);
 	pthread_mutex_destroy(&cache->lock);
+	pthread_mutex_destroy(&cache->grants_lock);
 	pthread_cond_destroy(&cache->cond);
 	free(cache);
 }

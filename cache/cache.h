@@ -58,6 +58,8 @@ struct ps_dataset_options {
 	struct ps_origin_options origin;
 	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
 	                           older; 0: 1 h; UINT64_MAX: never */
+	uint64_t grant_ttl_ms; /* cached bytes are handed out so long after the origin has answered a request for their
+	                          object under these credentials, then it is asked again; 0: 15 min */
 	bool raw; /* compressed shards are shown as they are, not as what they hold */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
 	/* Now and then while the attach waits for a listing, by its thread: so many files so far. NULL: nobody asks. */
@@ -66,8 +68,9 @@ struct ps_dataset_options {
 };
 
 /* A source that is attached with the same credentials already is shared: the same dataset, with the
- * options of the first, until the last detach. Otherwise: lists the source and stores the names. With a
- * stored listing of the same source and credentials it waits at most PS_ATTACH_WAIT_MS for a fresh one (of
+ * options of the first, until the last detach. Otherwise: lists the source and stores the names; of a bucket that is
+ * attached with other credentials, one page shows that these may list it, too. With a
+ * stored listing of the same source and credentials (of a bucket: and a page of it) it waits at most PS_ATTACH_WAIT_MS for a fresh one (of
  * very many names PS_ATTACH_WAIT_MANY_MS: listing them takes longer than either), then goes on with the
  * stored one while the listing continues in the background, also when the origin is gone. Errors: a
  * listing that fails and none is stored; an empty one (ENOENT); a first object that is not there or

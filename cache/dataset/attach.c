@@ -9,12 +9,11 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/thread.h"
+#include "dataset/grant.h"
 #include "dataset/merge.h"
-#include "origin/credentials.h"
-#include "origin/s3.h"
+#include "origin/identity.h"
 #include "origin/s3_url.h"
 
-#define RETIRED_BATCH 2000
 #define WAIT_MS 50
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
@@ -38,24 +37,95 @@ void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *tex
 
 /* The thread ------------------------------------------------------------------------------------- */
 
-static int list_once(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
+/* Waits for something to happen, or until it is time to look whether this is still wanted. The dataset's
+ * lock is held. */
+static void wait_a_while(struct ps_dataset *ds)
 {
-	struct ps_merge *merge = ps_merge_new(ds);
+	ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS);
+}
+
+/* The origin shows this access names of the catalog. */
+static void note_shown(struct ps_dataset *ds)
+{
+	struct ps_id names;
+
+	if (atomic_exchange(&ds->shown_names, true))
+		return;
+	ps_grant_id_of_names(ds->catalog, &names);
+	ps_grant_give(ds, &names, 0);
+	PS_LOCK_SCOPE(&ds->lock);
+	pthread_cond_broadcast(&ds->cond);
+}
+
+struct listing {
+	struct ps_dataset *dataset;
+	struct ps_merge *merge; /* NULL: the first name is enough */
+	bool any;
+};
+
+static int take_listed(void *arg, const struct ps_listed *listed)
+{
+	struct listing *listing = arg;
+
+	listing->any = true;
+	note_shown(listing->dataset);
+	return listing->merge ? ps_merge_add(listing->merge, listed) : -ECANCELED;
+}
+
+/* May this access list the source? One page tells. */
+static int list_page(struct ps_dataset *ds, struct ps_error *err)
+{
+	struct listing listing = {.dataset = ds};
+	int rc = ds->origin->ops->list(ds->origin, take_listed, &listing, &ds->stop, err);
+
+	if (listing.any) {
+		*err = (struct ps_error){0};
+		return 0;
+	}
+	if (rc == 0)
+		return ps_error_set(err, ENOENT, "%s: no files found there", ds->catalog->row.source);
+	return err->err ? -err->err : ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
+}
+
+static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
+{
+	struct listing listing = {.dataset = ds, .merge = ps_merge_new(ds)};
 	uint64_t nfiles = 0;
 
-	if (!merge)
+	if (!listing.merge)
 		return ps_error_set(err, ENOMEM, "out of memory for the listing");
-	int rc = ds->origin->ops->list(ds->origin, ps_merge_add, merge, &ds->stop, err);
+	int rc = ds->origin->ops->list(ds->origin, take_listed, &listing, &ds->stop, err);
 	if (rc == 0) {
-		rc = ps_merge_finish(merge, &nfiles, ret_first_unsized);
+		rc = ps_merge_finish(listing.merge, &nfiles, ret_first_unsized);
 		if (rc < 0)
 			ps_error_set(err, -rc, "cannot store the listing in the index: %s", strerror(-rc));
 		else if (nfiles == 0)
-			rc = ps_error_set(err, ENOENT, "%s: no files found there", ds->row.source);
+			rc = ps_error_set(err, ENOENT, "%s: no files found there", ds->catalog->row.source);
 	} else if (!err->err) {
-		ps_error_set(err, -rc, "listing %s: %s", ds->row.source, strerror(-rc));
+		ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 	}
-	ps_merge_free(merge);
+	ps_merge_free(listing.merge);
+	return rc;
+}
+
+/* As a whole, unless another dataset of the catalog has done that or is at it: then a page, and its end. */
+static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
+{
+	bool listed, has_page = false;
+
+	while (!ps_catalog_list_begin(ds->catalog, ds, &listed)) {
+		int rc = has_page ? 0 : list_page(ds, err);
+
+		if (rc < 0 || listed)
+			return rc;
+		has_page = true;
+		PS_LOCK_SCOPE(&ds->lock);
+		if (atomic_load(&ds->stop))
+			return ps_error_set(err, ECANCELED, "cancelled");
+		wait_a_while(ds);
+	}
+	int rc = list_whole(ds, err, ret_first_unsized);
+	ps_catalog_list_end(ds->catalog, rc == 0);
 	return rc;
 }
 
@@ -65,9 +135,15 @@ static void *dataset_main(void *arg)
 	struct ps_error err = {0};
 	uint64_t first_unsized = 0;
 
-	int rc = list_once(ds, &err, &first_unsized);
+	int rc = list(ds, &err, &first_unsized);
 	if (rc < 0 && rc != -ECANCELED)
 		ps_log_warning("list: %s", err.text);
+	if (rc == -EACCES) {
+		struct ps_id names;
+
+		ps_grant_id_of_names(ds->catalog, &names);
+		ps_grant_revoke(ds, &names);
+	}
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		ds->listing_done = true;
@@ -95,155 +171,74 @@ static void *prober_main(void *arg)
 	return NULL;
 }
 
-/* Retired nodes ----------------------------------------------------------------------------------- */
-
-void ps_dataset_retire(struct ps_dataset *ds, uint64_t node)
-{
-	if (ds->nretired == ds->retired_cap) {
-		size_t cap = ds->retired_cap ? ds->retired_cap * 2 : 256;
-		uint64_t *retired = realloc(ds->retired, cap * sizeof *retired);
-
-		if (!retired)
-			return; /* its row stays: some bytes on disk */
-		ds->retired = retired;
-		ds->retired_cap = cap;
-	}
-	ds->retired[ds->nretired++] = node;
-}
-
-/* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
-static void delete_retired(struct ps_dataset *ds)
-{
-	struct ps_index_batch *batch = NULL;
-
-	for (size_t i = 0; i < ds->nretired; i++) {
-		struct ps_node_row row;
-
-		if (ps_index_get_node(ds->index, ds->retired[i], &row) < 0)
-			continue;
-		/* Only if that it was superseded has come to the index. */
-		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
-			ps_index_batch_del_node(batch, row.node);
-			if (row.coding)
-				ps_inflate_forget(batch, row.url, &row.remote);
-		}
-		ps_node_row_fini(&row);
-		if (batch && i % RETIRED_BATCH == RETIRED_BATCH - 1 &&
-		        ps_index_batch_commit(ds->index, ps_steal_ptr(&batch)) < 0)
-			return;
-	}
-	if (batch && ps_index_batch_commit(ds->index, batch) < 0)
-		ps_log_debug("index: rows of old versions stay");
-}
-
 /* Attach ----------------------------------------------------------------------------------------- */
 
-/* Tells credentials apart: what one may list is not shown to another who mounts the same source. */
-int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
-        const struct ps_dataset_options *options, struct ps_id *ret)
+/* With the store's salt, so that what is written down tells nothing of credentials. */
+static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_id *ret)
 {
-	/* Of the environment, what names an identity to a store; what changes with each hour's token does not. */
-	static const char *const identity[] = {
-	        "HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HOME"};
-	const char *const *env = strncmp(canonical, "hf:", 3) == 0 ? options->origin.env : NULL;
-	ps_autostrbuf struct ps_strbuf secret = {0};
 	char hex[PS_ID_HEX_LEN + 1];
-	struct ps_id fingerprint;
 
-	ps_strbuf_addf(&secret, "%s\n%s\n", source,
-	        options->origin.user_password ? options->origin.user_password : "");
-	const char *const files[] = {
-	        options->origin.hf_token_file, options->origin.netrc_file, options->origin.client_cert};
-	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
-		if (files[i])
-			ps_strbuf_addf(&secret, "%zu %s\n", i, files[i]);
-	for (const char *const *h = options->origin.headers; h && *h; h++)
-		ps_strbuf_addf(&secret, "%s\n", *h);
-	for (size_t i = 0; env && i < PS_ARRAY_LEN(identity); i++) {
-		const char *value = ps_env_get(env, identity[i]);
-
-		ps_strbuf_addf(&secret, "%s=%s\n", identity[i], value ? value : "");
-	}
-	if (ps_s3_url_is(canonical))
-		ps_s3_fingerprint(&options->origin, &secret);
-	if (options->raw) /* other names */
-		ps_strbuf_addf(&secret, "raw\n");
-	if (secret.failed)
-		return -ENOMEM;
-	ps_store_fingerprint(store, ps_strbuf_peek(&secret), &fingerprint);
-	ps_id_hex(&fingerprint, hex);
-	ps_id_of_strings((const char *[]){"dataset", canonical, hex}, 3, ret);
-	return 0;
+	ps_id_hex(digest, hex);
+	ps_store_fingerprint(store, hex, ret);
 }
 
-/* The dataset's row, made with its root directory the first time. */
-static int load_row(struct ps_dataset *ds, const struct ps_id *id, const char *canonical)
+int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
+        const struct ps_dataset_options *options, struct ps_dataset_id *ret)
 {
-	struct ps_index *index = ds->index;
-	int rc = ps_index_get_dataset(index, id, &ds->row);
+	struct ps_identity identity;
+	struct ps_id names;
+	char hex[PS_ID_HEX_LEN + 1];
+	int rc = ps_identity_of(source, canonical, &options->origin, &identity);
 
-	if (rc != -ENOENT)
-		return rc;
-	struct ps_node_row root = {
-	        .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = (char *)(uintptr_t) ""};
-	ds->row = (struct ps_dataset_row){.id = *id, .source = strdup(canonical)};
-	if (!ds->row.source)
-		return -ENOMEM;
-	rc = ps_index_new_dataset(index, &ds->row.number);
-	if (rc == 0)
-		rc = ps_index_new_node(index, &ds->row.root);
 	if (rc < 0)
 		return rc;
-	root.node = root.ino = root.parent = ds->row.root;
-	root.dataset = ds->row.number;
-	struct ps_index_batch *batch = ps_index_batch_new();
-	if (!batch)
-		return -ENOMEM;
-	ps_index_batch_put_dataset(batch, &ds->row);
-	ps_index_batch_put_node(batch, &root);
-	return ps_index_batch_commit(index, batch);
+	keyed(store, &identity.access, &ret->access);
+	keyed(store, &identity.names, &names);
+	ps_id_hex(&names, hex);
+	ps_id_of_strings((const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
+	return 0;
 }
 
 static void forget(struct ps_dataset *ds)
 {
-	ps_dataset_row_fini(&ds->row);
+	ps_catalog_put(ds->catalog);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
 	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
 		free(ds->missing[i]);
-	free(ds->retired);
 	pthread_mutex_destroy(&ds->lock);
-	pthread_mutex_destroy(&ds->names_lock);
 	pthread_cond_destroy(&ds->cond);
 	free(ds);
 }
 
-/* Waits for something to happen, or until it is time to look whether this is still wanted. The dataset's
- * lock is held. */
-static void wait_a_while(struct ps_dataset *ds)
+static uint64_t listed_files(struct ps_dataset *ds, int64_t *ret_listed_ms)
 {
-	ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS);
+	PS_LOCK_SCOPE(&ds->catalog->lock);
+	*ret_listed_ms = ds->catalog->row.listed_ms;
+	return ds->catalog->row.nfiles;
 }
 
-/* Waits for the listing: for ever if there is no stored one. */
+/* Waits for the listing: for ever if there is no stored one, or none that this access may be shown. */
 static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options,
         uint64_t *ret_first_unsized, struct ps_error *err)
 {
+	int64_t listed_ms;
+	uint64_t wait_ms = listed_files(ds, &listed_ms) < PS_ATTACH_MANY ? PS_ATTACH_WAIT_MS : PS_ATTACH_WAIT_MANY_MS;
+
 	PS_LOCK_SCOPE(&ds->lock);
-	uint64_t wait_ms = ds->row.nfiles < PS_ATTACH_MANY ? PS_ATTACH_WAIT_MS : PS_ATTACH_WAIT_MANY_MS;
 	uint64_t until_ns = ps_clock_mono_ns() + wait_ms * PS_NS_PER_MS;
 	while (!ds->listing_done) {
 		if (options->cancelled && atomic_load(options->cancelled))
-			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->row.source);
+			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->catalog->row.source);
 		wait_a_while(ds);
 		if (options->listed) {
 			pthread_mutex_unlock(&ds->lock);
-			options->listed(options->listed_arg, ds->row.source, atomic_load(&ds->nlisted));
+			options->listed(options->listed_arg, ds->catalog->row.source, atomic_load(&ds->nlisted));
 			pthread_mutex_lock(&ds->lock);
 		}
-		if (stored && !ds->listing_done && ps_clock_mono_ns() >= until_ns) {
+		if (stored && atomic_load(&ds->shown_names) && !ds->listing_done && ps_clock_mono_ns() >= until_ns) {
 			ps_log_info("list: %s: using the stored listing while the new one is on its way",
-			        ds->row.source);
+			        ds->catalog->row.source);
 			return 0;
 		}
 	}
@@ -251,9 +246,17 @@ static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_data
 	if (ds->listing_ok)
 		return 0;
 	/* Gone or refused is the origin's word; no answer is not. */
-	if (stored && ds->listing_error.err != ENOENT && ds->listing_error.err != EACCES) {
+	bool no_answer = stored && ds->listing_error.err != ENOENT && ds->listing_error.err != EACCES;
+	if (no_answer && !atomic_load(&ds->shown_names)) {
+		if (err) {
+			*err = ds->listing_error;
+			ps_error_prefix(err, "these credentials have not listed it before, and now");
+		}
+		return -ds->listing_error.err;
+	}
+	if (no_answer) {
 		ps_log_warning(
-		        "list: %s: the origin does not answer; using the stored listing", ds->row.source);
+		        "list: %s: the origin does not answer; using the stored listing", ds->catalog->row.source);
 		return 0;
 	}
 	if (err)
@@ -331,14 +334,14 @@ static void forget_listing(struct ps_dataset *ds)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
 
-	PS_LOCK_SCOPE(&ds->names_lock);
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	{
-		PS_LOCK_SCOPE(&ds->lock);
-		ds->row.listed_ms = 0;
-		ps_index_batch_put_dataset(batch, &ds->row);
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		ds->catalog->row.listed_ms = 0;
+		ps_index_batch_put_dataset(batch, &ds->catalog->row);
 	}
 	if (ps_index_batch_commit(ds->index, batch) < 0)
-		ps_log_warning("index: the listing of %s stays", ds->row.source);
+		ps_log_warning("index: the listing of %s stays", ds->catalog->row.source);
 }
 
 static int start_threads(struct ps_dataset *ds)
@@ -353,7 +356,7 @@ static int start_threads(struct ps_dataset *ds)
 	return rc;
 }
 
-int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_id *id,
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
         const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
 {
 	struct ps_dataset *ds = calloc(1, sizeof *ds);
@@ -364,11 +367,11 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
+	ds->grant_ttl_ms = options->grant_ttl_ms;
+	ds->access = id->access;
 	ds->raw = options->raw;
-	ds->attached_ms = ps_clock_real_ms();
 	ps_list_init(&ds->probes);
 	pthread_mutex_init(&ds->lock, NULL);
-	pthread_mutex_init(&ds->names_lock, NULL);
 	ps_cond_init(&ds->cond);
 
 	int rc = ps_sequence_new(ds, &ds->sequence);
@@ -389,16 +392,19 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 		forget(ds);
 		return rc;
 	}
-	rc = load_row(ds, id, canonical);
+	rc = ps_catalog_get(cache, &id->catalog, canonical, &ds->catalog);
 	if (rc < 0) {
 		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store),
 		        strerror(-rc));
 		ps_dataset_free(ds);
 		return rc;
 	}
-	/* An earlier listing is never as new as this attach, not within one millisecond nor when the clock went back. */
-	ds->attached_ms = PS_MAX(ds->attached_ms, ds->row.listed_ms + 1);
-	bool stored = ds->row.listed_ms != 0;
+	int64_t listed_ms;
+	struct ps_id names;
+	(void)listed_files(ds, &listed_ms);
+	bool stored = listed_ms != 0;
+	ps_grant_id_of_names(ds->catalog, &names);
+	atomic_store(&ds->shown_names, ps_grant_look(ds, &names) != PS_GRANT_NONE);
 	rc = start_threads(ds);
 	if (rc < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
@@ -436,13 +442,12 @@ void ps_dataset_free(struct ps_dataset *ds)
 	ps_fill_drain(ds->cache->fill, ds->origin);
 	ps_inflate_drain(ds->cache->inflate, ds->origin);
 	ds->origin->ops->close(ds->origin);
-	delete_retired(ds);
 	forget(ds);
 }
 
 uint64_t ps_dataset_root(const struct ps_dataset *ds)
 {
-	return ds->row.root;
+	return ds->catalog->row.root;
 }
 
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *ds)
@@ -452,7 +457,7 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *ds)
 
 const char *ps_dataset_source(const struct ps_dataset *ds)
 {
-	return ds->row.source;
+	return ds->catalog->row.source;
 }
 
 /* The dataset's lock is held. */
@@ -468,9 +473,12 @@ static json_t *missing_names(const struct ps_dataset *ds)
 
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
+	int64_t listed_ms;
+	uint64_t nfiles = listed_files(ds, &listed_ms);
+
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o}", "source", ps_json_lossy(ds->row.source), "files",
-	        (json_int_t)ds->row.nfiles, "listed_at", (json_int_t)(ds->row.listed_ms / 1000), "listing",
+	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o}", "source", ps_json_lossy(ds->catalog->row.source), "files",
+	        (json_int_t)nfiles, "listed_at", (json_int_t)(listed_ms / 1000), "listing",
 	        (int)!ds->listing_done, "listing_error",
 	        ps_json_lossy(ds->listing_done && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens",

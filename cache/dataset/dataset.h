@@ -4,12 +4,20 @@
  * sizes the listing did not tell (a sweep of HEADs); a listing may take minutes, so another one keeps time
  * for probes: HEADs on behalf of lookups and opens.
  *
+ * Names and access are two things. A catalog is the names of a source, with their versions: rows of the index, shared by
+ * all who list the same; it alone decides what stands for a name. A dataset is a catalog seen with one access: its origin
+ * signs with the credentials of its mounts and of no other. Before a dataset shows names that another access has listed, the
+ * origin has shown it one page of them. Only one dataset of a catalog lists it as a whole.
+ *
+ *   mount ─▶ dataset (catalog, access): origin, probes, read-ahead ─▶ catalog: names, versions
+ *   mount ─▶ dataset (same catalog, other access) ──────────────────────┘
+ *
  * When a version counts as confirmed: by a listing that told size and version, or by a HEAD, since this
  * attach and (for an open) within the revalidation time. A read that meets another version, or none, makes it
  * doubtful: the next open asks.
  *
- * Locks: cache.lock and dataset.lock are leaves. dataset.names_lock is held over "read the row, decide, commit" so that a
- * listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
+ * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the row, decide,
+ * commit" so that a listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
  * over the network. What a listing has in its batch is committed by whoever decides next (ps_merge_flush()).
  */
 #ifndef PS_DATASET_DATASET_H
@@ -37,6 +45,28 @@ struct ps_cache {
 	pthread_mutex_t lock;    /* what follows */
 	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached; /* share.c */
+	struct ps_list catalogs; /* catalog.c */
+	pthread_mutex_t grants_lock; /* grant.h; leaf but for the index */
+};
+
+struct ps_catalog {
+	struct ps_list link; /* cache.catalogs; with nrefs under cache.lock */
+	unsigned nrefs;
+	struct ps_cache *cache;
+	struct ps_index *index;
+
+	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
+	bool loaded;
+	struct ps_merge *merge; /* the listing under way, or NULL */
+	uint64_t *retired;      /* nodes superseded since it was loaded: gone when nobody can name them */
+	size_t nretired, retired_cap;
+
+	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows (lock) */
+	struct ps_dataset_row row;
+	int64_t attached_ms; /* since when the origin is asked for what it has now */
+	pthread_mutex_t lock;
+	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
+	bool listed;                     /* as a whole, since attached_ms */
 };
 
 struct ps_dataset {
@@ -45,10 +75,11 @@ struct ps_dataset {
 	struct ps_origin *origin;
 	struct ps_sequence *sequence;
 	struct ps_plan_ahead *plan_ahead;
-	struct ps_dataset_row row; /* constant but for listed_ms, nfiles and generation (lock) */
-	uint64_t revalidate_ms;
+	struct ps_catalog *catalog;
+	struct ps_id access; /* keyed: whose credentials the origin has */
+	uint64_t revalidate_ms, grant_ttl_ms;
 	bool raw;
-	int64_t attached_ms;
+	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
 
 	pthread_t thread, prober;
 	bool thread_started, prober_started;
@@ -58,11 +89,6 @@ struct ps_dataset {
 	_Atomic bool offline; /* offline.h; when the origin is asked again, and how often it was */
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;
-
-	pthread_mutex_t names_lock; /* protects the index rows of this dataset, and: */
-	struct ps_merge *merge;     /* the listing under way, or NULL */
-	uint64_t *retired;          /* nodes superseded since the attach: gone when nobody can name them */
-	size_t nretired, retired_cap;
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t cond;  /* listing_done, or probes changed; monotonic clock */
@@ -86,18 +112,29 @@ struct ps_dataset {
 	char *missing[PS_DATASET_MISSING];
 };
 
+/* Which names, and whose requests. */
+struct ps_dataset_id {
+	struct ps_id catalog, access;
+};
 /* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
 int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
-        const struct ps_dataset_options *options, struct ps_id *ret);
-int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_id *id,
+        const struct ps_dataset_options *options, struct ps_dataset_id *ret) PS_MUST_USE;
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
         const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_free(struct ps_dataset *dataset);
 
+/* catalog.c */
+/* The catalog of this id, with one more reference. Blocks on the index. */
+int ps_catalog_get(struct ps_cache *cache, const struct ps_id *id, const char *source, struct ps_catalog **ret) PS_MUST_USE;
+void ps_catalog_put(struct ps_catalog *catalog);
+/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, or another dataset is at it. */
+bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, bool *ret_listed);
+void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
+/* The node has been superseded: its row goes with the catalog's last dataset. names_lock is held. */
+void ps_catalog_retire(struct ps_catalog *catalog, uint64_t node);
+
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
-
-/* The node has been superseded: its row goes at the detach. names_lock is held. */
-void ps_dataset_retire(struct ps_dataset *dataset, uint64_t node);
 
 /* lookup.c */
 void ps_attr_of_row(struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_attr *ret_attr);

@@ -33,13 +33,13 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	if (ds->revalidate_ms == UINT64_MAX)
 		return true;
 	{
-		PS_LOCK_SCOPE(&ds->lock);
-		listed_ms = ds->row.listed_ms;
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		listed_ms = ds->catalog->row.listed_ms;
 	}
 	if (when == 0) /* the version came from the listing, and each listing confirms it */
 		when = listed_ms;
 	/* That an earlier mount knew it is not enough: this one was made to see what the origin has now. */
-	if (when < ds->attached_ms)
+	if (when < ds->catalog->attached_ms)
 		return false;
 	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) < max_age_ms;
 }
@@ -49,7 +49,7 @@ void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)
 	struct ps_index_batch *batch = NULL;
 	struct ps_node_row row;
 
-	PS_LOCK_SCOPE(&ds->names_lock);
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	(void)ps_merge_flush(ds);
 	if (ps_index_get_node(ds->index, node, &row) < 0)
 		return;
@@ -68,7 +68,7 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	struct ps_node_row next = *row, old = *row;
 	uint64_t current;
 
-	PS_LOCK_SCOPE(&ds->names_lock);
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	(void)ps_merge_flush(ds);
 	int rc = batch ? 0 : -ENOMEM;
 	if (rc == 0)
@@ -86,7 +86,7 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	ps_index_batch_put_node(batch, &old);
 	ps_index_batch_put_node(batch, &next);
 	ps_index_batch_put_child(batch, next.parent, next.name, next.node);
-	ps_dataset_retire(ds, row->node);
+	ps_catalog_retire(ds->catalog, row->node);
 	return ps_index_batch_commit_or_keep(ds->index, batch);
 }
 

@@ -34,12 +34,12 @@ struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
 	m->begun_ms = ps_clock_real_ms();
 	m->batch = ps_index_batch_new();
 	if (!m->batch || ps_index_new_node(dataset->index, &m->first_number) < 0 ||
-	        !dir_remember(m, "", 0, dataset->row.root)) {
+	        !dir_remember(m, "", 0, dataset->catalog->row.root)) {
 		ps_merge_free(m);
 		return NULL;
 	}
-	PS_LOCK_SCOPE(&dataset->names_lock);
-	dataset->merge = m;
+	PS_LOCK_SCOPE(&dataset->catalog->names_lock);
+	dataset->catalog->merge = m;
 	return m;
 }
 
@@ -50,9 +50,9 @@ void ps_merge_free(struct ps_merge *m)
 	if (!m)
 		return;
 	{
-		PS_LOCK_SCOPE(&m->dataset->names_lock);
-		if (m->dataset->merge == m)
-			m->dataset->merge = NULL;
+		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
+		if (m->dataset->catalog->merge == m)
+			m->dataset->catalog->merge = NULL;
 	}
 	HASH_ITER (hh, m->dirs, dir, next) {
 		HASH_DEL(m->dirs, dir);
@@ -87,7 +87,7 @@ int ps_merge_commit_full(struct ps_merge *m)
 
 int ps_merge_flush(struct ps_dataset *dataset)
 {
-	return dataset->merge ? commit(dataset->merge) : 0;
+	return dataset->catalog->merge ? commit(dataset->catalog->merge) : 0;
 }
 
 static int merge_seen(struct ps_merge *m, uint64_t node)
@@ -142,8 +142,8 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 	if (rc < 0)
 		return rc;
 	row->ino = same_ino ? same_ino : row->node;
-	row->dataset = m->dataset->row.number;
-	row->generation = m->dataset->row.generation;
+	row->dataset = m->dataset->catalog->row.number;
+	row->generation = m->dataset->catalog->row.generation;
 	ps_index_batch_put_node(m->batch, row);
 	ps_index_batch_put_child(m->batch, row->parent, row->name, row->node);
 	note_batched(m, row->parent, row->name);
@@ -156,7 +156,7 @@ void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 	row->superseded = true;
 	ps_index_batch_put_node(m->batch, row);
 	m->nbatched++;
-	ps_dataset_retire(m->dataset, row->node);
+	ps_catalog_retire(m->dataset->catalog, row->node);
 }
 
 /* The directory `name` of parent, made where there is none. A file that was called so goes; a shard that is
@@ -314,7 +314,7 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	copy.remote = usable(&listed->remote);
 	if (!listed->checksum || !ps_checksum_parse(listed->checksum, copy.remote.checksum))
 		(void)ps_checksum_parse(listed->remote.checksum, copy.remote.checksum);
-	PS_LOCK_SCOPE(&m->dataset->names_lock);
+	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 	if (m->failed)
 		return m->failed;
 	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
@@ -332,13 +332,13 @@ static int finish_row(struct ps_merge *m)
 {
 	struct ps_dataset *ds = m->dataset;
 
-	PS_LOCK_SCOPE(&ds->names_lock);
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	{
-		PS_LOCK_SCOPE(&ds->lock);
-		ds->row.listed_ms = PS_MAX(ps_clock_real_ms(), ds->attached_ms);
-		ds->row.nfiles = m->nfiles;
-		ds->row.generation++;
-		ps_index_batch_put_dataset(m->batch, &ds->row);
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		ds->catalog->row.listed_ms = PS_MAX(ps_clock_real_ms(), ds->catalog->attached_ms);
+		ds->catalog->row.nfiles = m->nfiles;
+		ds->catalog->row.generation++;
+		ps_index_batch_put_dataset(m->batch, &ds->catalog->row);
 		m->nbatched++;
 	}
 	return commit(m);
@@ -355,7 +355,7 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 	if (m->nfiles == 0)
 		return 0;
 	{
-		PS_LOCK_SCOPE(&m->dataset->names_lock);
+		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 		rc = commit(m);
 	}
 	if (rc == 0)

@@ -163,7 +163,7 @@ int ps_merge_later(struct ps_merge *m)
 {
 	int rc = 0;
 
-	PS_LOCK_SCOPE(&m->dataset->names_lock);
+	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 	reverse_later(m);
 	while (m->later && rc == 0) {
 		struct ps_merge_later *later = take_later(m);

@@ -79,7 +79,7 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 		if (node > m->first_number ||
 		        bsearch(&node, m->seen, m->nseen, sizeof node, ps_merge_compare))
 			continue;
-		PS_LOCK_SCOPE(&m->dataset->names_lock);
+		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 		if (!was_seen_since(m, parent, name, node))
 			rc = remove_name(m, parent, name, node, 0);
 	}

@@ -14,14 +14,14 @@ void ps_offline_begin(struct ps_dataset *ds)
 
 	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
 	if (!atomic_exchange(&ds->offline, true))
-		ps_log_warning("origin: %s: it does not answer; versions are taken as they are known", ds->row.source);
+		ps_log_warning("origin: %s: it does not answer; versions are taken as they are known", ds->catalog->row.source);
 }
 
 void ps_offline_over(struct ps_dataset *ds)
 {
 	atomic_store(&ds->offline_tries, 0);
 	if (atomic_exchange(&ds->offline, false))
-		ps_log_warning("origin: %s: it answers again", ds->row.source);
+		ps_log_warning("origin: %s: it answers again", ds->catalog->row.source);
 }
 
 static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_ns)

@@ -150,7 +150,7 @@ static void look(struct ps_plan_ahead *a)
 {
 	uint64_t nodes[PS_PLAN_AHEAD_FILES];
 	unsigned nwhole = 0, nto_memory = 0;
-	size_t n = ps_plans_next(a->plans, a->dataset->row.number, nodes, PS_ARRAY_LEN(nodes));
+	size_t n = ps_plans_next(a->plans, a->dataset->catalog->row.number, nodes, PS_ARRAY_LEN(nodes));
 
 	review(a, nodes, n);
 	for (size_t i = 0; i < a->nbegun; i++) {
@@ -195,7 +195,7 @@ static void name_files(struct ps_plan_ahead *a)
 	size_t cursor = 0, n;
 
 	while ((n = ps_plans_nameless(
-	                a->plans, a->dataset->row.number, &cursor, nodes, PS_ARRAY_LEN(nodes))) > 0)
+	                a->plans, a->dataset->catalog->row.number, &cursor, nodes, PS_ARRAY_LEN(nodes))) > 0)
 		for (size_t i = 0; i < n; i++) {
 			struct ps_plan_file file = {.node = nodes[i]};
 			struct ps_node_row row = {0};
@@ -234,7 +234,7 @@ static void *run(void *arg)
 		looked_ns = now_ns;
 		pthread_mutex_unlock(&a->lock);
 		ps_plans_expire(a->plans, now_s());
-		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->row.number));
+		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
 		if (names)
 			name_files(a);
 		look(a);

@@ -49,7 +49,7 @@ int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool strang
 	}
 	for (size_t i = 0; i < n; i++) {
 		feed->sources[i] = sources[i];
-		feed->datasets[i] = sources[i].dataset->row.number;
+		feed->datasets[i] = sources[i].dataset->catalog->row.number;
 	}
 	feed->teller = (struct ps_plan_teller){.feed = atomic_fetch_add(&feeds, 1) + 1,
 	        .stranger = stranger,
@@ -142,7 +142,7 @@ static int enter_folder(struct ps_plan_feed *feed, const char *path, size_t len)
 		return -ENOENT;
 	struct ps_dataset *ds = feed->sources[source].dataset;
 	skip = PS_MIN(skip, len);
-	int e = walk(ds, ds->row.root, path + skip, len - skip, &node);
+	int e = walk(ds, ds->catalog->row.root, path + skip, len - skip, &node);
 	if (e < 0)
 		return e;
 	memcpy(feed->folder, path, len);
@@ -163,7 +163,7 @@ static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan
 		return -ENOENT;
 	struct ps_dataset *ds = feed->sources[feed->folder_source].dataset;
 	feed->told[feed->folder_source] = true;
-	ret->dataset = ds->row.number;
+	ret->dataset = ds->catalog->row.number;
 	return walk(ds, feed->folder_node, name, strlen(name), &ret->node);
 }
 

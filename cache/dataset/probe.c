@@ -118,7 +118,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 
 	if (!batch)
 		return -ENOMEM;
-	PS_LOCK_SCOPE(&ds->names_lock);
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	(void)ps_merge_flush(ds); /* if the disk does not take it, the listing fails by itself */
 	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == 0 && current != row->node) { /* a listing was faster */
@@ -135,7 +135,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
 		ps_index_batch_del_child(batch, row->parent, row->name);
-		ps_dataset_retire(ds, row->node);
+		ps_catalog_retire(ds->catalog, row->node);
 	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
 		/* A known version keeps its words: they are part of the object's identity. */
 		take_seen(row, seen, row_sized(row), true);
@@ -144,7 +144,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	} else {
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
-		ps_dataset_retire(ds, row->node);
+		ps_catalog_retire(ds->catalog, row->node);
 		ps_log_info("changed: %s: the origin has a new version", row->url);
 		row->superseded = false;
 		take_seen(row, seen, false, row->sum_of_name);

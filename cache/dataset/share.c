@@ -1,5 +1,4 @@
-/* Datasets by their id: who attaches one that is attached gets the same. Two of them over the same rows of
- * the index would each believe that no other gives a name its next version. */
+/* Datasets by their id: who attaches one that is attached, of the same access, gets the same. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,12 +10,12 @@
 
 struct ps_attached {
 	struct ps_list link; /* cache.attached */
-	struct ps_id id;
+	struct ps_dataset_id id;
 	struct ps_dataset *dataset; /* NULL: on its way, or on its way out */
 	unsigned nrefs;
 };
 
-static struct ps_attached *find(struct ps_cache *cache, const struct ps_id *id)
+static struct ps_attached *find(struct ps_cache *cache, const struct ps_dataset_id *id)
 {
 	for (struct ps_list *l = cache->attached.next; l != &cache->attached; l = l->next) {
 		struct ps_attached *a = PS_CONTAINER_OF(l, struct ps_attached, link);
@@ -29,7 +28,7 @@ static struct ps_attached *find(struct ps_cache *cache, const struct ps_id *id)
 
 /* One more reference of an attached one; else *ret_new is a place for the caller to attach it. Waits while
  * another attaches or detaches it. */
-static int enter(struct ps_cache *cache, const struct ps_id *id, const _Atomic bool *cancelled,
+static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _Atomic bool *cancelled,
         struct ps_attached **ret_new, struct ps_dataset **ret)
 {
 	struct ps_attached *a;
@@ -73,7 +72,7 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	ps_autofree char *canonical = ps_source_canonical(source, err);
 	struct ps_attached *new = NULL;
 	struct ps_dataset *dataset = NULL;
-	struct ps_id id;
+	struct ps_dataset_id id;
 
 	if (!canonical)
 		return err && err->err ? -err->err : -EINVAL;
@@ -100,8 +99,10 @@ void ps_dataset_detach(struct ps_dataset *dataset)
 		return;
 	cache = dataset->cache;
 	{
+		const struct ps_dataset_id id = {.catalog = dataset->catalog->row.id, .access = dataset->access};
+
 		PS_LOCK_SCOPE(&cache->lock);
-		struct ps_attached *a = find(cache, &dataset->row.id);
+		struct ps_attached *a = find(cache, &id);
 
 		if (a && --a->nrefs == 0) {
 			last = a;

@@ -80,5 +80,5 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 
 void ps_probe_sweep(struct ps_dataset *ds)
 {
-	sweep_dir(ds, ds->row.root, 0);
+	sweep_dir(ds, ds->catalog->row.root, 0);
 }

@@ -37,13 +37,13 @@ int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool op
 	struct ps_inflater *inflater;
 
 	if (!row->coding)
-		return ps_object_get(ds->cache->store, row->url, &row->remote, ds->row.number, opened, ret);
+		return ps_object_get(ds->cache->store, row->url, &row->remote, ds->catalog->row.number, opened, ret);
 	int rc = get_inflater(ds, row, &inflater);
 	if (rc < 0)
 		return rc;
 	rc = ps_inflater_known_size(inflater) == PS_SIZE_UNKNOWN
 	             ? -EAGAIN
-	             : ps_inflater_object(inflater, ds->row.number, opened, ret);
+	             : ps_inflater_object(inflater, ds->catalog->row.number, opened, ret);
 	ps_inflater_put(inflater);
 	return rc;
 }

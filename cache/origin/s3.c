@@ -208,21 +208,7 @@ int ps_s3_open(struct ps_source *source, const struct ps_origin_options *options
 	return 0;
 }
 
-void ps_s3_fingerprint(const struct ps_origin_options *options, struct ps_strbuf *out)
+const char *ps_s3_endpoint(const struct ps_origin_options *options, const char *url)
 {
-	static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL",
-	        "STORAGE_EMULATOR_HOST", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SHARED_CREDENTIALS_FILE",
-	        "AWS_CONFIG_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HOME"};
-	bool temporary = ps_env_get(options->env, "AWS_SESSION_TOKEN") != NULL;
-	const char *key = temporary ? NULL : ps_env_get(options->env, "AWS_ACCESS_KEY_ID");
-
-	ps_strbuf_addf(out, "%s\n%s\n%s\n%d %d %d\n%s\n", options->endpoint ? options->endpoint : "",
-	        options->profile ? options->profile : "",
-	        options->gs_credentials ? options->gs_credentials : "", options->no_sign_request,
-	        options->request_payer, options->pin_versions, key ? key : "");
-	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
-		const char *value = ps_env_get(options->env, names[i]);
-
-		ps_strbuf_addf(out, "%s\n", value ? value : "");
-	}
+	return endpoint_of(options, scheme_of(url));
 }

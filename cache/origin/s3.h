@@ -6,7 +6,6 @@
 #ifndef PS_ORIGIN_S3_H
 #define PS_ORIGIN_S3_H
 
-#include "base/strbuf.h"
 #include "origin/origin.h"
 #include "origin/source.h"
 
@@ -14,9 +13,7 @@
 int ps_s3_open(struct ps_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err) PS_MUST_USE;
 
-/* What tells two mounts of one source apart: endpoint, profile, and whose keys they are. Added to the text
- * that the dataset's identity is a keyed hash of. Keys that come and go are no part of it: they would lose
- * the stored listing. */
-void ps_s3_fingerprint(const struct ps_origin_options *options, struct ps_strbuf *out);
+/* The store of a bucket, as options and environment name it; NULL: the scheme's own. Borrowed. */
+const char *ps_s3_endpoint(const struct ps_origin_options *options, const char *url);
 
 #endif

@@ -11,6 +11,7 @@
  *   'P' id of a URL (16)         pin row: this object must stay
  *   'V' view id (16)             view row: what was found out of a compressed shard
  *   'F' view id (16)             where its frames begin (fetch/frame.h)
+ *   'G' id of an object version  who may read it, as the origin has shown (dataset/grant.h)
  * Values are little-endian, each starts with a format byte; HACKING.md has the layout.
  *
  * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while
@@ -106,6 +107,16 @@ struct ps_view_row {
 	uint64_t nodes_below; /* nodes of lower numbers showed another size, which turned out wrong */
 };
 
+/* Those that were given last; the newest first. */
+#define PS_GRANTS_KEPT 8
+struct ps_grants_row {
+	unsigned n;
+	struct {
+		struct ps_id access;          /* keyed */
+		int64_t given_ms, expires_ms; /* expires_ms 0: with no credential */
+	} v[PS_GRANTS_KEPT];
+};
+
 void ps_dataset_row_fini(struct ps_dataset_row *row);
 void ps_node_row_fini(struct ps_node_row *row);
 void ps_object_row_fini(struct ps_object_row *row);
@@ -147,6 +158,7 @@ int ps_index_get_object(
 int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent,
         struct ps_extent_row *ret) PS_MUST_USE;
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret) PS_MUST_USE;
+int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret) PS_MUST_USE;
 struct ps_strbuf;
 /* Appends to *ret what ps_index_batch_put_frames() was given. */
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret) PS_MUST_USE;
@@ -179,6 +191,9 @@ void ps_index_batch_put_frames(
         struct ps_index_batch *batch, const struct ps_id *id, const void *bytes, size_t nbytes);
 /* And its frames. */
 void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id);
+void ps_index_batch_put_grants(
+        struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row);
+void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 /* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
  * (store/overlay.h), and written with the next batch that is taken. What is read, and walks that begin later,

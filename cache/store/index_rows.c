@@ -167,6 +167,17 @@ void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b)
 	put_le(b, row->nodes_below, 8);
 }
 
+void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b)
+{
+	put_le(b, ROW_FORMAT, 1);
+	put_le(b, row->n, 1);
+	for (unsigned i = 0; i < row->n; i++) {
+		ps_strbuf_addn(b, row->v[i].access.bytes, sizeof row->v[i].access.bytes);
+		put_le(b, (uint64_t)row->v[i].given_ms, 8);
+		put_le(b, (uint64_t)row->v[i].expires_ms, 8);
+	}
+}
+
 void ps_number_row_encode(uint64_t number, struct ps_strbuf *b)
 {
 	put_le(b, ROW_FORMAT, 1);
@@ -445,6 +456,24 @@ int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret)
 	row.nodes_below = get_le(&r, 8);
 	if (declared > 1)
 		r.bad = true;
+	int err = reader_end(&r);
+	if (err == 0)
+		*ret = row;
+	return err;
+}
+
+int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret)
+{
+	struct reader r = reader_at(bytes, n);
+	struct ps_grants_row row = {.n = (unsigned)get_le(&r, 1)};
+
+	if (row.n > PS_GRANTS_KEPT)
+		return -EBADMSG;
+	for (unsigned i = 0; i < row.n; i++) {
+		get_bytes(&r, row.v[i].access.bytes, sizeof row.v[i].access.bytes);
+		row.v[i].given_ms = (int64_t)get_le(&r, 8);
+		row.v[i].expires_ms = (int64_t)get_le(&r, 8);
+	}
 	int err = reader_end(&r);
 	if (err == 0)
 		*ret = row;

@@ -21,8 +21,10 @@ void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b);
 void ps_number_row_encode(uint64_t number, struct ps_strbuf *b);
 
 void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b);
+void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b);
 
 int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret) PS_MUST_USE;
+int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret) PS_MUST_USE;
 int ps_dataset_row_decode(
         const void *bytes, size_t n, const struct ps_id *id, struct ps_dataset_row *ret) PS_MUST_USE;
 int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;

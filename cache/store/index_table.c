@@ -98,6 +98,16 @@ int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_
 	return e < 0 ? e : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
 }
 
+int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_id(&key, 'G', id);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_grants_row_decode(value.s, value.len, ret));
+}
+
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret)
 {
 	struct ps_key key;
@@ -299,6 +309,29 @@ void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *i
 	ps_key_id(&key, 'V', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 	ps_key_id(&key, 'F', id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_grants(
+        struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_grants_row_encode(row, &batch->value);
+	ps_key_id(&key, 'G', id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'G', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 

@@ -12,7 +12,10 @@ DIR/redirect    the bucket's requests get 307 to the scheme://host:port in it
 DIR/hang.WHAT   no answer while it is there         DIR/fail.WHAT    answers with the status that it holds
 WHAT is imds, container, sts, sso, google, token, bucket.
 DIR/token.container, DIR/token.web, DIR/token.sso: what clients must show.   DIR/modulus: of the service account's key, hex
-DIR/keys    lines "ACCESS_KEY SECRET": keys that live for ever; read at each request
+DIR/keys    lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that live for ever; read at each request
+DIR/deny    lines "ACCESS_KEY list|get PREFIX": 403 to that key for listing so, or for objects whose keys begin so; an
+            ACCESS_KEY of "Bearer" is a token, "-" is one who does not sign
+DIR/who.log a line a request of the bucket: ACCESS_KEY METHOD PATH STATUS
 DIR/payer   the project that the bucket wants to be named as the payer
 DIR/refuse.REASON   the bucket's next answers are 403 with this code, as many as the file has bytes
 Requests are verified: headers of the metadata services, signatures (SigV4 computed here anew; RS256), tokens and their time.
@@ -61,7 +64,7 @@ def issue(kind):
 def lookup(name):
     for line in read("keys").splitlines():
         if line.split(" ")[0] == name:
-            return line.split(" ")[1], None
+            return (line.split(" ") + [None])[1:3]
     found = ISSUED.get(name)
     if not found:
         return None
@@ -104,6 +107,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = body.encode() if isinstance(body, str) else body
         with LOCK, open(path_of("log"), "a") as log:
             log.write(f"{self.command} {self.path} {status}\n")
+            if self.path.startswith("/bucket"):
+                with open(path_of("who.log"), "a") as who:
+                    who.write(f"{self.who()} {self.command} {self.path} {status}\n")
         self.send_response(status)
         for name, value in headers:
             self.send_header(name, value)
@@ -112,6 +118,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def who(self):
+        words = self.headers.get("Authorization", "-").replace("Credential=", "").replace("/", " ").split()
+        return words[1] if words[0] == "AWS4-HMAC-SHA256" else words[0]
+
+    def check_allowed(self, what, name):
+        for line in read("deny").splitlines():
+            key, denied, prefix = (line + " ").split(" ")[:3]
+            if key == self.who() and denied == what and name.startswith(prefix):
+                raise Refused(403, "AccessDenied", "this key may not")
 
     def disturbed(self, what):
         while os.path.exists(path_of("hang." + what)):
@@ -322,6 +338,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if not key:
                 self.list_objects()
             else:
+                self.check_allowed("get", key)
                 self.get_object(key)
         except Refused as e:
             body = f"<?xml version='1.0'?><Error><Code>{e.code}</Code><Message>{escape(e.text)}</Message></Error>"
@@ -329,6 +346,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def list_objects(self):
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query, keep_blank_values=True))
+        self.check_allowed("list", query.get("prefix", ""))
         root = path_of("bucket")
         keys = sorted(
             os.path.relpath(os.path.join(d, f), root) for d, _, files in os.walk(root) for f in files

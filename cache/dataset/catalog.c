@@ -1,0 +1,173 @@
+/* Catalogs by their id: the names of a source, shared by all datasets that list the same. Two of them over the same rows of
+ * the index would each believe that no other gives a name its next version. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "dataset/dataset.h"
+
+#define RETIRED_BATCH 2000
+
+/* The row, made with its root directory the first time. */
+static int load_row(struct ps_catalog *catalog, const char *source)
+{
+	struct ps_index *index = catalog->index;
+	struct ps_dataset_row *row = &catalog->row;
+	struct ps_id id = row->id;
+	int rc = ps_index_get_dataset(index, &id, row);
+
+	if (rc != -ENOENT)
+		return rc;
+	struct ps_node_row root = {
+	        .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = (char *)(uintptr_t) ""};
+	*row = (struct ps_dataset_row){.id = id, .source = strdup(source)};
+	if (!row->source)
+		return -ENOMEM;
+	rc = ps_index_new_dataset(index, &row->number);
+	if (rc == 0)
+		rc = ps_index_new_node(index, &row->root);
+	if (rc < 0)
+		return rc;
+	root.node = root.ino = root.parent = row->root;
+	root.dataset = row->number;
+	struct ps_index_batch *batch = ps_index_batch_new();
+	if (!batch)
+		return -ENOMEM;
+	ps_index_batch_put_dataset(batch, row);
+	ps_index_batch_put_node(batch, &root);
+	return ps_index_batch_commit(index, batch);
+}
+
+static int load(struct ps_catalog *catalog, const char *source)
+{
+	PS_LOCK_SCOPE(&catalog->names_lock);
+	if (catalog->loaded)
+		return 0;
+	int rc = load_row(catalog, source);
+	if (rc < 0) {
+		struct ps_id id = catalog->row.id;
+
+		ps_dataset_row_fini(&catalog->row);
+		catalog->row = (struct ps_dataset_row){.id = id};
+		return rc;
+	}
+	/* An earlier listing is never as new as this attach, not within one millisecond nor when the clock went back. */
+	catalog->attached_ms = PS_MAX(ps_clock_real_ms(), catalog->row.listed_ms + 1);
+	catalog->loaded = true;
+	return 0;
+}
+
+/* cache.lock is held. */
+static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_id *id)
+{
+	for (struct ps_list *l = cache->catalogs.next; l != &cache->catalogs; l = l->next) {
+		struct ps_catalog *catalog = PS_CONTAINER_OF(l, struct ps_catalog, link);
+
+		if (memcmp(&catalog->row.id, id, sizeof *id) == 0)
+			return catalog;
+	}
+	struct ps_catalog *catalog = calloc(1, sizeof *catalog);
+	if (!catalog)
+		return NULL;
+	catalog->cache = cache;
+	catalog->index = ps_store_index(cache->store);
+	catalog->row.id = *id;
+	pthread_mutex_init(&catalog->names_lock, NULL);
+	pthread_mutex_init(&catalog->lock, NULL);
+	ps_list_append(&cache->catalogs, &catalog->link);
+	return catalog;
+}
+
+int ps_catalog_get(struct ps_cache *cache, const struct ps_id *id, const char *source, struct ps_catalog **ret)
+{
+	struct ps_catalog *catalog;
+	{
+		PS_LOCK_SCOPE(&cache->lock);
+		catalog = find_or_make(cache, id);
+		if (!catalog)
+			return -ENOMEM;
+		catalog->nrefs++;
+	}
+	int rc = load(catalog, source);
+	if (rc < 0)
+		ps_catalog_put(catalog);
+	else
+		*ret = catalog;
+	return rc;
+}
+
+/* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
+static void delete_retired(struct ps_catalog *catalog)
+{
+	struct ps_index_batch *batch = NULL;
+
+	for (size_t i = 0; i < catalog->nretired; i++) {
+		struct ps_node_row row;
+
+		if (ps_index_get_node(catalog->index, catalog->retired[i], &row) < 0)
+			continue;
+		/* Only if that it was superseded has come to the index. */
+		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
+			ps_index_batch_del_node(batch, row.node);
+			if (row.coding)
+				ps_inflate_forget(batch, row.url, &row.remote);
+		}
+		ps_node_row_fini(&row);
+		if (batch && i % RETIRED_BATCH == RETIRED_BATCH - 1 &&
+		        ps_index_batch_commit(catalog->index, ps_steal_ptr(&batch)) < 0)
+			return;
+	}
+	if (batch && ps_index_batch_commit(catalog->index, batch) < 0)
+		ps_log_debug("index: rows of old versions stay");
+}
+
+void ps_catalog_put(struct ps_catalog *catalog)
+{
+	if (!catalog)
+		return;
+	{
+		PS_LOCK_SCOPE(&catalog->cache->lock);
+		if (--catalog->nrefs > 0)
+			return;
+		ps_list_remove(&catalog->link);
+	}
+	delete_retired(catalog);
+	ps_dataset_row_fini(&catalog->row);
+	free(catalog->retired);
+	pthread_mutex_destroy(&catalog->names_lock);
+	pthread_mutex_destroy(&catalog->lock);
+	free(catalog);
+}
+
+bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, bool *ret_listed)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	*ret_listed = catalog->listed;
+	if (catalog->listed || catalog->lister)
+		return false;
+	catalog->lister = dataset;
+	return true;
+}
+
+void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->lister = NULL;
+	catalog->listed = listed;
+}
+
+void ps_catalog_retire(struct ps_catalog *catalog, uint64_t node)
+{
+	if (catalog->nretired == catalog->retired_cap) {
+		size_t cap = catalog->retired_cap ? catalog->retired_cap * 2 : 256;
+		uint64_t *retired = realloc(catalog->retired, cap * sizeof *retired);
+
+		if (!retired)
+			return; /* its row stays: some bytes on disk */
+		catalog->retired = retired;
+		catalog->retired_cap = cap;
+	}
+	catalog->retired[catalog->nretired++] = node;
+}

@@ -1,0 +1,28 @@
+/* Grants: that an access may read an object version (or list a catalog), as the origin has shown by an answer of 2xx under its
+ * credentials. What is in the cache is handed out to who has one; a listing grants no bytes.
+ *
+ *            2xx                        --grant-ttl is over, or the credential's own time
+ *   NONE ─────────▶ VALID ◀──────────────────────────────────────────────▶ OLD
+ *     ▲               │ any other answer about this object (401, 403 ..)    │ the same
+ *     └───────────────┴─────────────────────────────────────────────────────┘
+ *
+ * NONE and OLD are asked at the origin when they are needed (probe.c). OLD holds while the origin gives no answer; NONE does
+ * not. Kept in the index, by keyed hashes of the access and of the version.
+ *
+ * Threads: any. Locks: cache.grants_lock, held over reading and writing one row of the index. Blocks: on the index. */
+#ifndef PS_DATASET_GRANT_H
+#define PS_DATASET_GRANT_H
+
+#include "dataset/dataset.h"
+
+enum ps_grant { PS_GRANT_NONE, PS_GRANT_OLD, PS_GRANT_VALID };
+
+/* What a grant is of. */
+void ps_grant_id_of_names(const struct ps_catalog *catalog, struct ps_id *ret);
+
+enum ps_grant ps_grant_look(struct ps_dataset *dataset, const struct ps_id *of);
+/* expires_s: when the credential that was used ends; 0: it does not. */
+void ps_grant_give(struct ps_dataset *dataset, const struct ps_id *of, int64_t expires_s);
+void ps_grant_revoke(struct ps_dataset *dataset, const struct ps_id *of);
+
+#endif
