@@ -31,6 +31,8 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 		r = ps_resume_position(&l->schedule, &state, at, err);
 		if (r < 0)
 			ps_position_fini(at);
+		else if (at->known && !ps_epochs_options(l->schedule.epochs)->known)
+			l->schedule.counted = true;
 	}
 	*ret_bad_run = state.bad_run;
 	ps_state_fini(&state);

@@ -25,6 +25,7 @@ static const struct penstock_options defaults = {
         .shuffle_window = 4096,
         .lanes = 64,
         .world = 1,
+        .end = PENSTOCK_END_SPLIT,
         .max_bad = 100,
         .mix_probability = 1,
         .cutmix_share = 0.5,

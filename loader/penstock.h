@@ -267,9 +267,9 @@ enum penstock_order {
 /* How an epoch ends. With world > 1 all but UNEVEN need the number of samples of every shard, from its index
  * (`penstock-loader index`), or `steps`; without, penstock_loader_open() refuses them. */
 enum penstock_end {
-	/* Every sample once (default). The last batch is as short as it comes, and ranks may have different
-	 * numbers of batches: synchronous training must stop each epoch after a number of steps of its own.
-	 */
+	/* Every sample once. The last batch is as short as it comes, and ranks may have different numbers of
+	 * batches: synchronous training (DDP) hangs at the end of the epoch, unless it stops each epoch after a
+	 * number of steps of its own. */
 	PENSTOCK_END_UNEVEN = 0,
 	/* Samples that do not fill a global batch are left out: less than global_batch of an epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
@@ -277,8 +277,8 @@ enum penstock_end {
 	 * zeros, shard and sample -1), valid = 0: less than global_batch rows of an epoch. */
 	PENSTOCK_END_PAD = 2,
 	/* Every sample once, and the same number of batches on all ranks: the last ones differ by one row at
-	 * most. Only where that cannot be (batch 1, or less samples than ranks) a rank's last batch is one
-	 * row of zeros, valid = 0. */
+	 * most (default; with one rank that is UNEVEN). Only where that cannot be (batch 1, or less samples
+	 * than ranks) a rank's last batch is one row of zeros, valid = 0. */
 	PENSTOCK_END_SPLIT = 3,
 };
 
@@ -373,7 +373,7 @@ struct penstock_options {
 	 * shard. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
-	uint32_t end;         /* enum penstock_end; PENSTOCK_END_UNEVEN */
+	uint32_t end;         /* enum penstock_end; PENSTOCK_END_SPLIT */
 
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
 	uint32_t max_bad;  /* SKIP: more bad samples than this in a row end the run; 100 */
@@ -525,9 +525,9 @@ struct penstock_batch;
  * the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
  * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most.
  * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member set
- * that only a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENOENT:
- * nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked
- * for; the others are found to be missing when they are read). */
+ * that only a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENOENT: nothing matches a
+ * pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others are
+ * found to be missing when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 

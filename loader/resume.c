@@ -47,17 +47,23 @@ static uint64_t taken_of(uint64_t q, uint32_t x, uint32_t n)
 	return q > x ? (q - x - 1) / n + 1 : 0;
 }
 
-/* Lengths are known: the steps say it, if they were cut in the same way. */
+/* Lengths are known, or were to the ranks that saved: the steps say it, if they were cut in the same way. */
 static int resume_known(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	struct ps_epoch *epoch;
 	struct ps_steps theirs;
-	int r = ps_epochs_get(s->epochs, state->epoch, &epoch, err);
+	int r = ps_epochs_count(s->epochs, state->epoch, &epoch, err);
 
+	if (r == -ENODATA)
+		return ps_load_error_set(err, ESTALE,
+		        "the state was saved by rank %u of world %u, where every shard had an index; this "
+		        "loader needs them, too: %s",
+		        state->rank, state->world, err->text);
 	if (r < 0)
 		return r;
+	at->known = true;
 	theirs = epoch->steps;
 	theirs.world = state->world;
 	theirs.batch = (uint32_t)((uint64_t)o->batch * o->world / state->world);
@@ -167,7 +173,7 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 	at->batches = state->batches;
 	if (state->batches == 0)
 		return 0;
-	if (o->known)
+	if (o->known || (o->world == 1 && state->known))
 		return resume_known(s, state, at, err);
 	if (!state->known && state->rank == o->rank && state->world == o->world)
 		return resume_own(s, state, at, err);

@@ -7,6 +7,9 @@
  * tells spare the search, with counts, too; the others are found by the indexes' counts, or by walking over the headers of the
  * shards before.
  *
+ * A rank alone that does without counts takes them for a state of ranks that had them, and has them from then
+ * on.
+ *
  * Refused (-ESTALE, with the reason) is what could not go on exactly: another rank's state whose lanes had
  * begun to end while lengths are not known, or another world in the steps at the end of an epoch that worlds
  * cut differently.

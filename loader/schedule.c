@@ -47,8 +47,8 @@ static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 /* Why counts are needed: a text for "... needs the number of samples of every shard", or NULL. */
 static const char *counts_reason(const struct penstock_options *o, bool endless)
 {
-	static const char *const ends[] = {
-	        "", "end drop_last with world > 1", "end pad with world > 1", "end split with world > 1"};
+	static const char *const ends[] = {"", "end drop_last with world > 1", "end pad with world > 1",
+	        "world > 1 (end split, the default: as many batches on each rank)"};
 
 	if (o->order == PENSTOCK_ORDER_PERMUTATION)
 		return "order permutation";
@@ -66,11 +66,12 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 }
 
 /* Lengths are not needed, but with them what else would be refused or slow is done: a rank gets a part of a
- * shard, what is skipped is not read, a state of another world is understood. */
+ * shard, what is skipped is not read. A state that needs them has them taken when it is loaded. */
 static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 {
 	if (o->world == 1)
-		return o->skip > 0 || o->take > 0 || o->end != PENSTOCK_END_UNEVEN || o->nmix > 1;
+		return o->skip > 0 || o->take > 0 || o->end == PENSTOCK_END_DROP_LAST ||
+		       o->end == PENSTOCK_END_PAD || o->nmix > 1;
 	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes % o->world > 0);
 }
 
@@ -98,8 +99,9 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	        why.text,
 	        o->order == PENSTOCK_ORDER_PERMUTATION
 	                ? ""
-	                : "; or give the number of batches of an epoch (steps=); or "
-	                  "use end uneven and stop each epoch yourself");
+	                : "; or give the number of batches of an epoch (steps= without repeat); or take "
+	                  "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
+	                  "must stop each epoch itself");
 }
 
 /* -- Mix ---------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -304,6 +305,7 @@ int ps_state_print_make(
 	w[P_ORDER] = o->order;
 	w[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;
 	w[P_LANES] = o->order == PENSTOCK_ORDER_NONE ? 0 : o->lanes;
+	print->world = o->world;
 	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * o->world;
 	w[P_END] = o->end;
 	w[P_STEPS] = o->steps;
@@ -399,15 +401,50 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->decodes)));
 }
 
+/* A word of the print that is a number or, in options, one of some names. */
+struct number {
+	int word;
+	const char *name;
+	const char *names[4];
+};
+
+static const char *number_text(const struct number *n, uint64_t value, char buf[static 24])
+{
+	if (value < PS_ARRAY_LEN(n->names) && n->names[value])
+		return n->names[value];
+	snprintf(buf, 24, "%ju", (uintmax_t)value);
+	return buf;
+}
+
+/* Refuses a state with what differs, and what to open the loader with. */
+static int number_refuse(const struct ps_state_print *print, const struct number *n, uint64_t theirs,
+        struct ps_load_error *err)
+{
+	char a[24], b[24], with[96];
+
+	if (n->word != P_GLOBAL_BATCH)
+		snprintf(with, sizeof(with), "%s", number_text(n, theirs, a));
+	else if (theirs % print->world == 0)
+		snprintf(with, sizeof(with), "global_batch=%ju or batch=%ju", (uintmax_t)theirs,
+		        (uintmax_t)theirs / print->world);
+	else
+		snprintf(with, sizeof(with), "global_batch=%ju on a number of ranks that divides it",
+		        (uintmax_t)theirs);
+	return ps_load_error_set(err, ESTALE,
+	        "the state is of a loader with %s %s, but this one has %s; open it with %s", n->name,
+	        number_text(n, theirs, a), number_text(n, print->words[n->word], b), with);
+}
+
 /* Refuses a state whose print differs, with the first word that does. */
 static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
 {
-	static const struct {
-		int word;
-		const char *name;
-	} numbers[] = {{P_SEED, "seed"}, {P_ORDER, "order"}, {P_WINDOW, "shuffle_window"}, {P_LANES, "lanes"},
-	        {P_GLOBAL_BATCH, "global_batch"}, {P_END, "end"}, {P_STEPS, "steps"}, {P_REPEAT, "repeat"},
-	        {P_SKIP, "skip"}, {P_TAKE, "take"}, {P_BUCKET, "bucket"}};
+	static const struct number numbers[] = {{P_SEED, "seed", {0}},
+	        {P_ORDER, "order", {"none", "shards", "window", "permutation"}},
+	        {P_WINDOW, "shuffle_window", {0}}, {P_LANES, "lanes", {0}},
+	        {P_GLOBAL_BATCH, "global_batch", {0}},
+	        {P_END, "end", {"uneven", "drop_last", "pad", "split"}}, {P_STEPS, "steps", {0}},
+	        {P_REPEAT, "repeat", {0}}, {P_SKIP, "skip", {0}}, {P_TAKE, "take", {0}},
+	        {P_BUCKET, "bucket", {0}}};
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
 
@@ -424,11 +461,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		        "loader with the list it was saved with (it may be stored in another folder)");
 	for (size_t i = 0; i < PS_ARRAY_LEN(numbers); i++)
 		if (theirs[numbers[i].word] != mine[numbers[i].word])
-			return ps_load_error_set(err, ESTALE,
-			        "the state is of a loader with %s %ju, but this one has %ju; open it with "
-			        "%ju",
-			        numbers[i].name, (uintmax_t)theirs[numbers[i].word],
-			        (uintmax_t)mine[numbers[i].word], (uintmax_t)theirs[numbers[i].word]);
+			return number_refuse(print, &numbers[i], theirs[numbers[i].word], err);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader with another mix, filter, weights or balance; open it with "

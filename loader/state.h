@@ -24,6 +24,7 @@
 
 struct ps_state_print {
 	uint64_t words[PS_STATE_NPRINT];
+	uint32_t world; /* not of the print: for what a refusal advises */
 };
 
 struct ps_state_lane {

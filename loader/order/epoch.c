@@ -189,32 +189,49 @@ static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_loa
 	return 0;
 }
 
+void ps_epochs_know(struct ps_epochs *e)
+{
+	PS_LOCK_SCOPE(&e->lock);
+	e->o.known = true;
+	for (int i = 0; i < KEPT; i++)
+		ps_epoch_unref(ps_steal_ptr(&e->kept[i]));
+}
+
+int ps_epochs_count(
+        struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_load_error *err)
+{
+	struct ps_epoch *epoch;
+	int r;
+
+	if (e->o.known)
+		return ps_epochs_get(e, number, ret_epoch, err);
+	epoch = calloc(1, sizeof(*epoch));
+	if (!epoch)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	epoch->number = number;
+	atomic_init(&epoch->refs, 1);
+	r = known_fill(e, epoch, 1, err);
+	if (r < 0)
+		ps_epoch_unref(epoch);
+	else
+		*ret_epoch = epoch;
+	return r;
+}
+
 int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples, uint64_t *ret_batches,
         struct ps_load_error *err)
 {
 	struct ps_epoch *epoch;
 	uint64_t end;
-	int r = ps_epochs_get(e, number, &epoch, err);
+	int r = ps_epochs_count(e, number, &epoch, err);
 
 	if (r < 0)
 		return r;
-	if (!epoch->known) {
-		ps_epoch_unref(epoch);
-		epoch = calloc(1, sizeof(*epoch));
-		if (!epoch)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
-		epoch->number = number;
-		atomic_init(&epoch->refs, 1);
-		r = known_fill(e, epoch, 1, err);
-	}
-	if (r == 0) {
-		end = ps_steps_end(&epoch->steps);
-		*ret_batches = ps_steps_count(&epoch->steps, epoch->share.rank);
-		*ret_samples =
-		        end > epoch->share.rank ? (end - epoch->share.rank - 1) / epoch->share.world + 1 : 0;
-	}
+	end = ps_steps_end(&epoch->steps);
+	*ret_batches = ps_steps_count(&epoch->steps, epoch->share.rank);
+	*ret_samples = end > epoch->share.rank ? (end - epoch->share.rank - 1) / epoch->share.world + 1 : 0;
 	ps_epoch_unref(epoch);
-	return r;
+	return 0;
 }
 
 int ps_epochs_get(

@@ -62,8 +62,16 @@ int ps_epochs_get(struct ps_epochs *epochs, uint64_t epoch, struct ps_epoch **re
         struct ps_load_error *err) PS_MUST_USE;
 void ps_epoch_unref(struct ps_epoch *epoch); /* NULL is allowed */
 
-/* How many samples and batches this rank's epoch has. Where that is not known to claim and fill by, the
- * counts are asked for now; they may fail with -ENODATA. */
+/* The same with lengths and steps: where they are not known to claim and fill by, the counts are asked for
+ * now (of this rank's own lanes, and the epoch is not kept); they may fail with -ENODATA. */
+int ps_epochs_count(struct ps_epochs *epochs, uint64_t epoch, struct ps_epoch **ret_epoch,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* From now on lengths are known, as ps_epochs_count() found. With world 1, while no other thread asks for
+ * epochs. */
+void ps_epochs_know(struct ps_epochs *epochs);
+
+/* How many samples and batches this rank's epoch has; as ps_epochs_count(). */
 int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
         struct ps_load_error *err) PS_MUST_USE;
 

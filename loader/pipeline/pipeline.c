@@ -115,6 +115,10 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 
 static void position_set(struct ps_pipeline *p, const struct ps_position *at)
 {
+	if (at->known && !p->known) {
+		ps_epochs_know(p->o.epochs);
+		p->known = true;
+	}
 	ps_position_begin(&p->position, at->epoch);
 	if (!at->lanes)
 		return;

@@ -12,6 +12,7 @@
 #ifndef PS_PIPELINE_POSITION_H
 #define PS_PIPELINE_POSITION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/cleanup.h"
@@ -33,6 +34,7 @@ struct ps_position {
 	uint64_t batches; /* of the epoch that were delivered */
 	uint32_t turn;    /* the lane of the next row, or before it if that has ended */
 	uint32_t nlanes;
+	bool known; /* it was found by lengths: the run goes on by them */
 	struct ps_lane_position *lanes;
 };
 

@@ -38,7 +38,7 @@ static const struct ps_option_help options_help[] = {
         {"--world W", "processes that share the epoch (1)"},
         {"--on-error fail|skip", "what a bad sample does, or a missing shard (fail)"},
         {"--max-bad N", "skip: more bad samples than this in a row end the run (100)"},
-        {"--end uneven|drop_last|pad|split", "of the epoch (uneven)"},
+        {"--end uneven|drop_last|pad|split", "of the epoch (split)"},
         {"--steps N", "batches of an epoch (0: as the samples make)"},
         {"--step-ms MS",
                 "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU"},
@@ -434,7 +434,7 @@ static int bench_once(struct ps_bench_options *o)
 		return PS_EXIT_FAILED;
 	}
 	if (all.stats.samples == 0 && all.stats.empty_epochs > 0) {
-		ps_complain("bench: no batch in a whole epoch: %s", all.stats.advice);
+		ps_complain("no batch in a whole epoch: %s", all.stats.advice);
 		return PS_EXIT_FAILED;
 	}
 	return !profile || ps_bench_profile(o, profile) ? PS_EXIT_OK : PS_EXIT_FAILED;

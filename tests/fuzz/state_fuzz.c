@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct ps_state_print print = {.words = {1, 2, 3, 4}};
+static const struct ps_state_print print = {.words = {1, 2, 3, 4}, .world = 1};
 
 /* As state.c has it. */
 static void sum_put(uint8_t *state, size_t nbytes)

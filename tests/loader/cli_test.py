@@ -58,8 +58,8 @@ def bench_takes_all_its_options():
     result = bench(
         "--batch", "4", "--epochs", "1", "--threads", "auto", "--readers", "2", "--depth", "3", "--memory-budget", "256M",
         "--device", "cpu", "--dtype", "u8", "--layout", "nhwc", "--crop", "center", "--order", "shards",
-        "--shuffle-window", "16", "--lanes", "2", "--seed", "5", "--rank", "1", "--world", "2", "--on-error", "skip",
-        "--max-bad", "3", shards())
+        "--shuffle-window", "16", "--lanes", "2", "--seed", "5", "--rank", "1", "--world", "2", "--end", "uneven",
+        "--on-error", "skip", "--max-bad", "3", shards())
     tap.equal(result["samples"], 10)
     r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
     assert r.returncode == 0 and b"bottleneck: " in r.stdout, r
@@ -268,8 +268,10 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--memory-budget", "2X", "t-0.tar"], 2, "512M"),
     (["bench", "--memory-budget", "1M", "t-0.tar"], 1, "--memory-budget of 1 MiB"),
     (["bench", "--rank", "1", "t-0.tar"], 2, "rank 1 of world 1"),
-    (["bench", "--world", "2", "t-0.tar"], 2, "each rank needs a shard"),
-    (["bench", "--lanes", "3", "--world", "2", "t-0.tar", "t-1.tar"], 2, "multiple of world"),
+    (["bench", "--world", "2", "t-0.tar"], 2, "penstock-loader index"),
+    (["bench", "--world", "2", "t-0.tar"], 2, "(--steps without repeat); or take --end uneven, with"),
+    (["bench", "--world", "2", "--end", "uneven", "t-0.tar"], 2, "each rank needs a shard"),
+    (["bench", "--lanes", "3", "--world", "2", "--end", "uneven", "t-0.tar", "t-1.tar"], 2, "multiple of world"),
     (["bench", "--device", "cuda:999", "t-0.tar"], 1, "device cuda"),
     (["bench", "--device", "abacus", "t-0.tar"], 2, "no such device"),
     (["bench", "--sweep", "--sweep-device", "cpu,gpu", "t-0.tar"], 2, "--sweep-device gpu: no such device"),

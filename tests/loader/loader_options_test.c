@@ -27,6 +27,9 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-EINVAL, "threads 5000", s.o.threads = 5000);
 	REFUSED(-EINVAL, "rank 2 of world 2", s.o.world = s.o.rank = 2);
 	REFUSED(-EINVAL, "drop_last", s.o.world = 2, s.o.end = PENSTOCK_END_DROP_LAST);
+	REFUSED(-EINVAL, "penstock-loader index", s.o.world = 2); /* the default: split */
+	REFUSED(-EINVAL, "steps=", s.o.world = 2);
+	REFUSED(-EINVAL, "end=\"uneven\"", s.o.world = 2);
 	REFUSED(-EINVAL, "order 9", s.o.order = 9);
 	REFUSED(-EINVAL, "twice", s.f[2].name = "cls");
 	REFUSED(-EINVAL, "loader's own", s.f[2].name = "__key__");

@@ -104,6 +104,7 @@ static void ranks_share_out_the_epoch(void **state)
 		setting_init(&s);
 		s.o.rank = rank;
 		s.o.world = 2;
+		s.o.end = PENSTOCK_END_UNEVEN;
 		l = open_ok(&s.o, pattern, 1);
 		while (penstock_loader_next(l, &b, NULL) == 1) {
 			struct penstock_tensor cls = field(b, "cls");

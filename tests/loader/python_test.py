@@ -5,6 +5,8 @@ import json
 import logging
 import os
 import re
+import subprocess
+import sys
 import warnings
 
 import tap
@@ -414,15 +416,62 @@ def ranks_come_from_the_launcher_unless_they_are_given():
     pattern = shards()
     os.environ.update(RANK="1", WORLD_SIZE="2")
     try:
-        mine = labels(loader(pattern))
-        tap.equal(labels(loader(pattern, rank=1, world=2)), mine)
-        assert not set(mine) & set(labels(loader(pattern, rank=0, world=2)))
+        mine = labels(loader(pattern, end="uneven"))
+        tap.equal(labels(loader(pattern, rank=1, world=2, end="uneven")), mine)
+        assert not set(mine) & set(labels(loader(pattern, rank=0, world=2, end="uneven")))
         torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("rendezvous"), rank=0,
                                              world_size=1)
         tap.equal(len(labels(loader(pattern))), 30, "torch.distributed knows better than the environment")
         torch.distributed.destroy_process_group()
     finally:
         del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+
+DDP = """
+import datetime, os, sys, torch, penstock
+torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath(sys.argv[2]), rank=int(sys.argv[1]),
+                                     world_size=2, timeout=datetime.timedelta(seconds=60))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3 * 8 * 8, 1))
+loader = penstock.Loader("t-{0..2}.tar", batch=4, format="torch", seed=1, on_error="skip", index_dir=sys.argv[3],
+                         fields={"image": penstock.Image("jpg;jpeg", size=8), "label": penstock.Int("cls")})
+batches = []
+for epoch in range(2):
+    batches.append(0)
+    for batch in loader:
+        model(batch["image"].flatten(1)).sum().backward()
+        batches[-1] += 1
+print("batches", *batches, flush=True)
+"""
+
+
+def ddp(store, index_dir):
+    """(exit code, stdout, stderr) of two ranks, as torchrun starts them. Debian's torchrun fails on its Python."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+    environment["OMP_NUM_THREADS"] = "1"
+    ranks = [subprocess.Popen([sys.executable, "ddp.py", str(rank), store, index_dir], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env=environment) for rank in range(2)]
+    try:
+        outputs = [rank.communicate(timeout=100) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [(rank.returncode, *output) for rank, output in zip(ranks, outputs)]
+
+
+@tap.test
+def ddp_with_a_plain_loop_never_hangs():
+    shards(n=2, per=7)
+    tap.make_tar("t-2.tar", [("%d.%s" % (i, e), data if i < 6 else b"junk") for i in range(7)
+                             for e, data in (("jpg", tap.read(tap.PHOTOS[i])), ("cls", b"1"))])
+    tap.write("ddp.py", DDP.encode())
+    os.mkdir("idx")
+    for code, out, err in ddp("store0", "idx"):
+        assert code != 0 and "batches" not in out, (code, out, err)
+        for word in "ValueError: ", "penstock-loader index", "steps=", 'end="uneven"':
+            assert word in err, (word, err)
+    tap.equal(tap.run("index", "--dir", "idx", "t-0.tar", "t-1.tar", "t-2.tar").returncode, 0)
+    # 21 samples are 11 and 10; 8 of them in full steps, so each rank has 3 batches
+    tap.equal([(code, out) for code, out, _ in ddp("store1", "idx")], [(0, "batches 3 3\n")] * 2)
 
 
 @tap.test

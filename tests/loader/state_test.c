@@ -205,6 +205,7 @@ static void ranks_resume_too(void **state)
 
 		setting_init(&s);
 		s.o.world = 2;
+		s.o.end = PENSTOCK_END_UNEVEN;
 		s.o.rank = rank;
 		s.o.shuffle_window = 100;
 		resumes_everywhere(&s.o, pattern, 1);
@@ -361,15 +362,17 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	REFUSED(-ESTALE, "of 7 shards, but the loader has 6", &fewer, );
 	REFUSED(-ESTALE, "another order", swapped, );
 	REFUSED(-ESTALE, "other names", renamed, );
-	REFUSED(-ESTALE, "global_batch 6, but this one has 5; open it with 6", pattern, s.o.batch = 5);
+	REFUSED(-ESTALE, "global_batch 6, but this one has 5; open it with global_batch=6 or batch=6",
+	        pattern, s.o.batch = 5);
 	REFUSED(-ESTALE, "seed 0", pattern, s.o.seed = 1);
 	REFUSED(-ESTALE, "lanes 4", pattern, s.o.lanes = 3);
 	REFUSED(-ESTALE, "shuffle_window 12", pattern, s.o.shuffle_window = 13);
-	REFUSED(-ESTALE, "order 2", pattern, s.o.order = PENSTOCK_ORDER_SHARDS, s.o.shuffle_window = 12);
-	REFUSED(-ESTALE, "global_batch 6", pattern, s.o.world = 2);
+	REFUSED(-ESTALE, "order window", pattern, s.o.order = PENSTOCK_ORDER_SHARDS, s.o.shuffle_window = 12);
+	REFUSED(-ESTALE, "global_batch 6", pattern, s.o.world = 2, s.o.end = PENSTOCK_END_UNEVEN);
 	REFUSED(-ESTALE, "bucket 0", pattern, s.o.bucket = 2);
 	REFUSED(-ESTALE, "steps 0", pattern, s.o.steps = 2);
-	REFUSED(-ESTALE, "end 0", pattern, s.o.end = PENSTOCK_END_PAD);
+	REFUSED(-ESTALE, "end split, but this one has pad; open it with split", pattern,
+	        s.o.end = PENSTOCK_END_PAD);
 	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
 	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
 	REFUSED(-EINVAL, "not a loader's state", pattern, bytes[0] ^= 1);

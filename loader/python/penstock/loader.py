@@ -341,8 +341,13 @@ class Loader:
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels are not
         quite the processor's.
     options: all other options of penstock.h by their names: threads, seed, order="window", shuffle_window, lanes,
-        end="uneven", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
+        end="drop_last", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
         them.
+
+    With world > 1 all ranks have the same number of batches (end="split"), so that DDP and other synchronous training
+    never wait for a rank that is done. That takes the number of samples of each shard, from its index
+    (`penstock-loader index`), or steps=, the batches of an epoch; without them the loader refuses to open, unless
+    end="uneven" says that ranks may differ.
 
     It is itself what torch's DataLoader is: iterate over it, and do not wrap it in one. For code that insists on a
     DataLoader there is penstock.torch.Dataset.
