@@ -107,12 +107,16 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
-/* The pipeline at a position. Shards that are missing are an error before its threads meet them. */
+/* The pipeline at a position. Shards that are missing are an error before its threads meet them, and so is an
+ * epoch without samples. */
 static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
+	const struct penstock_options *o = &l->options.o;
 	int r = 0;
 
-	if (l->options.o.on_error == PENSTOCK_FAIL)
+	if (o->epochs == 0 || at->epoch - o->epoch < o->epochs)
+		r = ps_schedule_check(&l->schedule, at->epoch, err);
+	if (r == 0 && o->on_error == PENSTOCK_FAIL)
 		r = ps_missing_check(
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
 	return r < 0 ? r : pipeline_make(l, at, err);

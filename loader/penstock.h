@@ -525,7 +525,8 @@ struct penstock_batch;
  * the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
  * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most.
  * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member set
- * that only a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENOENT: nothing matches a
+ * that only a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENODATA:
+ * lengths are known (from indexes), and the epoch has no sample on any rank; -ENOENT: nothing matches a
  * pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others are
  * found to be missing when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,

@@ -240,6 +240,32 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	return s->epochs ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
+int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_load_error *err)
+{
+	uint64_t all = 0, left, n;
+	struct ps_epoch *epoch;
+	int r;
+
+	if (!ps_epochs_options(s->epochs)->known)
+		return 0;
+	r = ps_epochs_get(s->epochs, number, &epoch, err);
+	if (r < 0)
+		return r;
+	left = epoch->steps.samples;
+	ps_epoch_unref(epoch);
+	if (left > 0)
+		return 0;
+	for (uint32_t i = 0; i < s->nshards; i++)
+		all += ps_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
+	if (all == 0)
+		return ps_load_error_set(err, ENODATA,
+		        "no samples: the indexes of all %u shards count 0 (penstock-loader doctor says why)",
+		        s->nshards);
+	return ps_load_error_set(err, ENODATA,
+	        "no samples: epoch %ju has none of the %ju in the shards; see filter, weights, skip and take",
+	        (uintmax_t)number, (uintmax_t)all);
+}
+
 void ps_schedule_fini(struct ps_schedule *s)
 {
 	ps_epochs_free(s->epochs);

@@ -27,6 +27,9 @@ int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *opti
         struct ps_indexes *indexes, struct ps_load_error *err) PS_MUST_USE;
 void ps_schedule_fini(struct ps_schedule *schedule);
 
+/* -ENODATA: lengths are known, and the epoch has no sample on any rank. */
+int ps_schedule_check(struct ps_schedule *schedule, uint64_t epoch, struct ps_load_error *err) PS_MUST_USE;
+
 /* What this rank's epoch has. */
 int ps_schedule_length(struct ps_schedule *schedule, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct ps_load_error *err) PS_MUST_USE;

@@ -326,6 +326,17 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 	}
 }
 
+bool is_empty(const struct setting *s)
+{
+	struct setting all = *s;
+	static struct course course;
+
+	all.world = all.batch = 1;
+	all.end = PENSTOCK_END_UNEVEN;
+	course_model(&all, 0, &course);
+	return course.rows.n == 0;
+}
+
 void setting_random(struct setting *s)
 {
 	*s = (struct setting){.nshards = 1 + rnd(SHARDS),

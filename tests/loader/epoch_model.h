@@ -61,6 +61,9 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c);
  * lengths, where each rank keeps to its own lanes. */
 bool is_shared(const struct setting *s);
 
+/* No rank has a sample: refused, where lengths are known. */
+bool is_empty(const struct setting *s);
+
 /* In [0, below), the same ones in each run. */
 uint32_t rnd(uint32_t below);
 

@@ -6,7 +6,7 @@
 static void epochs_are_those_of_the_model(void **state)
 {
 	static struct course want, have;
-	int tried = 0;
+	int tried = 0, nempty = 0;
 
 	(void)state;
 	for (int i = 0; i < TRIES(1500); i++) {
@@ -20,6 +20,10 @@ static void epochs_are_those_of_the_model(void **state)
 			struct penstock_loader *l = open_setting(&s, rank, false, NULL, 0);
 			struct setting at = s;
 
+			if (!l && is_empty(&s)) {
+				nempty += rank == 0;
+				continue;
+			}
 			if (!l)
 				setting_print(&s);
 			assert_non_null(l);
@@ -45,7 +49,7 @@ static void epochs_are_those_of_the_model(void **state)
 			penstock_loader_close(l);
 		}
 	}
-	assert_true(tried > TRIES(300));
+	assert_true(tried > TRIES(300) && nempty < tried / 4);
 }
 
 int main(void)

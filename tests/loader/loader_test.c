@@ -209,6 +209,45 @@ static void empty_tars_are_empty_epochs(void **state)
 	penstock_loader_close(l);
 }
 
+static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
+{
+	static const char *const empty[] = {"empty.tar", "empty.tar"}, *const full[] = {"t-0.tar"};
+	struct ps_index_result result;
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_error e;
+	struct penstock_stats stats;
+	struct penstock_batch *b;
+	struct tar t = {0};
+
+	(void)state;
+	tar_end(&t);
+	tar_save(&t, "empty.tar");
+	assert_int_equal(ps_index_make("empty.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_index_make("t-0.tar", NULL, NULL, 0, &result, NULL), 0);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		setting_init(&s);
+		s.o.world = 2;
+		s.o.rank = rank;
+		assert_int_equal(penstock_loader_open(&s.o, empty, 2, &l, &e), -ENODATA);
+		assert_non_null(strstr(e.text, "the indexes of all 2 shards count 0"));
+		s.o.skip = PER_SHARD;
+		assert_int_equal(penstock_loader_open(&s.o, full, 1, &l, &e), -ENODATA);
+		assert_non_null(strstr(e.text, "none of the 20 in the shards"));
+	}
+	setting_init(&s);
+	s.o.skip = PER_SHARD;
+	assert_int_equal(penstock_loader_open(&s.o, full, 1, &l, &e), -ENODATA);
+	setting_init(&s); /* one rank alone reads, and finds none */
+	l = open_ok(&s.o, empty, 2);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 0);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 0); /* over */
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	assert_int_equal(stats.empty_epochs, 1);
+	penstock_loader_close(l);
+	assert_int_equal(unlink("t-0.tar.psx") | unlink("empty.tar.psx"), 0);
+}
+
 /* The samples and batches that an epoch really has. */
 static void length_is(const struct penstock_options *o, uint64_t epochs)
 {
@@ -353,6 +392,7 @@ int main(void)
 	        cmocka_unit_test(fields_hold_what_the_shards_hold),
 	        cmocka_unit_test(ranks_share_out_the_epoch),
 	        cmocka_unit_test(end_modes_do_what_they_say),
+	        cmocka_unit_test(an_epoch_that_is_known_to_be_empty_is_refused),
 	        cmocka_unit_test(set_epoch_begins_that_epoch),
 	        cmocka_unit_test(empty_tars_are_empty_epochs),
 	        cmocka_unit_test(length_is_known_by_indexes),
