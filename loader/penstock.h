@@ -1,8 +1,9 @@
 /* libpenstock: WebDataset tar shards in, batches out.
  *
- * A loader reads shards (tar files whose members share a key, as they are or compressed by zstd, gzip or
- * lz4), decodes their fields on its own threads straight into batches, and hands the batches out in an order
- * that is a pure function of the options: the same seed gives the same bytes for any number of threads.
+ * A loader reads shards (tar files whose members share a key, at most 1024 of them a sample, as they are or
+ * compressed by zstd, gzip or lz4), decodes their fields on its own threads straight into batches, and hands
+ * the batches out in an order that is a pure function of the options: the same seed gives the same bytes for
+ * any number of threads.
  *
  *   struct penstock_options options;
  *   penstock_options_init(&options, sizeof(options));

@@ -30,6 +30,7 @@ struct ps_shard {
 	uint64_t ordinal;
 	uint64_t start_ordinal, start_offset; /* samples before this one are not given */
 	bool ended;                           /* nothing more to read */
+	bool garbage;                         /* stands behind the end of the tar */
 	bool has_pending;                     /* a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
@@ -92,6 +93,17 @@ int64_t ps_shard_size(const struct ps_shard *s)
 	return s->stream ? ps_stream_size(s->stream) : -1;
 }
 
+int ps_shard_failed(const struct ps_shard *s, bool *ret_garbage)
+{
+	*ret_garbage = s->garbage;
+	return s->failed;
+}
+
+static int member_show(struct ps_shard *s, const struct ps_tar_member *m, struct ps_load_error *err)
+{
+	return s->options.on_member ? s->options.on_member(s->options.on_member_ctx, s->tar, m, err) : 0;
+}
+
 /* Adds a member to the open sample. */
 static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const struct ps_name_parts *parts,
         struct ps_load_error *err)
@@ -101,6 +113,8 @@ static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const s
 	int r = ps_builder_field(&s->b, parts->suffix, parts->suffix_len, m->offset, m->size,
 	        s->ordinal >= s->start_ordinal && m->kind == PS_TAR_FILE, &data);
 
+	if (r == 0)
+		r = member_show(s, m, err);
 	if (r == 0 && m->kind == PS_TAR_SPARSE) {
 		snprintf(text, sizeof(text), "field .%.*s is a sparse file; store it as an ordinary one",
 		        (int)PS_MIN(parts->suffix_len, (size_t)100), parts->suffix);
@@ -283,8 +297,13 @@ static int member_next(
 
 		if (r <= 0)
 			return r;
-		if (m->kind != PS_TAR_OTHER && ps_name_split(m->name, m->name_len, parts))
+		if (m->kind == PS_TAR_OTHER)
+			continue;
+		if (ps_name_split(m->name, m->name_len, parts))
 			return 1;
+		r = member_show(s, m, err);
+		if (r < 0)
+			return r;
 	}
 }
 
@@ -292,10 +311,8 @@ static int member_next(
  * one makes the last sample bad. */
 static int shard_end(struct ps_shard *s, struct ps_load_error *err)
 {
-	bool garbage;
-
 	s->ended = true;
-	return ps_stream_drain(s->stream, &garbage, err);
+	return ps_stream_drain(s->stream, &s->garbage, err);
 }
 
 static bool key_matches(const struct ps_builder *b, const char *key, size_t len)

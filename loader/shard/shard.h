@@ -12,6 +12,7 @@
 #include "shard/sample.h"
 #include "shard/source.h"
 #include "shard/stream.h"
+#include "shard/tar.h"
 
 struct ps_shard_options {
 	struct ps_stream_options stream;
@@ -31,6 +32,12 @@ struct ps_shard_options {
 	bool never_hold;  /* for listing: no bytes at all */
 	struct ps_index_writer
 	        *index_writer; /* is told of every sample before it is given; NULL: nobody is */
+	/* With never_hold: sees each file of a tar (sparse ones and those of no sample, too) before the sample
+	 * that it belongs to is given, and may take its data by ps_tar_read(). What it returns below 0 ends the
+	 * shard, as damage there does. NULL: nobody looks. */
+	int (*on_member)(
+	        void *ctx, struct ps_tar *tar, const struct ps_tar_member *member, struct ps_load_error *err);
+	void *on_member_ctx;
 };
 
 struct ps_shard;
@@ -53,6 +60,10 @@ void ps_shard_hold(struct ps_shard *shard, bool hold);
 /* 1 and the next sample, 0 at the end of the shard. */
 int ps_shard_next(
         struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
+
+/* After a bad sample, until the next call: -errno if reading failed there, 0 if that sample alone is bad.
+ * *ret_garbage: the tar was whole; something else follows it. */
+int ps_shard_failed(const struct ps_shard *shard, bool *ret_garbage);
 
 /* Bytes that were read or skipped by now, decompressed. */
 uint64_t ps_shard_offset(const struct ps_shard *shard);

@@ -28,6 +28,7 @@ struct pax {
 	bool has_path;
 	bool has_size;
 	bool sparse;
+	bool is_name; /* path is GNU.sparse.name: what stands in `path` beside it is a stand-in's */
 	size_t path_len;
 	uint64_t size;
 };
@@ -173,7 +174,11 @@ static const char *pax_apply(
 {
 	static const char sparse[] = "GNU.sparse.";
 
-	if (key_is(key, klen, "path")) {
+	bool is_name = key_is(key, klen, "GNU.sparse.name");
+
+	if (key_is(key, klen, "path") && pax->is_name) {
+		return NULL;
+	} else if (key_is(key, klen, "path") || is_name) {
 		if (vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen))
 			return "a pax path that is too long or has a zero byte";
 		if (!pax->path && !(pax->path = malloc(PS_TAR_MAX_NAME + 1)))
@@ -181,6 +186,8 @@ static const char *pax_apply(
 		memcpy(pax->path, value, vlen);
 		pax->path_len = vlen;
 		pax->has_path = vlen > 0;
+		pax->is_name = is_name && vlen > 0;
+		pax->sparse = pax->sparse || is_name;
 	} else if (key_is(key, klen, "size")) {
 		if (vlen > 0 && !decimal_parse(value, vlen, &pax->size))
 			return "a pax size that is no number";
@@ -361,7 +368,7 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 	bool extended = false;
 
 	t->has_long_name = false;
-	t->local.has_path = t->local.has_size = t->local.sparse = false;
+	t->local.has_path = t->local.has_size = t->local.sparse = t->local.is_name = false;
 	for (;;) {
 		uint64_t at = ps_stream_offset(t->stream);
 		const uint8_t *h;

@@ -1,7 +1,7 @@
 /* A walk over the members of a tar file, front to back, in bounded memory.
  *
- * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path and size, per
- * file and global). One block of zeros ends the archive; a file that stops before it is truncated, since a
+ * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the name of a
+ * sparse file, per file and global). One block of zeros ends the archive; a file that stops before it is truncated, since a
  * tar cut between two members looks like a shorter one otherwise.
  *
  * Ownership: borrows the stream; a member's name is valid until the next call.

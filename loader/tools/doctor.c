@@ -15,6 +15,7 @@
 #include "tools/tools.h"
 
 static const struct ps_option_help options_help[] = {
+        {"--decode", "decode images, .cls, .json, .npy and .txt, too, on all processors"},
         {"--fix DIR", "write sound shards of the same names into DIR, also those that were sound"},
         {"--json", "a JSON object a line for each shard"},
 };
@@ -22,39 +23,56 @@ static const struct ps_option_help options_help[] = {
 /* What each finding is, and what --fix does about it. */
 static const struct {
 	const char *text;
-	bool error;  /* a loader fails or loses samples */
-	bool mended; /* by --fix */
+	bool error; /* a loader fails or loses samples */
+	enum {
+		STAYS,    /* as it is */
+		REPAIRED, /* by --fix */
+		HINDERS,  /* --fix: it does not write the shard */
+	} fix;
 } kinds[PS_FOUND_NKINDS] = {
-        [PS_FOUND_TRUNCATED] = {"damaged or cut off; --fix keeps the samples before", true, true},
-        [PS_FOUND_NOT_TAR] = {"is no tar that can be read", true, false},
-        [PS_FOUND_SCATTERED] = {"samples whose members do not stand behind each other", true, true},
-        [PS_FOUND_DUPLICATE] = {"members that come twice, with the same bytes", true, true},
+        [PS_FOUND_TRUNCATED] = {"damaged or truncated; --fix keeps the samples before", true, REPAIRED},
+        [PS_FOUND_NOT_TAR] = {"not a tar that can be read", true, HINDERS},
+        [PS_FOUND_REFUSED] = {"samples that loaders refuse", true, HINDERS},
+        [PS_FOUND_UNDECODABLE] = {"samples that do not decode; --fix keeps them as they are", true, STAYS},
+        [PS_FOUND_SCATTERED] = {"samples whose members are not consecutive", true, REPAIRED},
+        [PS_FOUND_DUPLICATE] = {"members that come twice, with the same bytes", true, REPAIRED},
         [PS_FOUND_CLASH] = {"members that come twice, with different bytes; remove the wrong one", true,
-                false},
+                HINDERS},
         [PS_FOUND_PROGRESSIVE] = {"progressive JPEGs, which decode three times slower than baseline ones",
-                false, true},
-        [PS_FOUND_BLOAT] = {"headers that tell a loader nothing", false, true},
-        [PS_FOUND_MISSING] = {"samples that lack a field most have", false, false},
+                false, REPAIRED},
+        [PS_FOUND_BLOAT] = {"headers that no loader uses", false, REPAIRED},
+        [PS_FOUND_MISSING] = {"samples that lack a field most have", false, STAYS},
         [PS_FOUND_NO_SAMPLE] = {"members that belong to no sample; they are left out of a repaired shard",
-                false, true},
+                false, REPAIRED},
 };
 
 struct doctor {
 	const char *fix;
-	bool json;
+	bool decode, json;
 	bool unsound; /* something stays wrong */
 	struct ps_progress progress;
 };
 
+/* A shard that --fix has written. */
+struct fixed {
+	char *path; /* NULL: none */
+	uint64_t samples;
+};
+
+static void fixed_fini(struct fixed *f)
+{
+	free(f->path);
+}
+
 /* -- Reports ------------------------------------------------------------------------------------------ */
 
-static void report_json(const char *shard, const struct ps_chart *c, const char *fixed)
+static void report_json(const char *shard, const struct ps_chart *c, const struct fixed *fixed)
 {
 	bool first = true;
 
 	printf("{\"shard\": ");
 	ps_json_print(stdout, shard);
-	printf(", \"samples\": %ju, \"findings\": [", (uintmax_t)c->samples);
+	printf(", \"samples\": %ju, \"findings\": [", (uintmax_t)(fixed->path ? fixed->samples : c->samples));
 	for (int k = 0; k < PS_FOUND_NKINDS; k++) {
 		const struct ps_finding *f = &c->findings[k];
 
@@ -67,15 +85,16 @@ static void report_json(const char *shard, const struct ps_chart *c, const char 
 		first = false;
 	}
 	printf("], \"fixed\": ");
-	if (fixed)
-		ps_json_print(stdout, fixed);
+	if (fixed->path)
+		ps_json_print(stdout, fixed->path);
 	else
 		printf("null");
 	printf("}\n");
 }
 
-static void report_plain(const char *shard, const struct ps_chart *c, const char *fixed)
+static void report_plain(const char *shard, const struct ps_chart *c, const struct fixed *fixed)
 {
+	uint64_t samples = fixed->path ? fixed->samples : c->samples;
 	bool sound = true;
 
 	for (int k = 0; k < PS_FOUND_NKINDS; k++) {
@@ -85,17 +104,17 @@ static void report_plain(const char *shard, const struct ps_chart *c, const char
 			continue;
 		sound = false;
 		ps_plain_print(stdout, shard);
-		printf(": %s: %s: %ju %s, first: ", kinds[k].error ? "error" : "hint", ps_finding_names[k],
+		printf(": %s: %s (%ju): %s; first: ", kinds[k].error ? "error" : "hint", ps_finding_names[k],
 		        (uintmax_t)f->count, kinds[k].text);
 		ps_plain_print(stdout, f->first ? f->first : "?");
 		printf("\n");
 	}
-	if (sound || fixed) {
+	if (sound || fixed->path) {
 		ps_plain_print(stdout, shard);
-		printf(": %ju samples%s%s", (uintmax_t)c->samples, sound ? ", sound" : "",
-		        fixed ? ", written to " : "");
-		if (fixed)
-			ps_plain_print(stdout, fixed);
+		printf(": %ju sample%s%s%s", (uintmax_t)samples, ps_plural(samples), sound ? ", sound" : "",
+		        fixed->path ? ", written to " : "");
+		if (fixed->path)
+			ps_plain_print(stdout, fixed->path);
 		printf("\n");
 	}
 }
@@ -186,7 +205,7 @@ static int duplicate_check(
 	for (size_t i = at; i-- > 0;) {
 		const struct ps_chart_member *kept = &c->members[i];
 
-		if (kept->drop || strcmp(kept->name, m->name) != 0)
+		if (kept->drop || !ps_chart_same(kept, m))
 			continue;
 		int r = bytes_read(fd, kept, &other, err);
 		if (r == 0 && memcmp(other, data, m->size) != 0)
@@ -217,8 +236,8 @@ static int members_write(
 	return 0;
 }
 
-/* Writes the shard anew into the folder; *ret_path is the caller's. */
-static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart *c, char **ret_path,
+/* Writes the shard again into the directory, and reads it as a loader does: what that refuses is removed. */
+static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart *c, struct fixed *ret_fixed,
         struct ps_load_error *err)
 {
 	const char *slash = strrchr(shard, '/'), *base = slash ? slash + 1 : shard;
@@ -250,47 +269,68 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 	r = members_write(fd, c, out, d, err);
 	if (r == 0)
 		r = ps_tar_out_finish(out, NULL, err);
-	if (r < 0)
+	if (r < 0) {
 		ps_tar_out_abort(out);
+		return r;
+	}
+	r = ps_chart_samples(path, &ret_fixed->samples, err);
+	if (r < 0)
+		unlink(path);
 	else
-		*ret_path = ps_steal_ptr(&path);
+		ret_fixed->path = ps_steal_ptr(&path);
 	return r;
 }
 
 /* -- The command -------------------------------------------------------------------------------------- */
 
-static bool can_fix(const struct ps_chart *c)
+/* What hinders --fix; NULL: nothing. */
+static const char *hindrance(const struct ps_chart *c)
 {
-	return c->findings[PS_FOUND_NOT_TAR].count == 0 && c->findings[PS_FOUND_CLASH].count == 0;
+	if (!c->is_tar)
+		return "a shard of lines";
+	for (int k = 0; k < PS_FOUND_NKINDS; k++)
+		if (c->findings[k].count > 0 && kinds[k].fix == HINDERS)
+			return ps_finding_names[k];
+	return NULL;
 }
 
 static void shard_see(struct doctor *d, const char *shard)
 {
 	__attribute__((cleanup(ps_chart_fini))) struct ps_chart chart = {0};
+	__attribute__((cleanup(fixed_fini))) struct fixed fixed = {0};
 	struct ps_load_error err = {0};
-	ps_autofree char *fixed = NULL;
-	int r = ps_chart_make(shard, &chart, &err);
+	const char *hinders = NULL;
+	int r = ps_chart_make(shard, &chart, &d->progress, &err);
 
-	if (r == 0 && d->fix && can_fix(&chart))
+	if (r == 0 && d->decode)
+		r = ps_chart_decode(shard, &chart, &d->progress, &err);
+	if (r == 0 && d->fix && !(hinders = hindrance(&chart)))
 		r = shard_fix(d, shard, &chart, &fixed, &err);
-	ps_progress_end(&d->progress);
+	ps_progress_wipe(&d->progress);
 	if (r < 0) {
 		ps_complain("%s", err.text);
 		d->unsound = true;
 	} else if (d->json) {
-		report_json(shard, &chart, fixed);
+		report_json(shard, &chart, &fixed);
 	} else {
-		report_plain(shard, &chart, fixed);
+		report_plain(shard, &chart, &fixed);
+	}
+	if (hinders) {
+		ps_complain("%s: not written by --fix: %s", shard, hinders);
+		d->unsound = true;
 	}
 	for (int k = 0; k < PS_FOUND_NKINDS; k++)
-		if (chart.findings[k].count > 0 && kinds[k].error && !(fixed && kinds[k].mended))
+		if (chart.findings[k].count > 0 && kinds[k].error &&
+		        !(fixed.path && kinds[k].fix == REPAIRED))
 			d->unsound = true;
+	ps_progress_add(&d->progress, 1, 0);
 }
 
 int ps_cmd_doctor(int argc, char **argv)
 {
 	static const struct option longs[] = {{"fix", required_argument, NULL, 'f'},
-	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"decode", no_argument, NULL, 'd'}, {"json", no_argument, NULL, 'j'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
 	struct doctor d = {0};
 	struct ps_load_error err = {0};
@@ -302,19 +342,23 @@ int ps_cmd_doctor(int argc, char **argv)
 		case 'f':
 			d.fix = optarg;
 			break;
+		case 'd':
+			d.decode = true;
+			break;
 		case 'j':
 			d.json = true;
 			break;
 		case 'h':
-			ps_help_print("Usage: penstock-loader doctor [OPTION...] SHARDS...\n\n"
-			              "Says what is wrong with shards, or slows loaders down, and with --fix "
-			              "writes them anew: the "
-			              "same\nsamples with the same bytes, but progressive JPEGs as baseline "
-			              "ones of the same pixels. "
-			              "Exit status 1:\nsomething is wrong and was not mended.\n",
+			ps_help_print(
+			        "Usage: penstock-loader doctor [OPTION...] SHARDS...\n\n"
+			        "Checks shards as a loader reads them, says what slows loaders down, and\n"
+			        "with --fix writes repaired ones: the same samples with the same bytes,\n"
+			        "but progressive JPEGs as baseline ones of the same pixels.\n"
+			        "Exit status 1: something is wrong and was not repaired.\n",
 			        options_help, PS_ARRAY_LEN(options_help),
 			        "Examples:\n"
 			        "  penstock-loader doctor 'train-{000..127}.tar'\n"
+			        "  penstock-loader doctor --decode --json train-*.tar\n"
 			        "  penstock-loader doctor --fix sound/ train-*.tar\n");
 			return PS_EXIT_OK;
 		default:
@@ -329,9 +373,9 @@ int ps_cmd_doctor(int argc, char **argv)
 		ps_complain("--fix %s", err.text);
 		return PS_EXIT_FAILED;
 	}
-	for (size_t i = 0; i < shards.n && !ferror(stdout); i++) {
-		ps_progress_begin(&d.progress, "doctor", "shards", shards.n);
+	ps_progress_begin(&d.progress, "doctor", "shards", shards.n);
+	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		shard_see(&d, shards.names[i]);
-	}
+	ps_progress_end(&d.progress);
 	return d.unsound ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

@@ -6,22 +6,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-#include "shard/sample.h"
-#include "shard/stream.h"
-#include "shard/tar.h"
+#include "shard/shard.h"
 #include "shard/tar_out.h"
 #include "tools/doctor_jpeg.h"
 
 #define MAX_MEMBER (UINT64_C(4) << 30)
 #define BLOAT_LEAST_PERCENT 10 /* of the shard's bytes */
 
-const char *const ps_finding_names[PS_FOUND_NKINDS] = {"truncated", "not_a_tar", "scattered", "duplicate",
-        "clash", "progressive", "bloat", "missing_field", "no_sample"};
+const char *const ps_finding_names[PS_FOUND_NKINDS] = {"truncated", "not_a_tar", "refused", "undecodable",
+        "scattered", "duplicate", "clash", "progressive", "bloat", "missing_field", "no_sample"};
 
-static void found(struct ps_chart *c, enum ps_finding_kind kind, const char *fmt, ...) PS_PRINTF(3, 4);
-
-static void found(struct ps_chart *c, enum ps_finding_kind kind, const char *fmt, ...)
+void ps_chart_found(struct ps_chart *c, enum ps_finding_kind kind, const char *fmt, ...)
 {
 	struct ps_finding *f = &c->findings[kind];
 
@@ -33,6 +30,15 @@ static void found(struct ps_chart *c, enum ps_finding_kind kind, const char *fmt
 		f->first = NULL;
 	va_end(ap);
 }
+
+/* What looks at a shard's members. */
+struct look {
+	struct ps_chart *chart;
+	struct ps_progress *progress;
+	uint8_t *buf;
+	size_t cap;
+	size_t sample_at; /* the first member of the sample that is not given yet */
+};
 
 static struct ps_chart_member *member_add(struct ps_chart *c)
 {
@@ -46,7 +52,7 @@ static struct ps_chart_member *member_add(struct ps_chart *c)
 		c->cap = cap;
 	}
 	struct ps_chart_member *m = &c->members[c->n++];
-	*m = (struct ps_chart_member){.order = c->n - 1};
+	*m = (struct ps_chart_member){.order = c->n - 1, .sample = UINT64_MAX};
 	return m;
 }
 
@@ -60,42 +66,93 @@ static uint32_t sum_of(const uint8_t *p, uint64_t n)
 	return h;
 }
 
-static int member_take(struct ps_chart *c, struct ps_tar *tar, const struct ps_tar_member *t, uint8_t **buf,
-        size_t *buf_cap, struct ps_load_error *err)
+/* Counts the member's field. */
+static int field_count(struct ps_chart *c, const struct ps_chart_member *m)
 {
-	struct ps_name_parts parts;
-	struct ps_chart_member *m = member_add(c);
+	const char *suffix = m->name + m->key_len + 1;
+	size_t f = 0;
 
-	if (m && *buf_cap < t->size) {
-		uint8_t *grown = t->size <= MAX_MEMBER ? realloc(*buf, t->size) : NULL;
+	while (f < c->nfields && strcasecmp(c->fields[f].suffix, suffix) != 0)
+		f++;
+	if (f == PS_CHART_MAX_FIELDS)
+		return 0;
+	if (f == c->nfields) {
+		char *lower = strdup(suffix);
+
+		if (!lower)
+			return -ENOMEM;
+		for (char *p = lower; *p; p++)
+			if (*p >= 'A' && *p <= 'Z')
+				*p = (char)(*p - 'A' + 'a');
+		c->fields[c->nfields++].suffix = lower;
+	}
+	c->fields[f].count++;
+	return 0;
+}
+
+/* Reads what the chart says of a member's bytes; those of the largest ones are not looked at. */
+static int member_read(
+        struct look *l, struct ps_tar *tar, struct ps_chart_member *m, struct ps_load_error *err)
+{
+	int r;
+
+	if (m->size > MAX_MEMBER)
+		return 0;
+	if (l->cap < m->size) {
+		uint8_t *grown = realloc(l->buf, m->size);
 
 		if (!grown)
-			return ps_load_error_set(
-			        err, ENOMEM, "out of memory for a member of %ju bytes", (uintmax_t)t->size);
-		*buf = grown;
-		*buf_cap = t->size;
+			return -ENOMEM;
+		l->buf = grown;
+		l->cap = m->size;
 	}
-	if (!m || !(m->name = strdup(t->name)))
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = ps_tar_read(tar, l->buf, err);
+	if (r < 0)
+		return r;
+	ps_progress_add(l->progress, 0, m->size);
+	m->crc = sum_of(l->buf, m->size);
+	m->progressive = ps_jpeg_is_progressive(l->buf, m->size);
+	if (m->progressive)
+		ps_chart_found(l->chart, PS_FOUND_PROGRESSIVE, "%s", m->name);
+	return 0;
+}
+
+static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member *t, struct ps_load_error *err)
+{
+	struct look *l = ctx;
+	struct ps_chart *c = l->chart;
+	struct ps_name_parts parts;
+	struct ps_chart_member *m = member_add(c);
+	int r = m && (m->name = strdup(t->name)) ? 0 : -ENOMEM;
+
+	if (r < 0) {
+		c->n -= m != NULL;
+		return r;
+	}
 	m->name_len = t->name_len;
 	m->offset = t->offset;
 	m->size = t->size;
+	m->sparse = t->kind == PS_TAR_SPARSE;
 	m->key_len = ps_name_split(m->name, m->name_len, &parts) ? parts.key_len : 0;
-	uint64_t body = (t->size + PS_TAR_BLOCK - 1) / PS_TAR_BLOCK * PS_TAR_BLOCK;
-	c->header_nbytes += t->offset - t->header_offset;
-	c->needed_nbytes += ps_tar_out_member_nbytes(m->name_len, m->name, m->size) - body;
-	int r = ps_tar_read(tar, *buf, err);
+	if (!m->sparse)
+		r = member_read(l, tar, m, err);
+	if (r == 0 && m->key_len > 0)
+		r = field_count(c, m);
 	if (r < 0) {
 		free(m->name);
 		c->n--;
 		return r;
 	}
-	m->crc = sum_of(*buf, m->size);
-	m->progressive = ps_jpeg_is_progressive(*buf, m->size);
-	if (m->progressive)
-		found(c, PS_FOUND_PROGRESSIVE, "%s", m->name);
 	if (m->key_len == 0)
-		found(c, PS_FOUND_NO_SAMPLE, "%s", m->name);
+		ps_chart_found(c, PS_FOUND_NO_SAMPLE, "%s", m->name);
+	else
+		m->place = c->nplaced++;
+	if (!m->sparse) {
+		uint64_t body = (t->size + PS_TAR_BLOCK - 1) / PS_TAR_BLOCK * PS_TAR_BLOCK;
+
+		c->header_nbytes += t->offset - t->header_offset;
+		c->needed_nbytes += ps_tar_out_member_nbytes(m->name_len, m->name, m->size) - body;
+	}
 	return 0;
 }
 
@@ -104,6 +161,11 @@ static int member_take(struct ps_chart *c, struct ps_tar *tar, const struct ps_t
 static bool same_key(const struct ps_chart_member *a, const struct ps_chart_member *b)
 {
 	return a->key_len == b->key_len && memcmp(a->name, b->name, a->key_len) == 0;
+}
+
+bool ps_chart_same(const struct ps_chart_member *a, const struct ps_chart_member *b)
+{
+	return same_key(a, b) && strcasecmp(a->name + a->key_len, b->name + b->key_len) == 0;
 }
 
 static int by_key(const void *pa, const void *pb)
@@ -129,23 +191,45 @@ static int by_order(const void *pa, const void *pb)
 }
 
 /* In a run of one key, in the order of the tar: what comes twice. A loader takes PS_SAMPLE_MAX_FIELDS members
- * at most, so nobody misses what lies far beyond. */
-static void duplicates_find(struct ps_chart *c, const struct run *run)
+ * at most, so nobody misses what lies far beyond. Returns how many those are. */
+static size_t duplicates_find(struct ps_chart *c, const struct run *run)
 {
 	struct ps_chart_member *m = &c->members[run->first];
+	size_t n = 0;
 
 	for (size_t i = 1; i < PS_MIN(run->n, 2 * (size_t)PS_SAMPLE_MAX_FIELDS); i++) {
 		for (size_t j = 0; j < i; j++) {
-			if (m[j].drop || strcmp(m[i].name, m[j].name) != 0)
+			if (m[i].drop || m[j].drop || m[i].sparse || !ps_chart_same(&m[i], &m[j]))
 				continue;
-			m[i].drop = m[i].size == m[j].size && m[i].crc == m[j].crc;
-			found(c, m[i].drop ? PS_FOUND_DUPLICATE : PS_FOUND_CLASH, "%s", m[i].name);
+			m[i].drop = m[i].size == m[j].size && m[i].crc == m[j].crc && m[i].size <= MAX_MEMBER;
+			ps_chart_found(c, m[i].drop ? PS_FOUND_DUPLICATE : PS_FOUND_CLASH, "%s", m[i].name);
+			n++;
 			break;
 		}
 	}
+	return n;
 }
 
-/* Puts each key's members behind each other, at the place of the first; members without one stay each by
+/* A run that a loader refuses for something else than the members that come twice in it. */
+static void refused_find(struct ps_chart *c, const struct run *run, size_t ntwice)
+{
+	const struct ps_chart_member *m = &c->members[run->first];
+	const char *why = NULL;
+	bool sparse = false;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < run->n; i++) {
+		why = why ? why : m[i].refused;
+		sparse = sparse || m[i].sparse;
+		kept += !m[i].drop;
+	}
+	if (kept > PS_SAMPLE_MAX_FIELDS && !why)
+		why = "more than 1024 fields, together";
+	if (why && (ntwice == 0 || sparse || kept > PS_SAMPLE_MAX_FIELDS))
+		ps_chart_found(c, PS_FOUND_REFUSED, "%.*s: %s", (int)m->key_len, m->name, why);
+}
+
+/* Makes each key's members consecutive, at the place of the first; members without one stay each by
  * itself. */
 static int members_group(struct ps_chart *c, struct ps_load_error *err)
 {
@@ -170,10 +254,10 @@ static int members_group(struct ps_chart *c, struct ps_load_error *err)
 
 		if (first->key_len == 0)
 			continue;
-		c->samples++;
-		if (first[runs[i].n - 1].order - first->order >= runs[i].n)
-			found(c, PS_FOUND_SCATTERED, "%.*s", (int)first->key_len, first->name);
-		duplicates_find(c, &runs[i]);
+		c->keys++;
+		if (first[runs[i].n - 1].place - first->place >= runs[i].n)
+			ps_chart_found(c, PS_FOUND_SCATTERED, "%.*s", (int)first->key_len, first->name);
+		refused_find(c, &runs[i], duplicates_find(c, &runs[i]));
 	}
 	qsort(runs, nruns, sizeof(*runs), by_order);
 	for (size_t i = 0; i < nruns; i++)
@@ -185,106 +269,110 @@ static int members_group(struct ps_chart *c, struct ps_load_error *err)
 	return 0;
 }
 
-/* The fields that nine of ten samples have, and the samples that lack one. */
+/* The samples that lack a field which nine of ten have. */
 static void missing_find(struct ps_chart *c)
 {
-	struct {
-		const char *suffix;
-		uint64_t count;
-	} fields[64];
-	size_t nfields = 0;
-
-	for (size_t i = 0; i < c->n; i++) {
-		const struct ps_chart_member *m = &c->members[i];
-		const char *suffix = m->name + m->key_len + 1;
-		size_t f = 0;
-
-		if (m->key_len == 0 || m->drop)
-			continue;
-		while (f < nfields && strcmp(fields[f].suffix, suffix) != 0)
-			f++;
-		if (f == nfields && nfields < PS_ARRAY_LEN(fields)) {
-			fields[nfields].suffix = suffix;
-			fields[nfields++].count = 0;
-		}
-		if (f < nfields)
-			fields[f].count++;
-	}
 	for (size_t i = 0, end; i < c->n; i = end) {
 		const struct ps_chart_member *m = &c->members[i];
 
 		for (end = i + 1; end < c->n && m->key_len > 0 && same_key(&c->members[end], m); end++)
 			;
-		for (size_t f = 0; f < nfields && m->key_len > 0 && !m->drop; f++) {
-			bool has = fields[f].count == c->samples || fields[f].count * 10 < c->samples * 9;
+		for (size_t f = 0; f < c->nfields && m->key_len > 0 && !m->drop; f++) {
+			const struct ps_chart_field *field = &c->fields[f];
+			bool has = field->count * 10 < c->keys * 9;
 
 			for (size_t j = i; j < end && !has; j++)
-				has = strcmp(c->members[j].name + m->key_len + 1, fields[f].suffix) == 0;
+				has = strcasecmp(c->members[j].name + m->key_len + 1, field->suffix) == 0;
 			if (!has)
-				found(c, PS_FOUND_MISSING, "%.*s has no .%s", (int)m->key_len, m->name,
-				        fields[f].suffix);
+				ps_chart_found(c, PS_FOUND_MISSING, "%.*s has no .%s", (int)m->key_len,
+				        m->name, field->suffix);
 		}
 	}
 }
 
-/* The sample that was cut off may lack members: none of it is kept. */
-static void last_drop(struct ps_chart *c)
+static bool is_of(const struct ps_chart_member *m, const struct ps_sample *s)
 {
-	const struct ps_chart_member *last = c->n ? &c->members[c->n - 1] : NULL;
+	return m->key_len == s->key_len && memcmp(m->name, s->key, s->key_len) == 0;
+}
 
-	for (size_t i = 0; last && last->key_len > 0 && i < c->n; i++)
-		if (same_key(&c->members[i], last))
+/* The sample that was cut off may lack members: none of it is kept. */
+static void key_drop(struct ps_chart *c, const struct ps_sample *s)
+{
+	for (size_t i = 0; s->key_len > 0 && i < c->n; i++)
+		if (is_of(&c->members[i], s))
 			c->members[i].drop = true;
 }
 
-static int walk(const char *path, struct ps_chart *c, struct ps_stream *stream, struct ps_tar *tar,
-        struct ps_load_error *err)
+/* A bad sample of the shard. */
+static int bad_take(struct look *l, const struct ps_shard *shard, const struct ps_sample *s)
 {
-	ps_autofree uint8_t *buf = malloc(1);
-	size_t cap = 1;
-	struct ps_tar_member t;
-	bool garbage = false;
-	int r;
+	struct ps_chart *c = l->chart;
+	uint64_t *grown = reallocarray(c->refused, c->nrefused + 1, sizeof(*grown));
+	bool garbage;
 
-	if (!buf)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
-	while ((r = ps_tar_next(tar, &t, err)) == 1) {
-		if (t.kind == PS_TAR_SPARSE)
-			found(c, PS_FOUND_NO_SAMPLE, "%s, a file with holes", t.name);
-		if (t.kind != PS_TAR_FILE)
-			continue;
-		r = member_take(c, tar, &t, &buf, &cap, err);
-		if (r < 0)
-			break;
+	if (!grown)
+		return -ENOMEM;
+	c->refused = grown;
+	c->refused[c->nrefused++] = s->offset;
+	if (ps_shard_failed(shard, &garbage) < 0) {
+		ps_chart_found(
+		        c, c->n || !c->is_tar ? PS_FOUND_TRUNCATED : PS_FOUND_NOT_TAR, "%s", s->reason);
+		if (!garbage)
+			key_drop(c, s);
+		return 0;
 	}
-	if (r == 0)
-		r = ps_stream_drain(stream, &garbage, err); /* as a loader does */
-	if (r != -EBADMSG)
-		return r < 0 ? ps_load_error_prefix(err, "%s", path), r : 0;
-	found(c, c->n ? PS_FOUND_TRUNCATED : PS_FOUND_NOT_TAR, "%s", err->text);
-	if (!garbage)
-		last_drop(c);
+	for (size_t i = l->sample_at; i < c->n; i++) {
+		struct ps_chart_member *m = &c->members[i];
+
+		if (!is_of(m, s))
+			continue;
+		m->refused = strdup(s->reason);
+		return m->refused ? 0 : -ENOMEM;
+	}
+	ps_chart_found(c, PS_FOUND_REFUSED, "%s: %s", s->key, s->reason); /* a line */
 	return 0;
 }
 
-int ps_chart_make(const char *path, struct ps_chart *c, struct ps_load_error *err)
+static int samples_walk(const char *path, struct look *l, struct ps_shard *shard, struct ps_load_error *err)
 {
-	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
-	struct ps_stream *stream = NULL;
-	struct ps_tar *tar = NULL;
-	int r = ps_stream_open(path, &options, &stream, err);
+	struct ps_sample *s;
+	bool garbage;
+	int r;
 
-	if (r == 0)
-		r = ps_stream_inflate(&stream, err);
-	if (r < 0)
-		ps_load_error_prefix(err, "%s", path);
-	else if (!(tar = ps_tar_new(stream)))
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	else
-		r = walk(path, c, stream, tar, err);
-	uint64_t nbytes = stream ? ps_stream_offset(stream) : 0;
-	ps_tar_free(tar);
-	ps_stream_free(stream);
+	while ((r = ps_shard_next(shard, &s, err)) == 1) {
+		if (s->bad && ps_shard_failed(shard, &garbage) < 0 && s->bad != EBADMSG)
+			r = ps_load_error_set(err, s->bad, "%s: %s", path, s->reason);
+		else if (s->bad && bad_take(l, shard, s) < 0)
+			r = ps_load_error_set(err, ENOMEM, "%s: out of memory", path);
+		for (size_t i = l->sample_at; i < l->chart->n; i++)
+			if (is_of(&l->chart->members[i], s))
+				l->chart->members[i].sample = s->offset;
+		l->chart->samples += s->bad == 0;
+		l->sample_at = l->chart->n;
+		ps_sample_free(s);
+		if (r < 0)
+			break;
+	}
+	return r;
+}
+
+static const struct ps_shard_options walk_options = {
+        .stream = {.buf_nbytes = 1UL << 20, .wake_fd = -1}, .never_hold = true};
+
+int ps_chart_make(
+        const char *path, struct ps_chart *c, struct ps_progress *progress, struct ps_load_error *err)
+{
+	struct look l = {.chart = c, .progress = progress};
+	struct ps_shard_options options = walk_options;
+
+	options.on_member = member_see;
+	options.on_member_ctx = &l;
+	c->is_tar = ps_source_of(options.source, &options.windows, path) == PS_SOURCE_TAR;
+	struct ps_shard *shard = ps_shard_new(path, 0, &options, err);
+	int r = shard ? samples_walk(path, &l, shard, err) : -ENOMEM;
+	uint64_t nbytes = shard ? ps_shard_offset(shard) : 0;
+	ps_shard_free(shard);
+	free(l.buf);
 	if (r == 0 && c->n > 0)
 		r = members_group(c, err);
 	if (r < 0)
@@ -292,17 +380,43 @@ int ps_chart_make(const char *path, struct ps_chart *c, struct ps_load_error *er
 	missing_find(c);
 	if (c->header_nbytes > c->needed_nbytes &&
 	        (c->header_nbytes - c->needed_nbytes) * 100 >= nbytes * BLOAT_LEAST_PERCENT)
-		found(c, PS_FOUND_BLOAT, "%ju of %ju bytes are headers that tell a loader nothing",
+		ps_chart_found(c, PS_FOUND_BLOAT, "%ju of %ju bytes are headers that no loader uses",
 		        (uintmax_t)(c->header_nbytes - c->needed_nbytes), (uintmax_t)nbytes);
 	return 0;
 }
 
+int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_load_error *err)
+{
+	struct ps_shard *shard = ps_shard_new(path, 0, &walk_options, err);
+	struct ps_sample *s;
+	uint64_t n = 0;
+	int r = -ENOMEM;
+
+	while (shard && (r = ps_shard_next(shard, &s, err)) == 1) {
+		if (s->bad)
+			r = ps_sample_error_set(err, s, s->reason);
+		ps_sample_free(s);
+		if (r < 0)
+			break;
+		n++;
+	}
+	ps_shard_free(shard);
+	if (r == 0)
+		*ret_samples = n;
+	return r;
+}
+
 void ps_chart_fini(struct ps_chart *c)
 {
-	for (size_t i = 0; i < c->n; i++)
+	for (size_t i = 0; i < c->n; i++) {
 		free(c->members[i].name);
+		free(c->members[i].refused);
+	}
 	for (int i = 0; i < PS_FOUND_NKINDS; i++)
 		free(c->findings[i].first);
+	for (size_t i = 0; i < c->nfields; i++)
+		free(c->fields[i].suffix);
 	free(c->members);
+	free(c->refused);
 	*c = (struct ps_chart){0};
 }

@@ -14,7 +14,7 @@ static const struct {
 } commands[] = {
         {"bench", ps_cmd_bench, "load shards as a training run would, and say how fast and what limits"},
         {"cat", ps_cmd_cat, "write samples, or one field of them, to standard output"},
-        {"doctor", ps_cmd_doctor, "say what is wrong with shards, and mend it"},
+        {"doctor", ps_cmd_doctor, "check shards, and repair them"},
         {"index", ps_cmd_index, "write down how many samples shards hold, and where they begin"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
         {"pack", ps_cmd_pack, "write files into shards"},

@@ -50,9 +50,14 @@ void ps_progress_add(struct ps_progress *p, uint64_t units, uint64_t nbytes)
 	draw(p, t);
 }
 
-void ps_progress_end(struct ps_progress *p)
+void ps_progress_wipe(struct ps_progress *p)
 {
 	if (p->shown)
 		fprintf(stderr, "\r\033[K");
+}
+
+void ps_progress_end(struct ps_progress *p)
+{
+	ps_progress_wipe(p);
 	pthread_mutex_destroy(&p->lock);
 }

@@ -19,6 +19,7 @@ struct ps_progress {
 
 void ps_progress_begin(struct ps_progress *progress, const char *what, const char *unit, uint64_t total);
 void ps_progress_add(struct ps_progress *progress, uint64_t units, uint64_t nbytes);
-void ps_progress_end(struct ps_progress *progress); /* wipes the line */
+void ps_progress_wipe(struct ps_progress *progress); /* so that lines can be printed */
+void ps_progress_end(struct ps_progress *progress);  /* wipes it, too */
 
 #endif

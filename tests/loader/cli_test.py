@@ -219,7 +219,7 @@ def help_and_version():
 @tap.test
 def help_names_the_options_of_the_page():
     page = tap.read(os.path.join(tap.SRC, "man/penstock-loader.1")).decode().replace("\\-", "-")
-    for command in ("bench", "index", "ls"):
+    for command in ("bench", "cat", "doctor", "index", "ls", "pack", "shuffle-quality", "split"):
         for option in re.findall(r"^  (--[a-z-]+)", tap.run(command, "--help").stdout.decode(), re.M):
             assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
 

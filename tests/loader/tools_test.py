@@ -1,14 +1,19 @@
 #!/usr/bin/python3
 """penstock-loader pack, split, cat and doctor: shards that other programs read, the same bytes every time, and
 repairs that lose nothing."""
+import base64
+import contextlib
+import glob
 import hashlib
 import io
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
+import zlib
 
 import tap
 from PIL import Image
@@ -399,6 +404,194 @@ def doctor_takes_pax_bloat_away():
     tap.equal(findings("t.tar", fix="fixed"), [{"bloat": 1}])
     tap.equal(members("fixed/t.tar"), members("t.tar"))
     assert os.path.getsize("fixed/t.tar") * 2 < os.path.getsize("t.tar")
+
+
+def sparse_tar(path, format):
+    tap.write("h.bin", b"")
+    os.truncate("h.bin", 1 << 20)
+    with open("h.bin", "r+b") as f:
+        f.seek(1 << 19)
+        f.write(b"x" * 4096)
+    for name in ("a.bin", "b.cls", "a.cls"):
+        if name == "a.bin":
+            os.replace("h.bin", name)
+        else:
+            tap.write(name, b"1")
+    tap.write("b.bin", b"whole")
+    subprocess.run(["tar", "--format=" + format, "-Scf", path, "a.bin", "a.cls", "b.bin", "b.cls"], check=True)
+    return path
+
+
+def odd_tars():
+    """Shards of every kind that a loader may meet; what is right is what `ls` says."""
+    yield sparse_tar("sparse-gnu.tar", "gnu")
+    yield sparse_tar("sparse-pax.tar", "posix")
+    base = [("%d.%s" % (i, ext), b"%d" % i) for i in range(4) for ext in ("txt", "cls")]
+    odd = {
+        "sound": base,
+        "twice": base[:2] + [("0.txt", b"0")] + base[2:],
+        "clash": base[:2] + [("0.txt", b"1")] + base[2:],
+        "case": base[:2] + [("0.TXT", b"0")] + base[2:],
+        "case-clash": base[:2] + [("0.TXT", b"1")] + base[2:],
+        "many": base + [("many.%d" % i, b"") for i in range(1024)] + [("z.txt", b""), ("z.cls", b"1")],
+        "too-many": base + [("many.%d" % i, b"") for i in range(1025)],
+        "too-many-and-twice": [("many.%d" % i, b"") for i in range(1025)] + [("many.3", b"")] + base,
+        "too-many-scattered": [("m.%d" % i, b"") for i in range(600)] + base + [("m.x%d" % i, b"") for i in range(600)],
+        "reserved": base + [("k.__key__", b"k"), ("k.txt", b"k")],
+        "marked": base + [("m.txt", b"m"), ("m.__bad__", b"1")],
+        "scattered": base[::2] + base[1::2],
+        "no-samples": [("README", b"x"), (".hidden", b"y"), ("__meta__/x.txt", b"z")],
+        "empty": [],
+        "extras": [("README", b"x")] + base + [("notes", b"x")],
+        "empty-files": [("e%d.txt" % i, b"") for i in range(3)],
+        "long": [("n" * 300 + ".txt", b"1"), ("d/" * 100 + "x.txt", b"2")],
+        "control": [("a\n\x1b.txt", b"1"), ('q"\udcff.txt', b"2")],
+    }
+    for name, files in odd.items():
+        for fmt in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            yield tap.make_tar("%s-%d.tar" % (name, fmt), files, fmt)
+    whole = tap.read("sound-%d.tar" % tarfile.GNU_FORMAT)
+    for i, cut in enumerate(list(range(0, 5000, 487)) + [512 * n for n in range(1, 17, 3)]):
+        yield tap.write("cut-%d.tar" % i, whole[:cut])
+    for i in range(0, 4096, 397):
+        yield tap.write("flip-%d.tar" % i, whole[:i] + bytes([whole[i] ^ 0x40]) + whole[i + 1:])
+    yield tap.write("packed.tar.gz", gzip.compress(whole))
+    yield tap.write("packed-garbage.tar.gz", gzip.compress(whole) + b"garbage")
+    yield tap.write("packed-sum.tar.gz", gzip.compress(whole)[:-8] + bytes(8))
+    yield tap.write("lines.jsonl", b'{"a": 1}\n\n{"a": 2}\n')
+    yield tap.write("lines.txt", b"one\ntwo\n")
+    os.mkdir("folder.tar")
+    yield "folder.tar"
+    yield "absent.tar"
+    with open(os.path.join(tap.SRC, "tests/data/webdataset/golden.json")) as f:
+        cases = json.load(f)["cases"]
+    for i, case in enumerate(cases):
+        for j, data in enumerate(case["shards"]):
+            yield tap.write("golden-%d-%d.tar" % (i, j), zlib.decompress(base64.b64decode(data)))
+    for path in sorted(glob.glob(os.path.join(tap.SRC, "tests/fuzz/corpus/tar/*"))):
+        os.symlink(os.path.abspath(path), "fuzz-" + os.path.basename(path) + ".tar")
+        yield "fuzz-" + os.path.basename(path) + ".tar"
+
+
+@tap.test
+def doctor_says_what_loaders_say():
+    """Sound exactly where a loader fails on nothing, but for keys that come back: a loader takes these for two
+    samples, each without the other's fields."""
+    counts = [0, 0]
+    for path in odd_tars():
+        listed, ls_code, ls_err = tap.ls(path)
+        doctor = tap.run("doctor", "--json", path)
+        keys = [s["key"] for s in listed]
+        common = set.intersection(*(set(s["fields"]) for s in listed)) if listed else set()
+        field = min((f for f in common if f.isalnum()), default="")
+        found = []
+        if doctor.stdout:
+            report = json.loads(doctor.stdout)
+            found = [f["kind"] for f in report["findings"] if f["error"]]
+            tap.equal(report["samples"], len(listed), path)
+        what = (path, ls_code, ls_err[:300], doctor.returncode, found, doctor.stderr[:300])
+        assert doctor.returncode in (0, 1), what
+        tap.equal(doctor.returncode, 1 if found or doctor.stderr else 0, what)
+        if ls_code == 0 and doctor.returncode != 0:
+            assert len(set(keys)) < len(keys) and set(found) <= {"scattered", "duplicate", "clash", "refused"}, what
+        else:
+            tap.equal(doctor.returncode, ls_code, what)
+        if field:
+            r = tap.run("bench", "--field", field + "=bytes", "--epochs", "1", "--on-error", "fail", path)
+            tap.equal(r.returncode, ls_code, (what, r.stderr[:300]))
+        shutil.rmtree("fixed", ignore_errors=True)
+        tap.run("doctor", "--fix", "fixed", path)
+        for fixed in glob.glob("fixed/*"):
+            tap.equal(tap.ls(fixed)[1:], (0, ""), what)
+            assert [s["key"] for s in tap.ls(fixed)[0]] == list(dict.fromkeys(k for k in keys)) or ls_code != 0, what
+            # A key whose members the shard has is there with all of them, or not at all.
+            with contextlib.suppress(tarfile.ReadError):
+                whole = {}
+                with tarfile.open(path) as t:
+                    for m in t:
+                        cut = re.match(r"((?:.*/|)[^.]+)[.]([^/]*)$", m.name)
+                        if cut and m.isfile():
+                            whole.setdefault(cut[1], set()).add(cut[2].lower())
+                for s in tap.ls(fixed)[0]:
+                    tap.equal(set(s["fields"]), whole.get(s["key"], set(s["fields"])), (what, s))
+        counts[doctor.returncode] += 1
+    assert min(counts) > 30, counts
+
+
+@tap.test
+def doctor_never_writes_a_partial_sample():
+    for fmt in ("gnu", "posix"):
+        sparse_tar("s.tar", fmt)
+        r = tool("doctor", "--fix", "fixed", "s.tar", code=1)
+        assert b"s.tar: error: refused (1): samples that loaders refuse; first: a: field .bin is a sparse file" in r.stdout, r.stdout
+        assert b"s.tar: not written by --fix: refused" in r.stderr, r.stderr
+        tap.equal(os.listdir("fixed"), [])
+    tap.make_tar("case.tar", [("a.jpg", b"1"), ("a.JPG", b"1"), ("a.cls", b"2"), ("b.jpg", b"3"), ("b.cls", b"4")])
+    tap.equal(findings("case.tar", code=1, fix=None), [{"duplicate": 1}])
+    findings("case.tar", fix="fixed")
+    tap.equal([(s["key"], list(s["fields"])) for s in tap.ls("fixed/case.tar")[0]], [("a", ["jpg", "cls"]), ("b", ["jpg", "cls"])])
+    tap.make_tar("clash.tar", [("a.jpg", b"1"), ("a.JPG", b"2")])
+    tap.equal(findings("clash.tar", code=1, fix="fixed"), [{"clash": 1}])
+    # What each member alone does not tell: together they are more than a sample may have.
+    tap.make_tar("m.tar", [("m.%d" % i, b"") for i in range(600)] + [("b.x", b"")] + [("m.x%d" % i, b"") for i in range(600)])
+    tap.equal(findings("m.tar", code=1, fix="fixed"), [{"scattered": 1, "refused": 1}])
+    tap.equal(sorted(os.listdir("fixed")), ["case.tar"])
+
+
+@tap.test
+def doctor_counts_what_it_wrote():
+    folder()
+    tool("pack", "in", "out-%d.tar")
+    with open("cut.tar", "wb") as f:
+        f.write(tap.read("out-0.tar")[:-(10 << 10)])
+    n = len(tap.ls("cut.tar")[0])
+    r = tool("doctor", "--fix", "fixed", "cut.tar")
+    assert b"cut.tar: %d samples, written to fixed/cut.tar" % n in r.stdout, r.stdout
+    tap.equal(tool("doctor", "fixed/cut.tar").stdout, b"fixed/cut.tar: %d samples, sound\n" % n)
+    tap.make_tar("one.tar", [("a.txt", b"1")])
+    tap.equal(tool("doctor", "one.tar").stdout, b"one.tar: 1 sample, sound\n")
+
+
+def npy(*shape):
+    body = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%s)}" % b"".join(b"%d," % n for n in shape)
+    body += b" " * (117 - len(body)) + b"\n"
+    n = 4
+    for d in shape:
+        n *= d
+    return b"\x93NUMPY\x01\x00\x76\x00" + body + bytes(n)
+
+
+@tap.test
+def doctor_decode_finds_what_does_not_decode():
+    photo = tap.read(tap.PHOTOS[0])
+    good = [("g%03d.%s" % (i, ext), data) for i in range(40) for ext, data in (
+        ("jpg", photo), ("cls", b"%d" % i), ("json", b'{"a": 1}'), ("emb.npy", npy(3, 4)), ("txt", "\u00e9".encode()))]
+    tap.make_tar("good.tar", good)
+    tap.equal(findings("good.tar"), [{}])
+    r = tool("doctor", "--decode", "good.tar")
+    tap.equal(r.stdout, b"good.tar: 40 samples, sound\n")
+    bad = {"jpg": b"junk", "JPG": photo[:len(photo) // 2], "cls": b"cat", "json": b'{"a": ', "emb.npy": npy(3, 4)[:-1],
+           "npy": b"", "txt": b"\xff", "json.zst": b"no zstd", "seg.png": b"\x89PNG\r\n\x1a\n" + bytes(40)}
+    for ext, data in bad.items():
+        tap.make_tar("bad.tar", good + [("zz." + ext, data)])
+        assert not {"undecodable", "refused"} & set(findings("bad.tar")[0]), ext
+        r = tool("doctor", "--decode", "bad.tar", code=1)
+        assert b"bad.tar: error: undecodable (1): " in r.stdout and b"first: zz" in r.stdout, (ext, r.stdout)
+        r = tool("doctor", "--decode", "--fix", "fixed", "bad.tar", code=1)
+        tap.equal(dict(members("fixed/bad.tar"))["zz." + ext], data, "it stays as it is")
+    # All are bad; and a bit of a photograph's headers.
+    tap.make_tar("all.tar", [("%d.jpg" % i, b"junk") for i in range(100)])
+    tap.equal([json.loads(x)["findings"][0]["count"] for x in tool("doctor", "--json", "--decode", "all.tar", code=1).stdout.splitlines()], [100])
+    at = photo.index(b"\xff\xc0") + 9
+    tap.make_tar("flip.tar", [("a.jpg", photo[:at] + bytes([photo[at] ^ 0x80]) + photo[at + 1:])])
+    assert b"undecodable (1)" in tool("doctor", "--decode", "flip.tar", code=1).stdout
+    # What a loader refuses anyway is told once.
+    sparse_tar("s.tar", "gnu")
+    got = json.loads(tool("doctor", "--json", "--decode", "s.tar", code=1).stdout)["findings"]
+    tap.equal([(f["kind"], f["count"]) for f in got], [("refused", 1)])
+    tap.write("lines.jsonl", b'{"a": 1}\n{"a":\n')
+    tap.equal(tool("doctor", "lines.jsonl").stdout, b"lines.jsonl: 2 samples, sound\n")
+    assert b"undecodable (1)" in tool("doctor", "--decode", "lines.jsonl", code=1).stdout
 
 
 if __name__ == "__main__":

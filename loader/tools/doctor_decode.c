@@ -1,0 +1,239 @@
+/* doctor --decode: what of a shard does not decode, by a loader. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "batch/npy.h"
+#include "penstock.h"
+#include "shard/source.h"
+#include "shard/unpack.h"
+#include "tools/doctor_find.h"
+
+#define BATCH 32
+#define SIDE 32 /* pixels of what images become: they are decoded in full whatever it is */
+
+static const struct {
+	const char *ends; /* behind the last dot of a suffix */
+	uint32_t kind;
+} kinds[] = {
+        {"jpg", PENSTOCK_IMAGE}, {"jpeg", PENSTOCK_IMAGE}, {"png", PENSTOCK_IMAGE}, {"webp", PENSTOCK_IMAGE},
+        {"ppm", PENSTOCK_IMAGE}, {"pgm", PENSTOCK_IMAGE}, {"cls", PENSTOCK_INT64}, {"json", PENSTOCK_JSON},
+        {"txt", PENSTOCK_TEXT},
+        {"npy", PENSTOCK_BYTES}, /* of any shape, which no field has: looked at here */
+};
+
+struct fields {
+	struct penstock_field v[PS_CHART_MAX_FIELDS];
+	char names[PS_CHART_MAX_FIELDS][128];
+	uint32_t n;
+	/* Offsets of the samples that have the one field, rising; NULL: none is looked up, all count. */
+	uint64_t *have;
+	size_t nhave;
+};
+
+/* The name of the field that a suffix is of, and its kind; false: it is not decoded. */
+static bool field_name(const char *suffix, char name[static 128], uint32_t *ret_kind)
+{
+	size_t len = strlen(suffix), packed = strlen(PS_UNPACK_SUFFIX);
+
+	if (len > packed && strcmp(suffix + len - packed, PS_UNPACK_SUFFIX) == 0)
+		len -= packed;
+	if (len >= 128 || strcspn(suffix, ";:\\") < len)
+		return false;
+	memcpy(name, suffix, len);
+	name[len] = 0;
+	const char *dot = strrchr(name, '.');
+	for (size_t k = 0; k < PS_ARRAY_LEN(kinds); k++) {
+		if (strcmp(dot ? dot + 1 : name, kinds[k].ends) == 0) {
+			*ret_kind = kinds[k].kind;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void field_add(struct fields *f, const char *name, uint32_t kind)
+{
+	struct penstock_field *field = &f->v[f->n];
+
+	for (uint32_t i = 0; i < f->n; i++)
+		if (strcmp(f->names[i], name) == 0)
+			return;
+	strcpy(f->names[f->n], name);
+	penstock_field_init(field, sizeof(*field), f->names[f->n++], kind);
+	if (kind == PENSTOCK_IMAGE) {
+		field->image_width = field->image_height = SIDE;
+		field->dtype = PENSTOCK_U8;
+		field->crop = PENSTOCK_CROP_NONE;
+		field->hflip = 0;
+	} else {
+		field->optional = 1;
+	}
+}
+
+static int by_value(const void *pa, const void *pb)
+{
+	const uint64_t *a = pa, *b = pb;
+
+	return (*a > *b) - (*a < *b);
+}
+
+static bool is_in(const uint64_t *v, size_t n, uint64_t offset)
+{
+	return n > 0 && bsearch(&offset, v, n, sizeof(*v), by_value);
+}
+
+/* The arrays of a field in a batch. */
+static int arrays_look(struct ps_chart *c, const struct penstock_batch *batch, const char *name,
+        struct penstock_error *error)
+{
+	struct penstock_tensor t, keys, valid;
+	struct penstock_batch_info info;
+	int r = penstock_batch_field(batch, name, &t, error);
+
+	if (r == 0)
+		r = penstock_batch_field(batch, "__key__", &keys, error);
+	if (r == 0)
+		r = penstock_batch_field(batch, "__valid__", &valid, error);
+	penstock_batch_info(batch, &info);
+	for (uint32_t i = 0; r == 0 && i < info.rows; i++) {
+		const uint8_t *file = (const uint8_t *)t.data + t.offsets[i];
+		size_t n = (size_t)(t.offsets[i + 1] - t.offsets[i]);
+		struct ps_load_error err = {0};
+		struct ps_npy npy;
+
+		if (((const uint8_t *)valid.data)[i] && n > 0 && ps_npy_parse(file, n, &npy, &err) < 0)
+			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%.*s: field .%s: %s",
+			        (int)(keys.offsets[i + 1] - keys.offsets[i]),
+			        (const char *)keys.data + keys.offsets[i], name, err.text);
+	}
+	return r;
+}
+
+static int batch_look(struct ps_chart *c, const struct fields *f, const struct penstock_batch *batch,
+        struct penstock_error *error)
+{
+	struct penstock_bad bad;
+	int r = 0;
+
+	for (uint32_t i = 0; penstock_batch_bad(batch, i, &bad) == 0; i++)
+		if (!is_in(c->refused, c->nrefused, bad.offset) &&
+		        (!f->have || is_in(f->have, f->nhave, bad.offset)))
+			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: %s", bad.key, bad.reason);
+	for (uint32_t i = 0; i < f->n && r == 0; i++)
+		if (f->v[i].kind == PENSTOCK_BYTES)
+			r = arrays_look(c, batch, f->names[i], error);
+	return r;
+}
+
+static int batches_look(struct ps_chart *c, const struct fields *f, struct penstock_loader *loader,
+        struct ps_progress *progress, struct penstock_error *error)
+{
+	struct penstock_batch *batch;
+	struct penstock_stats stats;
+	uint64_t before = 0;
+	int r;
+
+	while ((r = penstock_loader_next(loader, &batch, error)) == 1) {
+		r = batch_look(c, f, batch, error);
+		penstock_batch_release(batch);
+		if (r == 0)
+			r = penstock_loader_stats(loader, &stats, sizeof(stats), error);
+		if (r < 0)
+			break;
+		ps_progress_add(progress, 0, stats.bytes_read - before);
+		before = stats.bytes_read;
+	}
+	return r;
+}
+
+static int fields_decode(const char *path, struct ps_chart *c, const struct fields *f,
+        struct ps_progress *progress, struct ps_load_error *err)
+{
+	struct penstock_options options;
+	struct penstock_loader *loader;
+	struct penstock_error error;
+
+	if (f->n == 0)
+		return 0;
+	penstock_options_init(&options, sizeof(options));
+	options.fields = f->v;
+	options.nfields = f->n;
+	options.batch = BATCH;
+	options.epochs = 1;
+	options.order = PENSTOCK_ORDER_NONE;
+	options.on_error = PENSTOCK_SKIP;
+	options.max_bad = UINT32_MAX;
+	int r = penstock_loader_open(&options, (const char *const[]){path}, 1, &loader, &error);
+	if (r == 0) {
+		r = batches_look(c, f, loader, progress, &error);
+		penstock_loader_close(loader);
+	}
+	return r < 0 ? ps_load_error_set(err, -r, "%s", error.text) : 0;
+}
+
+/* Which sound samples have the field of that suffix. */
+static int have_find(const struct ps_chart *c, const char *suffix, struct fields *f)
+{
+	f->nhave = 0;
+	f->have = calloc(c->n + 1, sizeof(*f->have));
+	if (!f->have)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->n; i++) {
+		const struct ps_chart_member *m = &c->members[i];
+
+		if (m->sample != UINT64_MAX && strcasecmp(m->name + m->key_len + 1, suffix) == 0 &&
+		        !is_in(c->refused, c->nrefused, m->sample))
+			f->have[f->nhave++] = m->sample;
+	}
+	qsort(f->have, f->nhave, sizeof(*f->have), by_value);
+	return 0;
+}
+
+/* An empty array looks in a batch as one that is absent. */
+static void empty_find(struct ps_chart *c)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		const struct ps_chart_member *m = &c->members[i];
+		const char *dot = strrchr(m->name, '.');
+
+		if (m->key_len > 0 && m->size == 0 && strcasecmp(dot, ".npy") == 0)
+			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: an empty file", m->name);
+	}
+}
+
+int ps_chart_decode(
+        const char *path, struct ps_chart *c, struct ps_progress *progress, struct ps_load_error *err)
+{
+	ps_autofree struct fields *all = calloc(1, sizeof(*all)), *one = calloc(1, sizeof(*one));
+	char name[128];
+	uint32_t kind;
+	int r = all && one ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+
+	if (c->samples == 0)
+		return r;
+	empty_find(c);
+	/* A loader wants an image in all samples. One that is not is decoded by itself, and samples without it
+	 * are passed over. */
+	for (size_t i = 0; i < c->nfields && r == 0; i++) {
+		const struct ps_chart_field *field = &c->fields[i];
+
+		if (!field_name(field->suffix, name, &kind))
+			continue;
+		if (kind != PENSTOCK_IMAGE) {
+			field_add(all, name, kind);
+			continue;
+		}
+		if (have_find(c, field->suffix, one) < 0)
+			r = ps_load_error_set(err, ENOMEM, "out of memory");
+		one->n = 0;
+		field_add(one->nhave == c->samples ? all : one, name, kind);
+		if (r == 0)
+			r = fields_decode(path, c, one, progress, err);
+		free(ps_steal_ptr(&one->have));
+	}
+	if (!c->is_tar && field_name(ps_source_line_suffix(path), name, &kind))
+		field_add(all, name, kind);
+	return r == 0 ? fields_decode(path, c, all, progress, err) : r;
+}
