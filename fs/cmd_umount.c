@@ -248,7 +248,7 @@ static int run_all(struct umount *u)
 		ps_autofree char *where = ps_conf_is_mount(&conf.v[i]) ? mountpoint_of(&conf, &conf.v[i]) : NULL;
 		ps_autofree char *path = NULL;
 
-		if (!where || ps_mounts_resolve(where, &path, NULL) < 0 || !ps_mounts_device(path))
+		if (!where || ps_mounts_resolve(where, &path, NULL) < 0 || !ps_mounts_id(path).dev)
 			continue;
 		int one = run_timed(u, where);
 		code = code ? code : one;

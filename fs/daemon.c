@@ -86,7 +86,8 @@ static json_t *mounts_of(void *arg)
 	return ps_daemon_mounts(m->owner, m);
 }
 
-int ps_daemon_start_mount(struct ps_daemon *d, struct ps_mount *m, int fd, dev_t dev, struct ps_error *err)
+int ps_daemon_start_mount(
+        struct ps_daemon *d, struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
 {
 	m->owner = d;
 	m->fs.mounts = mounts_of;
@@ -98,7 +99,7 @@ int ps_daemon_start_mount(struct ps_daemon *d, struct ps_mount *m, int fd, dev_t
 			close(fd);
 			return ps_error_set(err, ECANCELED, "the daemon has been told to stop");
 		}
-		int rc = ps_mount_start(m, fd, dev, err);
+		int rc = ps_mount_start(m, fd, id, err);
 		if (rc < 0)
 			return rc;
 		ps_list_append(&d->mounts, &m->link);
@@ -115,7 +116,7 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 		ps_session_await(&m->session);
 		/* After an abort the dead mount is still there. */
 		if (m->here)
-			ps_mountfd_detach(m->request.mountpoint, m->session.dev);
+			ps_mountfd_detach(m->request.mountpoint, m->id);
 	}
 	{
 		PS_LOCK_SCOPE(&d->lock);
@@ -140,7 +141,7 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 static bool serves_device(struct ps_daemon *d, dev_t dev)
 {
 	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_mount, link)->session.dev == dev)
+		if (PS_CONTAINER_OF(l, struct ps_mount, link)->id.dev == dev)
 			return true;
 	return false;
 }
@@ -167,7 +168,7 @@ static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
 	if (stat(m->request.mountpoint, &st) < 0)
 		return ps_error_set(err, errno, "the mount on %s does not answer: %s", m->request.mountpoint,
 		        strerror(errno));
-	if (st.st_dev != m->session.dev)
+	if (!ps_mount_id_same(m->id, ps_mounts_id(m->request.mountpoint)))
 		return ps_error_set(err, EIO, "the mount on %s was unmounted at once", m->request.mountpoint);
 	return 0;
 }
@@ -185,15 +186,15 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 	        &fd, err);
 	if (rc < 0)
 		return rc;
-	dev_t dev = ps_mounts_device(mountpoint);
-	rc = ps_daemon_start_mount(d, m, fd, dev, err);
+	struct ps_mount_id id = ps_mounts_id(mountpoint);
+	rc = ps_daemon_start_mount(d, m, fd, id, err);
 	if (rc < 0) {
-		ps_mountfd_detach(mountpoint, dev);
+		ps_mountfd_detach(mountpoint, id);
 		return rc;
 	}
 	rc = see_it_answer(m, err);
 	if (rc < 0) {
-		ps_mountfd_detach(mountpoint, dev);
+		ps_mountfd_detach(mountpoint, id);
 		while (!atomic_load(&m->session.ended)) {
 			ps_session_kick(&m->session);
 			poll(NULL, 0, KICK_MS);
@@ -256,7 +257,7 @@ void ps_daemon_thread_ends(struct ps_daemon *d)
 
 struct place {
 	char *mountpoint;
-	dev_t dev;
+	struct ps_mount_id id;
 };
 
 /* Where mounts are that we may detach: that waits for others, so not under the lock. */
@@ -273,7 +274,7 @@ static size_t own_places(struct ps_daemon *d, struct place **ret)
 		char *copy = m->here ? strdup(m->request.mountpoint) : NULL;
 
 		if (copy)
-			(*ret)[n++] = (struct place){copy, m->session.dev};
+			(*ret)[n++] = (struct place){copy, m->id};
 	}
 	return n;
 }
@@ -300,7 +301,7 @@ static void stop(struct ps_daemon *d)
 	size_t n = own_places(d, &places);
 	for (size_t i = 0; i < n; i++) {
 		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
-		ps_mountfd_detach(places[i].mountpoint, places[i].dev);
+		ps_mountfd_detach(places[i].mountpoint, places[i].id);
 		free(places[i].mountpoint);
 	}
 	free(places);

@@ -10,7 +10,7 @@
  *        │ do=prepared, device, warning  │ (a guest that goes away meanwhile calls that off)
  *        │◀──────────────────────────────┤
  *        │ mounts, in its own namespace  │
- *        │ do=mounted, device + the descriptor
+ *        │ do=mounted, mount + the descriptor
  *        ├──────────────────────────────▶│ starts the session
  *        │ do=serving                    │
  *        │◀──────────────────────────────┤

@@ -37,7 +37,7 @@ struct ps_daemon {
 json_t *ps_daemon_mounts(struct ps_daemon *daemon, struct ps_mount *first);
 /* Serves a descriptor, which it takes over. */
 int ps_daemon_start_mount(
-        struct ps_daemon *daemon, struct ps_mount *mount, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
+        struct ps_daemon *daemon, struct ps_mount *mount, int fd, struct ps_mount_id id, struct ps_error *err) PS_MUST_USE;
 /* Waits until the mount's session is over, if it was started, and frees it. */
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
 /* Waits until nothing is served on this device, and returns how many mounts there are then. */

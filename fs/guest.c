@@ -1,5 +1,6 @@
 /* A process at the control socket: one thread each, from its first word to the end of what it asked for. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -98,13 +99,14 @@ static int say_prepared(const struct guest *g, const struct ps_mount *m)
 	return rc;
 }
 
-static int parse_device(const char *text, dev_t *ret)
+static int parse_id(const char *text, struct ps_mount_id *ret)
 {
 	unsigned major, minor;
+	uint64_t number;
 
-	if (!text || sscanf(text, "%u:%u", &major, &minor) != 2)
+	if (!text || sscanf(text, "%u:%u %" SCNu64, &major, &minor, &number) != 3)
 		return -EPROTO;
-	*ret = makedev(major, minor);
+	*ret = (struct ps_mount_id){makedev(major, minor), number};
 	return 0;
 }
 
@@ -126,19 +128,19 @@ static int hand_over(struct guest *g, struct ps_mount *m, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	ps_autofd int fd = -1;
-	dev_t dev = 0;
+	struct ps_mount_id id = {0};
 	int rc = say_prepared(g, m);
 
 	if (rc == 0)
 		rc = expect(g, "mounted", MOUNTED_MS, &message, &fd);
 	if (rc == 0)
-		rc = parse_device(ps_wire_get(&message, "device"), &dev);
+		rc = parse_id(ps_wire_get(&message, "mount"), &id);
 	ps_given_fini(&message);
 	if (rc == 0 && fd < 0)
 		rc = -EPROTO;
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the process that mounts went away");
-	rc = ps_daemon_start_mount(g->daemon, m, ps_steal_fd(&fd), dev, err);
+	rc = ps_daemon_start_mount(g->daemon, m, ps_steal_fd(&fd), id, err);
 	if (rc < 0)
 		return rc;
 	rc = say(g, "serving", NULL, NULL);
@@ -197,13 +199,13 @@ static void serve_status(struct guest *g)
 static void serve_wait(struct guest *g, const struct ps_given *message)
 {
 	char left[16];
-	dev_t dev;
+	struct ps_mount_id id;
 
-	if (parse_device(ps_wire_get(message, "device"), &dev) < 0) {
-		say_error(g, "wait for which device?");
+	if (parse_id(ps_wire_get(message, "mount"), &id) < 0) {
+		say_error(g, "wait for which mount?");
 		return;
 	}
-	snprintf(left, sizeof left, "%u", ps_daemon_await_end(g->daemon, dev));
+	snprintf(left, sizeof left, "%u", ps_daemon_await_end(g->daemon, id.dev));
 	if (say(g, "ended", "mounts", left) < 0)
 		ps_log_debug("control: a guest went away");
 }

@@ -1,6 +1,7 @@
 #include "join.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -73,20 +74,20 @@ static int ask(int sock, const struct ps_mount_request *request)
 	return rc;
 }
 
-static const char *device_name(dev_t dev, char buf[static 24])
+static const char *id_text(struct ps_mount_id id, char buf[static 48])
 {
-	snprintf(buf, 24, "%u:%u", major(dev), minor(dev));
+	snprintf(buf, 48, "%u:%u %" PRIu64, major(id.dev), minor(id.dev), id.number);
 	return buf;
 }
 
 /* From "prepared": mounts, hands the descriptor over, and sees the mount answer. */
 static int hand_over(int sock, const struct ps_mount_request *request, const struct ps_join_options *options,
-        const char *device, dev_t *ret_dev, struct ps_error *err)
+        const char *device, struct ps_mount_id *ret_id, struct ps_error *err)
 {
 	const char *mountpoint = request->mountpoint;
 	struct ps_given message = {0};
 	struct stat st;
-	char name[24];
+	char text[48];
 	ps_autofd int fd = -1;
 
 	int rc = ps_mountfd_mount(
@@ -95,8 +96,8 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 	        &fd, err);
 	if (rc < 0)
 		return rc;
-	dev_t dev = *ret_dev = ps_mounts_device(mountpoint);
-	rc = say(sock, "mounted", "device", device_name(dev, name), fd);
+	struct ps_mount_id id = *ret_id = ps_mounts_id(mountpoint);
+	rc = say(sock, "mounted", "mount", id_text(id, text), fd);
 	if (rc < 0)
 		ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	close(ps_steal_fd(&fd)); /* only the daemon has it now: when that dies, the kernel answers for it */
@@ -106,12 +107,12 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 	if (rc == 0 && stat(mountpoint, &st) < 0)
 		rc = ps_error_set(
 		        err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
-	if (rc == 0 && st.st_dev != dev)
+	if (rc == 0 && !ps_mount_id_same(id, ps_mounts_id(mountpoint)))
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
 	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
 		ps_error_set(err, -rc, "the daemon that serves this cache has died (see its log)");
 	if (rc < 0)
-		ps_mountfd_detach(mountpoint, dev);
+		ps_mountfd_detach(mountpoint, id);
 	return rc;
 }
 
@@ -125,7 +126,7 @@ static void on_signal(int signo)
 }
 
 /* Until the daemon says that the mount is gone. Signals are blocked but while it waits. */
-static int stay(int sock, const struct ps_mount_request *request, dev_t dev, const sigset_t *unblocked,
+static int stay(int sock, const struct ps_mount_request *request, struct ps_mount_id id, const sigset_t *unblocked,
         struct ps_error *err)
 {
 	struct ps_given message = {0};
@@ -135,7 +136,7 @@ static int stay(int sock, const struct ps_mount_request *request, dev_t dev, con
 		struct pollfd p = {.fd = sock, .events = POLLIN};
 
 		if (stop_signal && !detached) {
-			ps_mountfd_detach(request->mountpoint, dev);
+			ps_mountfd_detach(request->mountpoint, id);
 			detached = true;
 		}
 		if (ppoll(&p, 1, NULL, unblocked) > 0)
@@ -144,7 +145,7 @@ static int stay(int sock, const struct ps_mount_request *request, dev_t dev, con
 	int rc = expect(sock, "ended", WORD_MS, &message, err);
 	ps_given_fini(&message);
 	if (rc < 0)
-		ps_mountfd_detach(request->mountpoint, dev); /* of a dead daemon */
+		ps_mountfd_detach(request->mountpoint, id); /* of a dead daemon */
 	return rc;
 }
 
@@ -169,7 +170,7 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 	struct ps_given message = {0};
 	ps_autofd int sock = -1;
 	sigset_t unblocked;
-	dev_t dev = 0;
+	struct ps_mount_id id;
 	pid_t pid;
 	int rc = ps_control_connect(cache_dir, &sock, &pid, err);
 
@@ -192,12 +193,12 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 	const char *device = ps_wire_get(&message, "device");
 	/* From here on a signal would leave a mount behind that nobody serves. */
 	block_signals(&unblocked);
-	rc = hand_over(sock, request, options, device ? device : "penstock", &dev, err);
+	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
 	ps_given_fini(&message);
 	if (rc < 0)
 		return rc;
 	options->ready(options->arg);
-	return options->stay ? stay(sock, request, dev, &unblocked, err) : 0;
+	return options->stay ? stay(sock, request, id, &unblocked, err) : 0;
 }
 
 /* Questions ------------------------------------------------------------------------------------------ */
@@ -234,9 +235,9 @@ int ps_join_await_end(
         const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left, struct ps_error *err)
 {
 	struct ps_given message = {0};
-	char name[24];
-	int rc = question(
-	        cache_dir, "wait", "device", device_name(dev, name), "ended", timeout_ms, &message, err);
+	char text[48];
+	int rc = question(cache_dir, "wait", "mount", id_text((struct ps_mount_id){.dev = dev}, text), "ended",
+	        timeout_ms, &message, err);
 
 	if (rc < 0)
 		return rc;

@@ -120,10 +120,11 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const
 	return 0;
 }
 
-int ps_mount_start(struct ps_mount *m, int fd, dev_t dev, struct ps_error *err)
+int ps_mount_start(struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
 {
-	m->here = dev && ps_mounts_device(m->request.mountpoint) == dev;
-	return ps_session_start(&m->session, &m->fs, fd, dev, err);
+	m->id = id;
+	m->here = ps_mount_id_same(id, ps_mounts_id(m->request.mountpoint));
+	return ps_session_start(&m->session, &m->fs, fd, id.dev, err);
 }
 
 int ps_mount_finish(struct ps_mount *m)

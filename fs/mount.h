@@ -22,6 +22,7 @@ struct ps_mount {
 	char *device; /* what is shown as the mount's device: sources without secrets */
 	struct ps_fs fs;
 	struct ps_session session;
+	struct ps_mount_id id; /* once started; all 0: unknown */
 	bool here;   /* in our own mount namespace: we may detach it */
 	void *owner; /* the daemon */
 };
@@ -29,7 +30,7 @@ struct ps_mount {
 /* Takes the request over, also on failure. Blocks until all sources are listed, or *cancelled. */
 int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const _Atomic bool *cancelled,
         struct ps_mount **ret, struct ps_error *err) PS_MUST_USE;
-int ps_mount_start(struct ps_mount *mount, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
+int ps_mount_start(struct ps_mount *mount, int fd, struct ps_mount_id id, struct ps_error *err) PS_MUST_USE;
 /* As ps_session_finish(). The mount is off the daemon's list. */
 int ps_mount_finish(struct ps_mount *mount) PS_MUST_USE;
 /* Waits for answers that others still wait for, which is at most the timeout of the cache. */

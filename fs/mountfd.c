@@ -9,11 +9,9 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include "base/strbuf.h"
-#include "mounts.h"
 
 extern char **environ;
 
@@ -199,23 +197,22 @@ int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, stru
 	return rc;
 }
 
-int ps_mountfd_detach(const char *mountpoint, dev_t dev)
+int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
 {
-	struct ps_mounts mounts;
-	char words[256];
-	int rc = ps_mounts_read(NULL, true, &mounts);
+	char words[256], path[40];
+	ps_autofd int fd = open(mountpoint, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
 
-	if (rc < 0)
-		return rc;
-	const struct ps_mount_info *info = ps_mounts_find(&mounts, mountpoint);
-	bool ours = info && info->dev_major == major(dev) && info->dev_minor == minor(dev);
-	ps_mounts_fini(&mounts);
-	if (!ours)
+	if (fd < 0)
+		return -errno;
+	if (!id.number || ps_mounts_number(fd) != id.number)
 		return -ENOENT;
-	if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+	/* By the descriptor: between a look at a path and its unmounting others may mount there. */
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	if (umount2(path, MNT_DETACH) == 0)
 		return 0;
 	if (errno != EPERM)
 		return -errno;
+	close(ps_steal_fd(&fd));
 	char *argv[] = {(char *)(uintptr_t)helper, (char *)(uintptr_t) "-u", (char *)(uintptr_t) "-z",
 	        (char *)(uintptr_t) "--", (char *)(uintptr_t)mountpoint, NULL};
 	return run_helper(argv, -1, -1, NULL, words, sizeof words);

@@ -7,9 +7,8 @@
 #define PS_MOUNTFD_H
 
 #include <stdbool.h>
-#include <sys/types.h>
 
-#include "base/error.h"
+#include "mounts.h"
 
 /* The largest READ: so much can be spliced from a file. More would need a pipe past the usual
  * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would copy through memory of its own instead. */
@@ -25,8 +24,8 @@ struct ps_mountfd_options {
  * mount goes when it is unmounted. */
 int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, struct ps_error *err) PS_MUST_USE;
 
-/* Detaches what is mounted there if it is the file system on device `dev`: whoever mounted over it meanwhile
- * keeps his. Open files stay open. */
-int ps_mountfd_detach(const char *mountpoint, dev_t dev);
+/* Detaches what is mounted there if it is this mount; another one that is there meanwhile stays (-ENOENT). Open
+ * files stay open. */
+int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include "guarded.h"
 #include "mountfd.h"
@@ -14,6 +13,7 @@
 /* A penstock mount is there already: alive, wedged, or dead and to be cleared away. */
 static int check_mounted(const char *arg, const struct ps_mount_info *info, struct ps_error *err)
 {
+	struct ps_mount_id id = ps_mounts_id(info->mountpoint);
 	json_t *stats = NULL;
 	/* An open must ask the daemon; stat of the root is answered from the kernel's memory long after it
 	 * died. */
@@ -30,7 +30,7 @@ static int check_mounted(const char *arg, const struct ps_mount_info *info, stru
 		        arg, arg);
 	if (rc != -ENOTCONN && rc != -ECONNABORTED)
 		return ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
-	rc = ps_mountfd_detach(info->mountpoint, makedev(info->dev_major, info->dev_minor));
+	rc = ps_mountfd_detach(info->mountpoint, id);
 	if (rc < 0)
 		return ps_error_set(err, -rc,
 		        "%s: the mount of a dead daemon is in the way; unmount it as root (umount -l %s)",

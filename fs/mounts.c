@@ -1,8 +1,10 @@
 #include "mounts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "base/strbuf.h"
@@ -115,18 +117,46 @@ const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const
 	return NULL;
 }
 
-dev_t ps_mounts_device(const char *mountpoint)
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000U
+#endif
+
+uint64_t ps_mounts_number(int fd)
 {
+	char path[48], line[128];
+	unsigned long long number = 0;
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID_UNIQUE, &st) == 0 &&
+	        st.stx_mask & STATX_MNT_ID_UNIQUE)
+		return st.stx_mnt_id;
+	/* An older kernel, or a mount of another user, of which statx tells nothing. */
+	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+	FILE *f = fopen(path, "re");
+	while (f && number == 0 && fgets(line, sizeof line, f))
+		if (sscanf(line, "mnt_id: %llu", &number) != 1)
+			number = 0;
+	if (f)
+		fclose(f);
+	return number;
+}
+
+struct ps_mount_id ps_mounts_id(const char *mountpoint)
+{
+	struct ps_mount_id id = {0};
 	struct ps_mounts mounts;
-	dev_t dev = 0;
 
 	if (ps_mounts_read(NULL, false, &mounts) < 0)
-		return 0;
+		return id;
 	const struct ps_mount_info *info = ps_mounts_find(&mounts, mountpoint);
-	if (info)
-		dev = makedev(info->dev_major, info->dev_minor);
+	if (info) {
+		ps_autofd int fd = open(mountpoint, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
+
+		id.dev = makedev(info->dev_major, info->dev_minor);
+		id.number = fd >= 0 ? ps_mounts_number(fd) : 0;
+	}
 	ps_mounts_fini(&mounts);
-	return dev;
+	return id;
 }
 
 int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)

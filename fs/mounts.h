@@ -6,7 +6,9 @@
 #define PS_MOUNTS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -28,8 +30,22 @@ void ps_mounts_fini(struct ps_mounts *mounts);
 /* The topmost mount on exactly this path, or NULL. */
 const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path);
 
-/* The device of the penstock mount on exactly this path; 0: there is none. */
-dev_t ps_mounts_device(const char *mountpoint);
+/* What distinguishes a mount from those before and after it on the same path: their device numbers may be equal,
+ * for the kernel uses a number again. All 0: there is no penstock mount. */
+struct ps_mount_id {
+	dev_t dev;
+	uint64_t number; /* unique while the machine runs from Linux 6.8 on; before, one of the mounts there are */
+};
+
+static inline bool ps_mount_id_same(struct ps_mount_id a, struct ps_mount_id b)
+{
+	return a.number && a.dev == b.dev && a.number == b.number;
+}
+
+/* Of the penstock mount on exactly this path. */
+struct ps_mount_id ps_mounts_id(const char *mountpoint);
+/* The number of the mount that an O_PATH descriptor of its root belongs to; 0: it cannot be known. Asks no daemon. */
+uint64_t ps_mounts_number(int fd);
 
 /* "\040" and the like to bytes, in place. */
 void ps_mounts_unescape(char *s);

@@ -16,7 +16,7 @@
 
 #include "cli.h"
 
-#define PS_WIRE_PROTOCOL 1
+#define PS_WIRE_PROTOCOL 2
 #define PS_WIRE_MAX_NBYTES (8u << 20)
 #define PS_WIRE_MAX_PAIRS 65536
 #define PS_WIRE_SEND_MS 10000

@@ -114,7 +114,7 @@ import os, socket, struct, sys
 def pairs(*p): return b"".join(k.encode() + b"\0" + v.encode() + b"\0" for k, v in p)
 def connect():
     s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect(sys.argv[1]); return s
-def send(s, body, protocol=1, fds=()):
+def send(s, body, protocol=2, fds=()):
     s.sendmsg([b"penstock" + struct.pack("=II", protocol, len(body)) + body],
               [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("%di" % len(fds), *fds))] if fds else [])
 def answer(s):
@@ -138,13 +138,13 @@ for bad in (mount[:2], [("do", "mount")] + mount[2:], mount + [("option", "no-su
             mount[:3] + [("source", "nonsense")]):
     s = connect(); send(s, pairs(*bad)); a = answer(s); assert "error" in a, (bad, a)
 s = prepared(); s.close()                                     # gone before it mounted
-s = prepared(); send(s, pairs(("do", "mounted"), ("device", "0:1"))); a = answer(s); assert "error" in a, a
+s = prepared(); send(s, pairs(("do", "mounted"), ("mount", "0:1 9"))); a = answer(s); assert "error" in a, a
 r, w = os.pipe()
-s = prepared(); send(s, pairs(("do", "mounted"), ("device", "0:1")), fds=[r])  # no descriptor of a mount
+s = prepared(); send(s, pairs(("do", "mounted"), ("mount", "0:1 9")), fds=[r])  # no descriptor of a mount
 a = answer(s); assert "error" in a or "serving" in a, a; s.close()
 fuse = os.open("/dev/fuse", os.O_RDWR)
-s = prepared(); send(s, pairs(("do", "mounted"), ("device", "0:1")), fds=[fuse]); a = answer(s); s.close()
-s = prepared(); send(s, pairs(("do", "mounted"), ("device", "0:1")), fds=[r, w, r, w, r, w]); s.close()
+s = prepared(); send(s, pairs(("do", "mounted"), ("mount", "0:1 9")), fds=[fuse]); a = answer(s); s.close()
+s = prepared(); send(s, pairs(("do", "mounted"), ("mount", "0:1 9")), fds=[r, w, r, w, r, w]); s.close()
 PY
 pass "nonsense at the socket is answered"
 check "nothing is left of all that" wait_until 20 no_mounts 1

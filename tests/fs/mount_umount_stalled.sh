@@ -34,3 +34,17 @@ check_not "it is no longer mounted either" is_mounted
 kill -KILL "$reader"
 check "a killed reader does not hang" wait_until 5 bash -c "! kill -0 $reader"
 check "and the daemon ends" wait_until 20 bash -c "! kill -0 $(daemon_pid || echo 99999999)"
+
+# The kernel gives a device number again once its mount is gone, so a daemon that comes to know late that its mount
+# has ended must not take away the next one on that path.
+mount_penstock "$ORIGIN/"
+first=$(daemon_pid)
+device=$(stat -c %d "$MNT")
+kill -STOP "$first"
+umount -c "$MNT" # without looking at it: nothing answers
+mount_penstock "$ORIGIN/" --cache-dir "$T/other-cache"
+[[ $(stat -c %d "$MNT") == "$device" ]] || echo "# (this kernel gave the second mount another device number)"
+kill -CONT "$first"
+check "a daemon that was stopped ends once its mount is gone" wait_until 10 bash -c "! kill -0 $first"
+check "and the next mount on that path stays" cmp "$MNT/f.bin" "$T/www/f.bin"
+penstock umount "$MNT"
