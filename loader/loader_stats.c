@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "image/jpeg.h"
 #include "stats.h"
 
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
@@ -29,6 +30,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
 	s.shards_lost = ps_lost_count(&l->lost);
+	s.jpeg_decoder = ps_jpeg_decoder();
 	s.seconds = (double)(ps_mono_ns() - l->open_ns) / 1e9;
 	ps_stats_fill(&s, &p);
 	if (l->device->ops->copies) {

@@ -790,6 +790,10 @@ struct penstock_stats {
 	/* Epochs without a batch on this rank, from their beginning to their end: no shard held a sample, or
 	 * (end DROP_LAST) too few for a global batch. */
 	uint64_t empty_epochs;
+	/* What decodes the entropy of JPEGs here: "penstock", or "libjpeg: " and why (a build without our own
+	 * decoder, or one that does not give the same pixels with the libjpeg that is loaded, which is tried
+	 * once a process). Static text. */
+	const char *jpeg_decoder;
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "image/jpeg.h"
 
 #define MAGIC UINT64_C(0x3354415453534550) /* "PESSTAT3": the last is the version */
@@ -75,22 +76,10 @@ enum {
 	L_WORDS,
 };
 
-/* FNV-1a: finds what was changed by accident, which is all that is asked of it. */
-static uint64_t hash(uint64_t h, const void *p, size_t n)
-{
-	const uint8_t *s = p;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ s[i]) * UINT64_C(0x100000001b3);
-	return h;
-}
-
-#define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
-
 static uint64_t hash_u64(uint64_t h, uint64_t v)
 {
 	v = htole64(v);
-	return hash(h, &v, sizeof(v));
+	return ps_hash(h, &v, sizeof(v));
 }
 
 static uint64_t hash_double(uint64_t h, double v)
@@ -111,12 +100,12 @@ static uint64_t column_hash(uint64_t h, const struct penstock_field *f)
 		h = hash_u64(h, words[i]);
 	for (uint32_t i = 0; i < f->ndim; i++)
 		h = hash_u64(h, f->shape[i]);
-	return f->add_offset_of ? hash(h, f->add_offset_of, strlen(f->add_offset_of) + 1) : h;
+	return f->add_offset_of ? ps_hash(h, f->add_offset_of, strlen(f->add_offset_of) + 1) : h;
 }
 
 static uint64_t text_hash(uint64_t h, const char *text)
 {
-	return text ? hash(h, text, strlen(text) + 1) : hash_u64(h, 0);
+	return text ? ps_hash(h, text, strlen(text) + 1) : hash_u64(h, 0);
 }
 
 /* What came with the second version of the struct, for pictures and what follows them. */
@@ -137,7 +126,7 @@ static uint64_t picture_hash(uint64_t h, const struct penstock_field *f)
 
 static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 {
-	h = hash(h, f->name, strlen(f->name) + 1);
+	h = ps_hash(h, f->name, strlen(f->name) + 1);
 	h = text_hash(hash_u64(h, f->kind), f->member);
 	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK || f->kind == PENSTOCK_BOXES)
 		h = picture_hash(h, f);
@@ -209,11 +198,11 @@ static int u64_compare(const void *a, const void *b)
 static uint64_t tails_hash(const struct ps_list *list, const char *cwd, char *path, size_t common,
         uint32_t depth, uint64_t *hashes, size_t *ret_distinct)
 {
-	uint64_t all = HASH_BEGIN;
+	uint64_t all = PS_HASH_BEGIN;
 
 	for (size_t i = 0; i < list->n; i++) {
 		path_plain(cwd, list->names[i], path);
-		hashes[i] = text_hash(HASH_BEGIN, path_tail(path, common, depth));
+		hashes[i] = text_hash(PS_HASH_BEGIN, path_tail(path, common, depth));
 		all = hash_u64(all, hashes[i]);
 	}
 	qsort(hashes, list->n, sizeof(*hashes), u64_compare);
@@ -270,12 +259,12 @@ static int shards_hash(const struct ps_list *list, uint64_t *ret_hash)
 static uint64_t sampling_hash(const struct ps_options *options)
 {
 	const char *const texts[] = {options->o.filter, options->o.weights, options->o.balance};
-	uint64_t h = hash_u64(HASH_BEGIN, options->o.nmix > 1 ? options->o.mix_end : 0);
+	uint64_t h = hash_u64(PS_HASH_BEGIN, options->o.nmix > 1 ? options->o.mix_end : 0);
 
 	for (uint32_t i = 0; i < options->o.nmix && options->o.nmix > 1; i++)
 		h = hash_u64(hash_double(h, options->mix[i]), options->ends[i]);
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
-		h = texts[i] ? hash(hash_u64(h, i), texts[i], strlen(texts[i]) + 1) : h;
+		h = texts[i] ? ps_hash(hash_u64(h, i), texts[i], strlen(texts[i]) + 1) : h;
 	return hash_u64(h, options->o.replacement);
 }
 
@@ -289,7 +278,7 @@ int ps_state_print_make(
 		return 0;
 	if (shards_hash(&options->shards, &w[P_SHARDS]) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	w[P_FIELDS] = HASH_BEGIN;
+	w[P_FIELDS] = PS_HASH_BEGIN;
 	for (uint32_t i = 0; i < o->nfields; i++)
 		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
 	w[P_FIELDS] = hash_u64(w[P_FIELDS], o->transform_version);
@@ -298,7 +287,7 @@ int ps_state_print_make(
 	if (o->source || o->token_stride)
 		w[P_FIELDS] = hash_u64(hash_u64(w[P_FIELDS], o->source), o->token_stride);
 	if (o->rename)
-		w[P_FIELDS] = hash(w[P_FIELDS], o->rename, strlen(o->rename));
+		w[P_FIELDS] = ps_hash(w[P_FIELDS], o->rename, strlen(o->rename));
 	w[P_VERSIONS] = (uint64_t)ORDER_VERSION << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
 	w[P_NSHARDS] = options->shards.n;
 	w[P_SEED] = o->seed;
@@ -340,7 +329,7 @@ static uint64_t sum_of(const void *state, size_t nbytes)
 {
 	size_t from = W_PRINT * sizeof(uint64_t);
 
-	return hash(HASH_BEGIN, (const uint8_t *)state + from, nbytes - from);
+	return ps_hash(PS_HASH_BEGIN, (const uint8_t *)state + from, nbytes - from);
 }
 
 static void offload_put(const struct ps_state *s, void *state)

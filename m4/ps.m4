@@ -110,6 +110,31 @@ AC_DEFUN([PS_PKG_OPTIONAL], [
   ])
 ])
 
+# --disable-jpeg-entropy: our entropy decoder of JPEGs needs a struct of libjpeg-turbo's jpegint.h. Sets
+# jpeg_entropy_says.
+AC_DEFUN([PS_ARG_JPEG_ENTROPY], [
+  AC_ARG_ENABLE([jpeg-entropy],
+    [AS_HELP_STRING([--disable-jpeg-entropy],
+      [leave entropy decoding of JPEGs to libjpeg: slower, and nothing of its internals is used])],
+    [], [enable_jpeg_entropy=auto])
+  AS_IF([test "x$enable_loader" = xno], [enable_jpeg_entropy=no])
+  AS_IF([test "x$enable_jpeg_entropy" = xno], [jpeg_entropy_says="libjpeg's (--disable-jpeg-entropy)"], [
+    ps_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS $JPEG_CFLAGS"
+    AC_CHECK_MEMBER([struct jpeg_entropy_decoder.decode_mcu], [
+      jpeg_entropy_says="penstock's, if the libjpeg that is loaded passes a check; else libjpeg's"
+      AC_DEFINE([PS_JPEG_ENTROPY], [1], [Define to 1 to decode the entropy of JPEGs in place of libjpeg.])
+    ], [
+      jpeg_entropy_says="libjpeg's (no jpegint.h of libjpeg-turbo)"
+      AS_IF([test "x$enable_jpeg_entropy" = xyes],
+        [AC_MSG_ERROR([--enable-jpeg-entropy needs jpegint.h of libjpeg-turbo (libjpeg62-turbo-dev has it)])])
+    ], [[#include <stdio.h>
+#include <jpeglib.h>
+#include <jpegint.h>]])
+    CFLAGS=$ps_save_CFLAGS
+  ])
+])
+
 # --with-cuda: the toolkit's headers. The driver is opened at run time (dlopen), never linked.
 AC_DEFUN([PS_CUDA], [
   AC_ARG_VAR([NVJPEG_CFLAGS], [-I of nvjpeg.h, for a test, where the toolkit has none (Python's package nvidia-nvjpeg has one)])

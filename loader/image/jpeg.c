@@ -146,7 +146,12 @@ void ps_jpeg_library_only(void *decoder, bool on)
 
 uint32_t ps_jpeg_version(void)
 {
-	return LIBJPEG_TURBO_VERSION_NUMBER;
+	return ps_jpeg_entropy_library();
+}
+
+const char *ps_jpeg_decoder(void)
+{
+	return ps_jpeg_entropy_decoder();
 }
 
 static void *jpeg_make(void)

@@ -22,8 +22,13 @@
 
 #include "image/format.h"
 
-/* Of the library that decodes: another one may give other pixels. Any thread; never blocks. */
+/* Of the library that is loaded, whatever header this was compiled with: a hash of its messages, with its version
+ * and the years of its copyright, and of pixels that it makes. Another one may give other pixels. Any thread; the
+ * first call decodes a few small files. */
 uint32_t ps_jpeg_version(void);
+
+/* What decodes entropy: "penstock", or "libjpeg: " and why (jpeg_entropy.h). Static text; as ps_jpeg_version(). */
+const char *ps_jpeg_decoder(void);
 
 /* For comparison: a decoder made by ps_format_jpeg leaves entropy decoding to libjpeg, or (the default) does
  * it itself where it can, with the same result (huffman.h). */

@@ -319,15 +319,16 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	if (!stages)
 		return NULL;
 	return Py_BuildValue(
-	        "{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:N,s:K,s:N,s:K,s:K}",
+	        "{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:s,s:N,s:K,s:N,s:K,s:K}",
 	        "samples", (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
 	        s.wait_storage, "wait_read", s.wait_read, "wait_decode", s.wait_decode, "bottleneck",
 	        s.bottleneck, "advice", s.advice, "copied_bytes", (unsigned long long)s.copied_bytes,
-	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "gpu_decode", gpu_decode_dict(&s),
-	        "shards_lost", (unsigned long long)s.shards_lost, "lost", lost_list(l), "blank_batches",
-	        (unsigned long long)s.blank_batches, "empty_epochs", (unsigned long long)s.empty_epochs);
+	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "jpeg_decoder", s.jpeg_decoder,
+	        "gpu_decode", gpu_decode_dict(&s), "shards_lost", (unsigned long long)s.shards_lost, "lost",
+	        lost_list(l), "blank_batches", (unsigned long long)s.blank_batches, "empty_epochs",
+	        (unsigned long long)s.empty_epochs);
 }
 
 static PyObject *loader_profile(PyObject *self, PyObject *unused)

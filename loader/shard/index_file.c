@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "base/hash.h"
+
 #define ETAG_XATTR "user.penstock.etag"
 
 int ps_index_version_read(const char *shard, struct ps_index_version *ret_version, struct ps_load_error *err)
@@ -39,16 +41,6 @@ bool ps_index_version_same(const struct ps_index_version *a, const struct ps_ind
 	return a->mtime_ns == b->mtime_ns;
 }
 
-/* FNV-1a, so that names made once stay. */
-static uint64_t name_hash(const char *s)
-{
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-	for (; *s; s++)
-		h = (h ^ (uint8_t)*s) * UINT64_C(0x100000001b3);
-	return h;
-}
-
 char *ps_index_path(const char *shard, const char *dir, const char *suffix, struct ps_load_error *err)
 {
 	const char *slash = strrchr(shard, '/');
@@ -65,7 +57,7 @@ char *ps_index_path(const char *shard, const char *dir, const char *suffix, stru
 			return NULL;
 		}
 		n = asprintf(&path, "%s/%s-%016jx%s", dir, slash ? slash + 1 : shard,
-		        (uintmax_t)name_hash(real), suffix);
+		        (uintmax_t)ps_hash(PS_HASH_BEGIN, real, strlen(real)), suffix);
 	}
 	if (n < 0) {
 		ps_load_error_set(err, ENOMEM, "out of memory");

@@ -130,6 +130,7 @@ static bool report_json(const struct ps_bench_options *o, const struct ps_bench_
 	json_object_set_new(root, "copy_bytes_per_second",
 	        json_real(per(all->stats.copied_bytes, all->stats.copy_seconds)));
 	json_object_set_new(root, "pixels", json_string(all->stats.pixels));
+	json_object_set_new(root, "jpeg_decoder", json_string(all->stats.jpeg_decoder));
 	if (all->lost_first[0])
 		json_object_set_new(root, "first_lost",
 		        json_string(all->lost_first) ?: json_string("(its name is not UTF-8)"));
@@ -208,6 +209,7 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	if (all->has_idle)
 		step_print(all);
 	gpu_decode_print(st);
+	printf("JPEG entropy decoder: %s\n", st->jpeg_decoder);
 	printf("peak memory %.0f MB\nbottleneck: %s (%s)\n", (double)all->peak_rss_nbytes / 1e6,
 	        st->bottleneck, st->advice);
 }

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "shard/tar_out.h"
 #include "tools/groups.h"
 #include "tools/out_name.h"
@@ -82,10 +83,8 @@ static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *e
 /* FNV-1a, mixed, as a share of 1: the same key goes the same way in every run and on every machine. */
 static double key_share(const char *key, size_t len)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = ps_hash(PS_HASH_BEGIN, key, len);
 
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ (unsigned char)key[i]) * UINT64_C(0x100000001b3);
 	h ^= h >> 33;
 	h *= UINT64_C(0xff51afd7ed558ccd);
 	h ^= h >> 33;

@@ -44,6 +44,7 @@ def bench_json_has_the_promised_names():
             total = stage["busy"] + stage["waiting_input"] + stage["waiting_output"]
             assert abs(total - 1) < 0.01 or total == 0, stage
     tap.equal((result["samples"], result["batches"], result["skipped"]), (60, 8, 0))
+    assert result["jpeg_decoder"] == "penstock" or result["jpeg_decoder"].startswith("libjpeg: "), result
     tap.equal([(e["epoch"], e["samples"]) for e in result["epochs"]], [(0, 30), (1, 30)])
     size = sum(os.path.getsize("t-%d.tar" % i) for i in range(3))
     assert size * 1.8 < result["bytes_read"] <= size * 2, (size, result["bytes_read"])
@@ -63,6 +64,7 @@ def bench_takes_all_its_options():
     tap.equal(result["samples"], 10)
     r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
     assert r.returncode == 0 and b"bottleneck: " in r.stdout, r
+    assert b"\nJPEG entropy decoder: %s\n" % result["jpeg_decoder"].encode() in r.stdout, r
 
 
 @tap.test
