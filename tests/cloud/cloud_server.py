@@ -20,7 +20,7 @@ DIR/payer   the project that the bucket wants to be named as the payer
 DIR/refuse.REASON   the bucket's next answers are 403 with this code, as many as the file has bytes
 Requests are verified: headers of the metadata services, signatures (SigV4 computed here anew; RS256), tokens and their time.
 """
-import base64, datetime, hashlib, hmac, http.server, json, os, socketserver, sys, threading, time
+import base64, datetime, functools, hashlib, hmac, http.server, json, os, socketserver, sys, threading, time
 import urllib.parse
 from xml.sax.saxutils import escape
 
@@ -77,14 +77,28 @@ def lookup(name):
 
 def crc32c(data):
     """In base64; of small objects only: it takes a second a megabyte."""
+    return base64.b64encode(crc32c_of(data).to_bytes(4, "big")).decode() if len(data) <= 200_000 else ""
+
+
+@functools.lru_cache
+def crc32c_of(data):
     crc = 0xFFFFFFFF
-    if len(data) > 200_000:
-        return ""
     for byte in data:
         crc ^= byte
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return base64.b64encode((crc ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+    return crc ^ 0xFFFFFFFF
+
+
+def md5(path):
+    st = os.stat(path)
+    return md5_of_version(path, st.st_ino, st.st_size, st.st_mtime_ns)
+
+
+@functools.lru_cache
+def md5_of_version(path, *version):
+    with open(path, "rb") as f:
+        return hashlib.md5(f.read())
 
 
 def mac(key, text):
@@ -367,8 +381,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.reply(200, body + "</ListBucketResult>", "application/xml; charset=UTF-8")
 
     def etag(self, key):
-        with open(os.path.join(path_of("bucket"), key), "rb") as f:
-            return '"' + hashlib.md5(f.read()).hexdigest() + '"'
+        return '"' + md5(os.path.join(path_of("bucket"), key)).hexdigest() + '"'
 
     def get_object(self, key):
         try:
@@ -384,7 +397,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             ("x-goog-generation", "1"),
             ("x-goog-stored-content-encoding", "gzip" if stored_gzip else "identity"),
             ("x-goog-hash", "crc32c=" + crc32c(data if not key.endswith(".damaged") else data + b"!")),
-            ("x-goog-hash", "md5=" + base64.b64encode(hashlib.md5(data).digest()).decode()),
+            ("x-goog-hash", "md5=" + base64.b64encode(md5(os.path.join(path_of("bucket"), key)).digest()).decode()),
         ]
         kind = read("amz_checksums")  # as a bucket of Amazon's: told by a HEAD that asks for it, and by nothing else
         if kind:

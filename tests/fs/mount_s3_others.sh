@@ -32,7 +32,7 @@ start() {
 
 for store in rclone moto; do
 	start "$store"
-	check "$store: objects are put" bucket pages shards 1300
+	check "$store: objects are put" bucket pages shards 1010
 	check "$store: one of several parts" bucket large shards large/one.tar 21
 	CACHE=$T/cache-$store
 	rm -f "$T/penstock.log"
