@@ -10,7 +10,7 @@
 # not the run.
 #
 # From the environment: top_srcdir, top_builddir (set by `make check`), TMPDIR, PS_TEST_TIMEOUT (seconds),
-# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests).
+# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests), PENSTOCK_TEST_LONG=1 (repeat more: `long`).
 
 set -euo pipefail
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
@@ -271,6 +271,9 @@ requires() {
 		esac
 	done
 }
+
+# long: whether what only repeats or enlarges a test is to run, too (scripts/check --all).
+long() { [[ ${PENSTOCK_TEST_LONG-} == 1 ]]; }
 
 # sanitized FILE...: one of them was built with a sanitizer. (No pipe into grep -q: ldd may not get to its end then.)
 sanitized() {
@@ -566,8 +569,9 @@ mount_penstock() {
 	timeout -k 5 60 penstock mount "$source" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" "$@"
 }
 
+# A daemon that writes to a busy disk may take longer to end than `penstock umount` waits: that is no failure here.
 umount_penstock() {
-	timeout -k 5 30 penstock umount "$MNT"
+	timeout -k 5 30 penstock umount "$MNT" || { ! is_mounted && wait_until 30 no_daemon; }
 }
 
 is_mounted() {

@@ -80,7 +80,7 @@ ln -s "$top_builddir/penstock" "$T/bin/mount.penstock"
 check "mount.penstock, as mount(8) calls it" "$T/bin/mount.penstock" "$source" "$MNT" -n -o \
 	"rw,noatime,cache-dir=$CACHE,uid=7"
 equal "takes the options" 7 "$(stat -c %u "$MNT/f.bin")"
-check "umount waits for its daemon" umount_penstock
+check "umount waits for its daemon" timeout 30 penstock umount "$MNT"
 check "which is gone then" no_daemon
 check "once more" "$T/bin/mount.penstock" "$source" "$MNT" -o "cache-dir=$CACHE"
 umount "$MNT"

@@ -57,7 +57,7 @@ killed "a mapped read" "$python" -c 'import mmap, sys
 f = open(sys.argv[1], "rb")
 m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
 m[5000000]' "$MNT/f.bin"
-check "umount works at once" umount_penstock
+check "umount works at once" timeout 30 penstock umount "$MNT"
 
 killed "the mount command" penstock mount "$ORIGIN/silent/f.bin" "$MNT" --cache-dir "$T/cache2" --log "$T/penstock.log"
 no_daemon() {

@@ -4,8 +4,8 @@ PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
-times=100
-[[ ${PENSTOCK_TEST_QUICK-} != 1 ]] || times=20
+times=25
+! long || times=100
 kills() {
 	"$python" "$top_srcdir/tests/bench/kill9" --times "$times" --penstock "$top_builddir/penstock"
 }

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# scripts/check tells how far it is, counts what tests said, and runs more or less as it is told: over a tree whose two
+# tests are a few lines.
+. "$(dirname "$0")/../lib.sh"
+requires make
+
+mkdir -p "$T/tree/scripts"
+cp "$top_srcdir/scripts/check" "$T/tree/scripts/"
+cat >"$T/tree/scripts/build" <<'SH'
+#!/bin/sh
+mkdir -p "$2/tests"
+cd "$2"
+echo 'S["HAVE_CMOCKA_TRUE"]=""' >config.status
+cat >Makefile <<'MAKE'
+list-tests:
+	@printf '%s\n' tests/one tests/two
+check-programs:
+check:
+	@echo "LONG=$$PENSTOCK_TEST_LONG QUICK=$$PENSTOCK_TEST_QUICK $(filter -j%,$(MAKEFLAGS))" >told
+	@printf ':test-result: PASS\n:test-result: SKIP\n' >tests/one.trs
+	@echo 'SKIP: tests/one 2 - b # SKIP why' >tests/one.log
+	@echo 'PASS: tests/one 1 - a'; sleep $$SECONDS_BETWEEN
+	@printf ":test-result: $$SECOND\n" >tests/two.trs
+	@echo "$$SECOND: tests/two 1 - c" | tee tests/two.log
+	@test $$SECOND = PASS
+MAKE
+SH
+chmod +x "$T/tree/scripts/build"
+
+# checked SECOND OPTION...: its exit status, and its last line.
+checked() {
+	local second=$1 rc=0
+	shift
+	SECOND=$second SECONDS_BETWEEN=${SECONDS_BETWEEN-0} "$T/tree/scripts/check" --no-setup --build-dir "$T/build" "$@" \
+		>"$T/out" 2>&1 || rc=$?
+	echo "$rc: $(tail -n 1 "$T/out")"
+}
+
+equal "what passed and what was skipped is counted" "0: 2 passed, 0 failed, 1 skipped" "$(checked PASS)"
+check "why is told" grep -q 'tests/one 2 - b # SKIP why' "$T/out"
+equal "and so are failures" "1: 1 passed, 1 failed, 1 skipped" "$(checked FAIL)"
+check "by their names" grep -q 'FAIL: tests/two 1 - c' "$T/out"
+checked PASS -j 3 >"$T/last"
+equal "by default nothing is repeated and nothing left out, and two tests run for each -j" "LONG= QUICK= -j6" \
+	"$(cat "$T/build/told")"
+checked PASS --quick >"$T/last"
+check "--quick is passed on" grep -q QUICK=1 "$T/build/told"
+checked PASS --sanitizers=thread -j 3 >"$T/last"
+check "with sanitizers one test runs for each -j" grep -q -- '-j3' "$T/build/told"
+equal "--quick and --all exclude each other" "2: check: --quick and --all exclude each other (see --help)" \
+	"$(checked PASS --quick --all)"
+cat >"$T/tree/scripts/fuzz" <<'SH'
+#!/bin/sh
+echo "ok fuzz: x: 1 inputs"
+SH
+chmod +x "$T/tree/scripts/fuzz"
+mkdir "$T/bin"
+ln -s /bin/true "$T/bin/clang"
+PATH=$T/bin:$PATH
+equal "--all fuzzes, and counts that, too" "0: 3 passed, 0 failed, 1 skipped" "$(checked PASS --all)"
+check "--all is passed on" grep -q LONG=1 "$T/build/told"
+
+equal "in a pipe nothing is said of the progress of half a minute" "" "$(grep 'test programs' "$T/out" || true)"
+export SECOND=PASS SECONDS_BETWEEN=3
+"$python" -c 'import os, pty, sys
+def read(fd):
+    data = os.read(fd, 4096)
+    with open(sys.argv[1], "ab") as f:
+        f.write(data)
+    return data
+pty.spawn(sys.argv[2:], read)' "$T/terminal" "$T/tree/scripts/check" --no-setup --build-dir "$T/build" >"$T/out" || true
+check "on a terminal a line says how far it is" \
+	grep -qaE $'\r\e\\[K1 of 2 test programs, 1 passed, 0 failed, 0m[0-9]s' "$T/terminal"
+equal "which is wiped" $'\e[K' "$(tail -n 5 "$T/terminal" | grep -ao $'\e\\[K' | tail -n 1)"
