@@ -89,6 +89,14 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them. */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
+/* Names of the list that the origin turned out not to have, or that it did not answer for, as far as they are known; waits
+ * at most wait_ms until all have been asked for, but for no listing that goes on in the background; UINT64_MAX: as long as
+ * it takes. Returns their number (at most INT_MAX)
+ * with one line of text, 0 if there are none, -EAGAIN: none so far, but some were not asked for yet; -ECANCELED:
+ * *cancelled, which may be NULL. Blocks on the network for as long as it may wait. */
+int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atomic bool *cancelled,
+        char ret_text[static PS_ERROR_TEXT_LEN]) PS_MUST_USE;
+
 struct ps_attr {
 	uint64_t node; /* names this (object, version) for ever */
 	uint64_t ino;  /* for st_ino; the same for all versions of a name */

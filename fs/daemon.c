@@ -211,6 +211,9 @@ static void *first_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "mount");
 	int rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
+	/* The log says so, too: in the foreground that may be the same. */
+	for (size_t i = 0; rc == 0 && d->launch->background && i < m->warnings.n; i++)
+		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
 	if (rc == 0)
 		rc = mount_here(d, m, &err);
 	if (rc == 0) {

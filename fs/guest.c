@@ -93,6 +93,8 @@ static int say_prepared(const struct guest *g, const struct ps_mount *m)
 		rc = ps_given_add(&reply, "device", m->device, NULL);
 	if (rc == 0)
 		rc = add_warnings(g->daemon, &m->request.given, &reply);
+	for (size_t i = 0; rc == 0 && i < m->warnings.n; i++)
+		rc = ps_given_add(&reply, "warning", m->warnings.v[i].value, NULL);
 	if (rc == 0)
 		rc = ps_wire_send(g->sock, &reply, -1);
 	ps_given_fini(&reply);

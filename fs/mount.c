@@ -12,6 +12,7 @@
 #include "stats.h"
 
 #define DEVICE_MAX_NBYTES 2000 /* mount(2) takes a page */
+#define MISSING_WAIT_MS 1000
 
 static void detach_all(struct ps_mount *m)
 {
@@ -27,7 +28,22 @@ static void free_all(struct ps_mount *m)
 	free(m->sources);
 	free(m->device);
 	ps_request_fini(&m->request);
+	ps_given_fini(&m->warnings);
 	free(m);
+}
+
+/* Names of a list that are not at the origin. Whoever mounts is told if that turns out soon, the log in any case. */
+static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *cancelled, struct ps_error *err)
+{
+	bool fail = m->options[i].missing_fail;
+	char text[PS_ERROR_TEXT_LEN];
+	int n = ps_dataset_missing(m->sources[i].dataset, fail ? UINT64_MAX : MISSING_WAIT_MS, cancelled, text);
+
+	if (n == -ECANCELED)
+		return ps_error_set(err, ECANCELED, "%s: interrupted", ps_dataset_source(m->sources[i].dataset));
+	if (n > 0 && fail)
+		return ps_error_set(err, ENOENT, "%s: %s", ps_dataset_source(m->sources[i].dataset), text);
+	return n > 0 ? ps_given_add(&m->warnings, "warning", text, err) : 0;
 }
 
 static void listed(void *arg, const char *source, uint64_t nfiles)
@@ -68,7 +84,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
 		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
 		        ps_dataset_source(m->sources[i].dataset));
-	return 0;
+	return look_for_missing(m, i, cancelled, err);
 }
 
 static char *device_text(const struct ps_mount *m)

@@ -19,6 +19,7 @@ struct ps_mount {
 	struct ps_mount_options *options; /* of each source; those of the first are the mount's */
 	struct ps_fs_source *sources;
 	size_t nsources;
+	struct ps_given warnings; /* for who asked for the mount */
 	char *device; /* what is shown as the mount's device: sources without secrets */
 	struct ps_fs fs;
 	struct ps_session session;

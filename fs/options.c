@@ -295,6 +295,16 @@ static int set_cold_reads(void *ctx, const char *value, struct ps_error *err)
 	return PS_MIN(i, 0);
 }
 
+static int set_missing(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	o->missing_fail = strcmp(value, "fail") == 0;
+	return o->missing_fail || strcmp(value, "warn") == 0
+	               ? 0
+	               : ps_error_set(err, EINVAL, "option missing: '%s' is none of fail, warn", value);
+}
+
 static int set_addressing(void *ctx, const char *value, struct ps_error *err)
 {
 	static const char *const names[] = {"auto", "path", "virtual"}; /* enum ps_s3_addressing */
@@ -371,6 +381,8 @@ const struct ps_opt ps_options_mount[] = {
         {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), "MODE", "permissions of folders [0555]"},
         {"allow_other", 0, PS_OPT_FLAG, FIELD(allow_other), NULL, "let other users in"},
         {"nonempty", 0, PS_OPT_FLAG, FIELD(nonempty), NULL, "mount over a folder that holds files"},
+        {"missing", 0, PS_OPT_CALL, 0, "fail|warn", "when listed files are not at the origin [warn]", 0,
+                set_missing},
         {"no-passthrough", 0, PS_OPT_FLAG, FIELD(no_passthrough), NULL,
                 "read complete files through the daemon, not straight from the cache"},
         {"cold-reads", 0, PS_OPT_CALL, 0, "auto|direct|cached",

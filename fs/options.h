@@ -38,6 +38,7 @@ struct ps_mount_options {
 	gid_t gid;
 	mode_t file_mode, dir_mode;
 	bool allow_other, nonempty, foreground, no_passthrough;
+	bool missing_fail; /* files of a list that are not at the origin make it fail */
 	enum ps_cold_reads cold_reads;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
 	enum ps_log_level log_level;

@@ -2,6 +2,8 @@
 #include "dataset/dataset.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -15,6 +17,7 @@
 #include "origin/s3_url.h"
 
 #define WAIT_MS 50
+#define MISSING_NAMED 3 /* in one line of text */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
@@ -94,6 +97,7 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 
 	if (!listing.merge)
 		return ps_error_set(err, ENOMEM, "out of memory for the listing");
+	ps_catalog_none_missing(ds->catalog);
 	int rc = ds->origin->ops->list(ds->origin, take_listed, &listing, &ds->stop, err);
 	if (rc == 0) {
 		rc = ps_merge_finish(listing.merge, &nfiles, ret_first_unsized);
@@ -129,6 +133,67 @@ static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first
 	return rc;
 }
 
+/* Returns how many names are missing or not known of. *ret_done: nobody asks for more of them. */
+static uint64_t missing_now(struct ps_catalog *catalog, bool *ret_done, char ret[static PS_ERROR_TEXT_LEN])
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	unsigned long long nfiles = catalog->row.nfiles, nmissing = catalog->nmissing;
+	bool done = *ret_done = catalog->nsweeping == 0;
+
+	if (nmissing == 0) {
+		snprintf(ret, PS_ERROR_TEXT_LEN, "the origin did not answer for %llu of %llu listed files",
+		        (unsigned long long)catalog->nunknown, nfiles);
+		return done ? catalog->nunknown : 0;
+	}
+	size_t n = (size_t)snprintf(ret, PS_ERROR_TEXT_LEN,
+	        "%llu of %llu listed files %s missing at the origin%s, first:", nmissing, nfiles,
+	        nmissing == 1 ? "is" : "are", done ? "" : " so far");
+	for (size_t i = 0; i < MISSING_NAMED && catalog->missing[i] && n < PS_ERROR_TEXT_LEN; i++)
+		n += (size_t)snprintf(
+		        ret + n, PS_ERROR_TEXT_LEN - n, "%s %.100s", i ? "," : "", catalog->missing[i]);
+	return nmissing + catalog->nunknown;
+}
+
+static void add_sweeping(struct ps_catalog *catalog, int n)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->nsweeping += (unsigned)n;
+}
+
+/* Waits for the last of the sweep's questions. */
+static void end_sweep(struct ps_dataset *ds, bool report)
+{
+	char text[PS_ERROR_TEXT_LEN];
+	bool done;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		while (ds->nsweep > 0 && !atomic_load(&ds->stop))
+			wait_a_while(ds);
+	}
+	add_sweeping(ds->catalog, -1);
+	if (report && !atomic_load(&ds->stop) && missing_now(ds->catalog, &done, text) > 0)
+		ps_log_warning("list: %s: %s", ds->catalog->row.source, text);
+}
+
+int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bool *cancelled,
+        char ret_text[static PS_ERROR_TEXT_LEN])
+{
+	uint64_t now_ns = ps_clock_mono_ns(), until_ns = UINT64_MAX, n;
+	bool done;
+
+	if (wait_ms < (until_ns - now_ns) / PS_NS_PER_MS)
+		until_ns = now_ns + wait_ms * PS_NS_PER_MS;
+	while (n = missing_now(ds->catalog, &done, ret_text), !done && ps_clock_mono_ns() < until_ns) {
+		if (cancelled && atomic_load(cancelled))
+			return -ECANCELED;
+		PS_LOCK_SCOPE(&ds->lock);
+		if (!ds->listing_done && wait_ms != UINT64_MAX)
+			break;
+		wait_a_while(ds);
+	}
+	return n == 0 && !done ? -EAGAIN : (int)PS_MIN(n, (uint64_t)INT_MAX);
+}
+
 static void *dataset_main(void *arg)
 {
 	struct ps_dataset *ds = arg;
@@ -154,6 +219,7 @@ static void *dataset_main(void *arg)
 	}
 	if (first_unsized)
 		ps_probe_sweep(ds);
+	end_sweep(ds, first_unsized);
 	return NULL;
 }
 
@@ -204,8 +270,6 @@ static void forget(struct ps_dataset *ds)
 	ps_catalog_put(ds->catalog);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
-	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
-		free(ds->missing[i]);
 	pthread_mutex_destroy(&ds->lock);
 	pthread_cond_destroy(&ds->cond);
 	free(ds);
@@ -346,9 +410,12 @@ static void forget_listing(struct ps_dataset *ds)
 
 static int start_threads(struct ps_dataset *ds)
 {
+	add_sweeping(ds->catalog, 1);
 	int rc = ps_thread_start(&ds->thread, "dataset", dataset_main, ds);
 
 	ds->thread_started = rc == 0;
+	if (rc < 0)
+		add_sweeping(ds->catalog, -1);
 	if (rc == 0) {
 		rc = ps_thread_start(&ds->prober, "dataset-probes", prober_main, ds);
 		ds->prober_started = rc == 0;
@@ -460,21 +527,23 @@ const char *ps_dataset_source(const struct ps_dataset *ds)
 	return ds->catalog->row.source;
 }
 
-/* The dataset's lock is held. */
-static json_t *missing_names(const struct ps_dataset *ds)
+static json_t *missing_names(struct ps_catalog *catalog, uint64_t *ret_n)
 {
 	json_t *names = json_array();
 
+	PS_LOCK_SCOPE(&catalog->lock);
+	*ret_n = catalog->nmissing;
 	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
-		if (ds->missing[i])
-			json_array_append_new(names, ps_json_lossy(ds->missing[i]));
+		if (catalog->missing[i])
+			json_array_append_new(names, ps_json_lossy(catalog->missing[i]));
 	return names;
 }
 
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	int64_t listed_ms;
-	uint64_t nfiles = listed_files(ds, &listed_ms);
+	uint64_t nmissing, nfiles = listed_files(ds, &listed_ms);
+	json_t *names = missing_names(ds->catalog, &nmissing);
 
 	PS_LOCK_SCOPE(&ds->lock);
 	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o}", "source", ps_json_lossy(ds->catalog->row.source), "files",
@@ -482,6 +551,5 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	        (int)!ds->listing_done, "listing_error",
 	        ps_json_lossy(ds->listing_done && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens",
-	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)ds->nmissing, "missing_names",
-	        missing_names(ds));
+	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)nmissing, "missing_names", names);
 }

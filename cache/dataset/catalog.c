@@ -123,6 +123,14 @@ static void delete_retired(struct ps_catalog *catalog)
 		ps_log_debug("index: rows of old versions stay");
 }
 
+void ps_catalog_none_missing(struct ps_catalog *catalog)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->nmissing = catalog->nunknown = 0;
+	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
+		free(ps_steal_ptr(&catalog->missing[i]));
+}
+
 void ps_catalog_put(struct ps_catalog *catalog)
 {
 	if (!catalog)
@@ -135,6 +143,7 @@ void ps_catalog_put(struct ps_catalog *catalog)
 	}
 	delete_retired(catalog);
 	ps_dataset_row_fini(&catalog->row);
+	ps_catalog_none_missing(catalog);
 	free(catalog->retired);
 	pthread_mutex_destroy(&catalog->names_lock);
 	pthread_mutex_destroy(&catalog->lock);

@@ -67,6 +67,10 @@ struct ps_catalog {
 	pthread_mutex_t lock;
 	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
 	bool listed;                     /* as a whole, since attached_ms */
+	unsigned nsweeping; /* datasets that list, or ask for what a listing did not tell */
+	uint64_t nunknown;  /* names that they got no answer for */
+	uint64_t nmissing;  /* names of the list that the origin does not have; the first of them, in order: */
+	char *missing[PS_DATASET_MISSING];
 };
 
 struct ps_dataset {
@@ -108,8 +112,6 @@ struct ps_dataset {
 		uint64_t node, until_ns; /* it is not asked about before: the last time failed, ... */
 		int errnum;              /* ... with this, if nothing is known of it */
 	} unanswered[PS_DATASET_UNANSWERED];
-	uint64_t nmissing; /* names of the list that the origin does not have; the first of them: */
-	char *missing[PS_DATASET_MISSING];
 };
 
 /* Which names, and whose requests. */
@@ -132,6 +134,9 @@ bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *
 void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
 /* The node has been superseded: its row goes with the catalog's last dataset. names_lock is held. */
 void ps_catalog_retire(struct ps_catalog *catalog, uint64_t node);
+
+/* A new listing: what was missing of the one before does not count. */
+void ps_catalog_none_missing(struct ps_catalog *catalog);
 
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);

@@ -86,6 +86,10 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	}
 	bool for_sweep = probe->for_sweep;
 	probe_free(probe);
+	if (for_sweep && errnum && errnum != ENOENT) {
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		ds->catalog->nunknown++;
+	}
 	PS_LOCK_SCOPE(&ds->lock);
 	ds->nprobes--;
 	ds->nsweep -= for_sweep;
@@ -166,12 +170,21 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 }
 
 /* A name that only a list told of: the origin has never confirmed it. */
-static void note_missing(struct ps_dataset *ds, const char *name)
+static void note_missing(struct ps_catalog *catalog, const char *name)
 {
-	PS_LOCK_SCOPE(&ds->lock);
-	if (ds->nmissing < PS_DATASET_MISSING)
-		ds->missing[ds->nmissing] = strdup(name);
-	ds->nmissing++;
+	char *copy = strdup(name);
+
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->nmissing++;
+	for (size_t i = 0; i < PS_DATASET_MISSING && copy; i++) {
+		char *other = catalog->missing[i];
+
+		if (other && strcmp(other, copy) <= 0)
+			continue;
+		catalog->missing[i] = copy;
+		copy = other;
+	}
+	free(copy);
 }
 
 static bool probe_retry(struct probe *probe, const struct ps_error *err)
@@ -260,7 +273,7 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	if (err->err == ENOENT)
 		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
 	if (err->err == ENOENT && !known)
-		note_missing(ds, probe->row.name);
+		note_missing(ds->catalog, probe->row.name);
 	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;

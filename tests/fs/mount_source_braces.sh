@@ -20,13 +20,40 @@ for set in train val; do
 done
 umount_penstock
 
+join() { timeout 30 penstock mount "$@" --cache-dir "$CACHE"; }
+mkdir "$T/joined"
 CACHE=$T/cache3
-mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar"
+mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar" 2>"$T/err"
 check "those that are not there are counted" wait_until 10 jq -e '.mounts[0].missing == 4' "$MNT/.penstock/stats"
 equal "and named" "shard-000012.tar shard-000013.tar shard-000014.tar shard-000015.tar" \
 	"$(stats '.mounts[0].missing_names | sort | join(" ")')"
 check "for people, too" grep -q "missing .*4 files .*shard-00001" <(penstock status "$MNT")
 equal "the others are shown" 4 "$(find "$MNT" -type f | wc -l)"
+text="4 of 8 listed files are missing at the origin, first: shard-000012.tar, shard-000013.tar, shard-000014.tar"
+equal "whoever mounts is told in one line" "penstock mount: warning: $text" "$(cat "$T/err")"
+equal "the log is told, once they are all known" 1 "$(grep -c "warning: list: .*: $text" "$T/penstock.log")"
+equal "so is who asks the folder" "$text" "$(getfattr --only-values -n user.penstock.missing "$MNT")"
+equal "that lists the attribute" user.penstock.missing "$(getfattr -m - "$MNT" 2>/dev/null | grep missing)"
+check_not "but no file has it" getfattr -n user.penstock.missing "$MNT/shard-000008.tar"
+join "$ORIGIN/train/shard-{000008..000015}.tar" "$T/joined" 2>"$T/err"
+equal "who joins is told, too" "penstock mount: warning: $text" "$(cat "$T/err")"
+penstock umount "$T/joined"
+rc=0
+join "$ORIGIN/train/shard-{000008..000015}.tar" "$T/joined" --missing fail >"$T/out" 2>&1 || rc=$?
+equal "--missing fail refuses it" "1 1" "$rc $(grep -cF "$text" "$T/out")"
+umount_penstock
+rc=0
+mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar" --missing fail >"$T/out" 2>&1 || rc=$?
+equal "the first mount, too, though the names are stored" "1 1" "$rc $(grep -cF "$text" "$T/out")"
+check_not "and leaves none" is_mounted
+penstock mount train="$ORIGIN/train/shard-{000008..000015}.tar" val="$ORIGIN/val/shard-{000000..000002}.tar" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" 2>/dev/null
+equal "several sources: the folder above says whose" "train: $text" "$(getfattr --only-values -n user.penstock.missing "$MNT")"
+check_not "that of one without has none" getfattr -n user.penstock.missing "$MNT/val"
+umount_penstock
+CACHE=$T/cache4
+mount_penstock "$ORIGIN/train/shard-{000000..000011}.tar" --missing fail 2>"$T/err"
+equal "nothing is said where nothing is missing" "" "$(cat "$T/err")"
+check_not "nor an attribute" getfattr -n user.penstock.missing "$MNT"
 umount_penstock
 
 # Blanks and bytes beyond ASCII need not be percent-encoded.

@@ -22,6 +22,26 @@ from python_fixture import labels, loader, shards
 
 
 @tap.test
+def a_mount_that_lacks_listed_files_says_so_once():
+    text = b"2 of 5 listed files are missing at the origin, first: a.tar, b.tar"
+    try:
+        os.setxattr(".", "user.penstock.missing", text)
+    except OSError as e:
+        return print("# no attributes here: %s" % e)
+    pattern = shards()
+    for given in (pattern, os.path.join(os.getcwd(), pattern), ["t-0.tar", "t-1.tar"]):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            penstock.Loader(given, 8, fields={"label": penstock.Int("cls")}, format="numpy")
+        tap.equal([str(w.message).endswith(": " + text.decode()) for w in seen], [True])
+    os.removexattr(".", "user.penstock.missing")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        loader(format="numpy")
+    tap.equal([str(w.message) for w in seen], [])
+
+
+@tap.test
 def epochs_hold_every_sample_once():
     load = loader(format="numpy")
     want = sorted(100 * s + i for s in range(3) for i in range(10))

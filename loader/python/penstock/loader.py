@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping as MappingABC
@@ -20,6 +21,7 @@ Path = Union[str, "os.PathLike[str]"]
 _OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
 _LOST_LINES = 16
+_MISSING_PATHS = 64
 _IS_THE_DATALOADER = (
     "the loader is the DataLoader: iterate over it, without torch.utils.data.DataLoader around it (get() gives samples "
     "by their numbers; penstock.torch.Dataset is for code that insists on a DataLoader)"
@@ -321,6 +323,20 @@ class _Epoch:
         return batch
 
 
+def _missing_of(shards: Sequence[Path]) -> List[str]:
+    """What penstock mounts that these shards are on say of listed files that their origins have not."""
+    texts: Dict[str, str] = {}
+    for name in [part for path in shards[:_MISSING_PATHS] for part in os.fsdecode(path).split("::")]:
+        plain = re.split(r"[{*?\[]", name, maxsplit=1)[0]
+        folder = plain if os.path.isdir(plain) else os.path.dirname(plain) or "."
+        try:
+            text = os.getxattr(folder, "user.penstock.missing").decode(errors="replace")
+        except OSError:
+            continue
+        texts.setdefault(text, "%s: %s" % (folder, text))
+    return list(texts.values())
+
+
 class Loader:
     """Batches from WebDataset shards; iterating over it once is one epoch.
 
@@ -415,6 +431,8 @@ class Loader:
         self._raw = _penstock.Loader(
             self._shards, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
         self._raw_next = self._raw.next
+        for text in _missing_of(self._shards):
+            warnings.warn(text, stacklevel=2)
 
     options = property(
         lambda self: dict(self._options),
