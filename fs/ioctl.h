@@ -10,7 +10,9 @@
 
 /* Fetch what is missing of the file, at low priority. Returns at once. */
 #define PS_IOC_WARM _IO(PS_IOC_TYPE, 1)
-/* Drop the file's data from the cache; tells how many bytes went. */
+/* The three that change what is cached are for root and the mount's owner: EPERM for others.
+ *
+ * Drop the file's data from the cache; tells how many bytes went. */
 #define PS_IOC_EVICT _IOR(PS_IOC_TYPE, 2, uint64_t)
 /* Keep the file's data in the cache. Tells the bytes that this reserved; 0: it was pinned already. ENOSPC: all that is
  * pinned would not fit. */

@@ -20,6 +20,9 @@ static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
 	return (struct ps_open *)(uintptr_t)fi->fh;
 }
 
+/* Is the request root's, or of the user who mounts and serves this? */
+bool ps_op_is_owner(fuse_req_t req);
+
 /* What the kernel is told of a node. */
 void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct fuse_entry_param *ret);
 

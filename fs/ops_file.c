@@ -110,10 +110,17 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 	ps_pending_put(&op->pending);
 }
 
+bool ps_op_is_owner(fuse_req_t req)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return uid == 0 || uid == geteuid();
+}
+
 static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ps_open like = {.kind = PS_OPEN_VIRTUAL, .ino = ino};
-	int rc = ps_virtual_text(fs, ino, &like.text, &like.text_len);
+	int rc = ps_virtual_text(fs, ino, ps_op_is_owner(req), &like.text, &like.text_len);
 
 	if (rc < 0) {
 		fuse_reply_err(req, ps_fs_errno(-rc));
@@ -362,7 +369,6 @@ static void run_plan(struct ps_job *job)
 
 static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, size_t in_nbytes)
 {
-	uid_t uid = fuse_req_ctx(req)->uid;
 	struct plan_op *op = in_nbytes == sizeof op->text ? malloc(sizeof *op) : NULL;
 
 	if (!op) {
@@ -373,7 +379,7 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 	        .req = req,
 	        .fs = ps_op_fs(req),
 	        .open = open,
-	        .stranger = uid != 0 && uid != geteuid()};
+	        .stranger = !ps_op_is_owner(req)};
 	memcpy(&op->text, in, sizeof op->text);
 	if (op->text.nbytes > sizeof op->text.text) {
 		free(op);
@@ -389,12 +395,13 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	static const struct {
 		unsigned cmd;
 		int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
+		bool for_all; /* whoever may read */
 	} requests[] = {
-	        {PS_IOC_WARM, run_warm},
-	        {PS_IOC_EVICT, ps_handle_evict},
-	        {PS_IOC_PIN, ps_handle_pin},
-	        {PS_IOC_UNPIN, ps_handle_unpin},
-	        {PS_IOC_PIN_NBYTES, ps_handle_pin_nbytes},
+	        {PS_IOC_WARM, run_warm, true},
+	        {PS_IOC_EVICT, ps_handle_evict, false},
+	        {PS_IOC_PIN, ps_handle_pin, false},
+	        {PS_IOC_UNPIN, ps_handle_unpin, false},
+	        {PS_IOC_PIN_NBYTES, ps_handle_pin_nbytes, true},
 	};
 	struct ps_open *open = ps_op_open(fi);
 	size_t i = 0;
@@ -408,6 +415,10 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 		i++;
 	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || i == PS_ARRAY_LEN(requests)) {
 		fuse_reply_err(req, ENOTTY);
+		return;
+	}
+	if (!requests[i].for_all && !ps_op_is_owner(req)) {
+		fuse_reply_err(req, EPERM);
 		return;
 	}
 	if (_IOC_SIZE(cmd) > out_nbytes) {

@@ -68,9 +68,26 @@ json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
 	return doc;
 }
 
-static json_t *document(struct ps_fs *fs)
+/* What names other mounts of the daemon, or comes from them; sums of all stay. */
+static void leave_out_others(json_t *doc)
+{
+	static const struct {
+		const char *part, *name;
+	} theirs[] = {{"plans", "ranks"}, {"origin", "last_error"}, {"origin", "last_error_at"}};
+	json_t *mounts = json_object_get(doc, "mounts");
+
+	while (json_array_size(mounts) > 1)
+		json_array_remove(mounts, json_array_size(mounts) - 1);
+	for (size_t i = 0; i < PS_ARRAY_LEN(theirs); i++)
+		json_object_del(json_object_get(doc, theirs[i].part), theirs[i].name);
+}
+
+static json_t *document(struct ps_fs *fs, bool owner)
 {
 	json_t *doc = ps_stats_daemon(fs->cache, fs->mounts(fs->mounts_arg));
+
+	if (!owner)
+		leave_out_others(doc);
 
 	json_object_set_new(doc, "opens", opens(&fs->openmodes));
 	/* The kernel tells nobody what it reads by itself. */
@@ -82,9 +99,9 @@ static json_t *document(struct ps_fs *fs)
 	return doc;
 }
 
-char *ps_stats_json(struct ps_fs *fs)
+char *ps_stats_json(struct ps_fs *fs, bool owner)
 {
-	return ps_stats_text(document(fs));
+	return ps_stats_text(document(fs, owner));
 }
 
 char *ps_stats_text(json_t *doc)
@@ -99,17 +116,17 @@ char *ps_stats_text(json_t *doc)
 	return ps_strbuf_take(&b);
 }
 
-char *ps_stats_plans(struct ps_fs *fs)
+char *ps_stats_plans(struct ps_fs *fs, bool owner)
 {
-	json_t *doc = ps_cache_stats(fs->cache), *plans = json_incref(json_object_get(doc, "plans"));
+	json_t *doc = document(fs, owner), *plans = json_incref(json_object_get(doc, "plans"));
 
 	json_decref(doc);
 	return ps_stats_text(plans);
 }
 
-char *ps_stats_metrics(struct ps_fs *fs)
+char *ps_stats_metrics(struct ps_fs *fs, bool owner)
 {
-	json_t *doc = document(fs);
+	json_t *doc = document(fs, owner);
 	char *text = ps_metrics_text(doc);
 
 	json_decref(doc);

@@ -3,6 +3,8 @@
 #ifndef PS_STATS_H
 #define PS_STATS_H
 
+#include <stdbool.h>
+
 #include <jansson.h>
 
 struct ps_cache;
@@ -11,11 +13,12 @@ struct ps_fs;
 /* "mounts" are all of the daemon, the one that is asked first.
  * {"version", "pid", "mounts": [{mountpoint, mounted_at, source, files, ...}], "cache": {...}, "origin":
  * {...}, "reads": {...}, "opens": {"passed", "direct", "cached"}, "passthrough": {"active", "reason",
- * "bytes": null, "opens", "open"}, "plans": ps_plans_stats() or null} */
-char *ps_stats_json(struct ps_fs *fs);
-char *ps_stats_metrics(struct ps_fs *fs);
+ * "bytes": null, "opens", "open"}, "plans": ps_plans_stats() or null}
+ * Not owner: for others than root and the mount's owner; nothing of other mounts but sums. */
+char *ps_stats_json(struct ps_fs *fs, bool owner);
+char *ps_stats_metrics(struct ps_fs *fs, bool owner);
 /* The part "plans" of it. */
-char *ps_stats_plans(struct ps_fs *fs);
+char *ps_stats_plans(struct ps_fs *fs, bool owner);
 
 /* What the mount itself counts, added to what its datasets tell. */
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount);

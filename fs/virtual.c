@@ -12,7 +12,7 @@ _Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes lie below the cache's");
 static const struct {
 	const char *name;
 	fuse_ino_t ino;
-	char *(*text)(struct ps_fs *fs);
+	char *(*text)(struct ps_fs *fs, bool owner);
 } files[] = {
         {"stats", INO_STATS, ps_stats_json},
         {"metrics", INO_METRICS, ps_stats_metrics},
@@ -52,12 +52,12 @@ const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino)
 	return files[pos].name;
 }
 
-int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, char **ret_text, size_t *ret_len)
+int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len)
 {
 	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
 		if (files[i].ino != ino)
 			continue;
-		char *text = files[i].text(fs);
+		char *text = files[i].text(fs, owner);
 		if (!text)
 			return -ENOMEM;
 		*ret_text = text;

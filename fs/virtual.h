@@ -19,7 +19,8 @@ fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
 void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret);
 /* The entry of .penstock/ at this position, or NULL past the end. */
 const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino);
-/* The text of a file; the caller frees it. -ENOMEM. */
-int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, char **ret_text, size_t *ret_len);
+/* The text of a file; the caller frees it. owner: for root or the mount's owner, with what else the daemon serves; for
+ * others nothing is named but this mount. -ENOMEM. */
+int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len);
 
 #endif

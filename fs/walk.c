@@ -16,6 +16,8 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 /* The kernel's words for a mount without a daemon are of sockets. */
 static const char *why_not(int errnum)
 {
+	if (errnum == EPERM)
+		return "only root and the owner of the mount may do this";
 	return errnum == ENOTCONN || errnum == ECONNABORTED ? ps_mounts_why_not(-errnum) : strerror(errnum);
 }
 
