@@ -259,8 +259,7 @@ int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_load_err
 		all += ps_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
 	if (all == 0)
 		return ps_load_error_set(err, ENODATA,
-		        "no samples: the indexes of all %u shards count 0 (penstock-loader doctor says why)",
-		        s->nshards);
+		        "no samples: the indexes of all shards count 0 (penstock-loader doctor says why)");
 	return ps_load_error_set(err, ENODATA,
 	        "no samples: epoch %ju has none of the %ju in the shards; see filter, weights, skip and take",
 	        (uintmax_t)number, (uintmax_t)all);

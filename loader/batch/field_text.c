@@ -76,6 +76,8 @@ bool ps_field_store(const struct ps_plan_field *f, const struct ps_number *v, vo
 	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
 }
 
+#define TEXT_SHOWN 40u /* bytes of what is no number */
+
 static const char *number_parse(
         const struct ps_plan_field *f, const uint8_t *data, size_t n, struct ps_number *ret_number)
 {
@@ -91,8 +93,11 @@ static int number_measure(const struct ps_plan_field *f, const uint8_t *data, si
 	const char *wrong = number_parse(f, data, n, &v);
 	uint8_t element[8];
 
-	if (wrong)
-		return ps_load_error_set(err, EBADMSG, "%s", wrong);
+	if (wrong) {
+		ps_number_trim(&data, &n);
+		return ps_load_error_set(err, EBADMSG, "%s: \"%.*s%s\"", wrong, (int)PS_MIN(n, TEXT_SHOWN),
+		        (const char *)data, n > TEXT_SHOWN ? "..." : "");
+	}
 	if (!ps_field_store(f, &v, element))
 		return ps_load_error_set(
 		        err, EBADMSG, "an integer that %s cannot hold", ps_dtype_name(f->dtype));

@@ -31,7 +31,7 @@ const char *ps_number_integer(const uint8_t *p, size_t n, struct ps_number *ret_
 		return "not an integer: it has no digits";
 	for (; n > 0; p++, n--) {
 		if (*p < '0' || *p > '9')
-			return "not an integer: it has more than digits";
+			return "not an integer (digits, with or without a sign)";
 		if (__builtin_mul_overflow(v.magnitude, 10, &v.magnitude) ||
 		        __builtin_add_overflow(v.magnitude, *p - '0', &v.magnitude))
 			return "an integer beyond 64 bits";

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "batch/batch.h"
@@ -138,16 +139,50 @@ static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 	memset(b->mem + b->at.fields[i].mask + row * f->row_items + piece->items, 0, rest);
 }
 
+#define TOLD_NBYTES 200 /* of the names of a sample's fields */
+
+/* "jpg, cls": all that the sample has, as far as there is room. */
+static void fields_tell(const struct ps_sample *s, char to[static TOLD_NBYTES])
+{
+	const char *end = s->key + s->names_nbytes;
+	size_t n = 0;
+
+	to[0] = 0;
+	for (const char *p = s->key + s->key_len + 1; p < end && n < TOLD_NBYTES; p += strlen(p) + 1)
+		if (*p)
+			n += (size_t)snprintf(to + n, TOLD_NBYTES - n, "%s.%s", n > 0 ? ", " : "", p);
+	if (n >= TOLD_NBYTES)
+		memcpy(to + TOLD_NBYTES - 4, "...", 4);
+}
+
+/* Which fields there are when the caller names none; also where he names the same. */
+static const char *defaults_tell(const struct ps_plan *plan)
+{
+	static const char *const names[] = {"jpg;jpeg", "cls"};
+
+	for (uint32_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+
+		if (plan->nfields != PS_ARRAY_LEN(names) ||
+		        strcmp(f->member ? f->member : f->name, names[i]) != 0)
+			return "";
+	}
+	return "; jpg;jpeg and cls are the default, give fields of your own";
+}
+
 /* A field that the sample does not have. */
 static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_load_error *err)
 {
 	const struct ps_plan_field *f = &b->plan->fields[i];
 	const struct ps_piece none = {0};
+	char told[TOLD_NBYTES];
 
-	if (!f->optional)
-		return ps_load_error_set(err, EBADMSG,
-		        "has no %s .%.100s (penstock-loader ls shows what it has)",
-		        f->path ? "value" : "field", f->member ? f->member : f->name);
+	if (!f->optional) {
+		fields_tell(b->rows[row].sample, told);
+		return ps_load_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s",
+		        f->path ? "value" : "field", f->member ? f->member : f->name, told,
+		        defaults_tell(b->plan));
+	}
 	piece_put(b, row, i, &none);
 	return 0;
 }

@@ -357,11 +357,12 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 }
 
 /* What other loaders call an option, which no spelling leads to. */
-static const char *const elsewhere[][2] = {{"num_workers", "threads"}, {"workers", "threads"},
-        {"num_threads", "threads"}, {"prefetch_factor", "depth"}, {"world_size", "world"},
-        {"shuffle", "order"}, {"shuffle_buffer", "shuffle_window"}};
+static const char *const elsewhere[][2] = {{"num_workers", "\"threads\""}, {"workers", "\"threads\""},
+        {"num_threads", "\"threads\""}, {"prefetch_factor", "\"depth\""}, {"world_size", "\"world\""},
+        {"shuffle", "\"order\""}, {"shuffle_buffer", "\"shuffle_window\""},
+        {"drop_last", "end=\"drop_last\""}};
 
-/* The member whose name is most like this one, a str; None: none is; NULL with an error set. */
+/* The member whose name is most like this one, a str in quotes; None: none is; NULL with an error set. */
 static PyObject *member_like(const struct member *members, const char *name)
 {
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
@@ -381,8 +382,8 @@ static PyObject *member_like(const struct member *members, const char *name)
 	if (names && difflib)
 		like = PyObject_CallMethod(difflib, "get_close_matches", "sOi", name, names, 1);
 	if (like && PyList_Check(like)) {
-		ret = PyList_Size(like) > 0 ? PyList_GetItem(like, 0) : Py_None;
-		Py_INCREF(ret);
+		ret = PyList_Size(like) > 0 ? PyUnicode_FromFormat("\"%U\"", PyList_GetItem(like, 0))
+		                            : Py_NewRef(Py_None);
 	}
 	Py_XDECREF(like);
 	Py_XDECREF(names);
@@ -396,8 +397,7 @@ static void member_refuse(const struct member *members, const char *name, bool i
 	PyObject *like = member_like(members, name);
 
 	if (like && like != Py_None)
-		PyErr_Format(
-		        PyExc_TypeError, "there is no %s \"%s\"; did you mean \"%U\"?", kind, name, like);
+		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"; did you mean %U?", kind, name, like);
 	else if (like)
 		PyErr_Format(PyExc_TypeError,
 		        "there is no %s \"%s\"; help(penstock.Loader.options) lists them", kind, name);

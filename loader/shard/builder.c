@@ -200,7 +200,7 @@ static void index_tell(const struct ps_builder *b)
 	        b->key_len, members, n);
 }
 
-/* Gives the wanted fields to the sample, with their names. */
+/* Gives the wanted fields to the sample, whose names are those of the builder. */
 static void fields_move(struct ps_builder *b, struct ps_sample *sample, char *names)
 {
 	uint32_t n = 0;
@@ -212,16 +212,14 @@ static void fields_move(struct ps_builder *b, struct ps_sample *sample, char *na
 		if (!f->wanted)
 			continue;
 		len = f->suffix_len - (f->packed ? PACKED_LEN : 0);
-		memcpy(names, b->names.p + f->suffix_at, len);
-		names[len] = 0;
-		sample->fields[n++] = (struct ps_sample_field){.suffix = names,
+		memset(names + f->suffix_at + len, 0, f->suffix_len - len);
+		sample->fields[n++] = (struct ps_sample_field){.suffix = names + f->suffix_at,
 		        .suffix_len = (uint32_t)len,
 		        .owned = f->owned,
 		        .packed = f->packed,
 		        .offset = f->offset,
 		        .size = f->size,
 		        .data = ps_steal_ptr(&f->data)};
-		names += f->suffix_len + 1;
 	}
 }
 
@@ -263,11 +261,12 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 	        .own_nbytes = in_slab ? 0 : nbytes,
 	        .key = (char *)sample + head,
 	        .key_len = (uint32_t)b->key_len,
+	        .names_nbytes = (uint32_t)b->names.n,
 	        .bad = b->bad,
 	        .reason = ps_steal_ptr(&b->reason),
 	        .nfields = nfields};
-	memcpy((char *)sample + head, b->names.p, b->key_len + 1);
-	fields_move(b, sample, (char *)sample + head + b->key_len + 1);
+	memcpy((char *)sample + head, b->names.p, b->names.n);
+	fields_move(b, sample, (char *)sample + head);
 	if (sample->slab)
 		ps_slab_share(sample->slab);
 	if (sample->budget && sample->own_nbytes)

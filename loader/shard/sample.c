@@ -178,19 +178,9 @@ void ps_sample_drop(struct ps_sample *s, struct ps_sample_field *f)
 	free(data);
 }
 
-/* Bytes of the key and of the suffixes, each with a zero behind it. */
-static size_t names_nbytes(const struct ps_sample *s)
-{
-	size_t n = (size_t)s->key_len + 1;
-
-	for (uint32_t i = 0; i < s->nfields; i++)
-		n += (size_t)s->fields[i].suffix_len + 1;
-	return n;
-}
-
 struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 {
-	size_t head = sizeof(*s) + s->nfields * sizeof(*s->fields), nbytes = head + names_nbytes(s);
+	size_t head = sizeof(*s) + s->nfields * sizeof(*s->fields), nbytes = head + s->names_nbytes;
 	struct ps_sample *copy = calloc(1, nbytes);
 	char *names = (char *)copy + head;
 
@@ -205,8 +195,7 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 	ps_shard_file_ref(copy->file, 1);
 	if (copy->budget)
 		ps_budget_force(copy->budget, nbytes);
-	copy->key = memcpy(names, s->key, (size_t)s->key_len + 1);
-	names += s->key_len + 1;
+	copy->key = memcpy(names, s->key, s->names_nbytes);
 	if (s->reason && !(copy->reason = strdup(s->reason)))
 		goto fail;
 	for (uint32_t i = 0; i < s->nfields; i++) {
@@ -214,8 +203,7 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 
 		*f = s->fields[i];
 		f->data = NULL;
-		f->suffix = memcpy(names, f->suffix, (size_t)f->suffix_len + 1);
-		names += f->suffix_len + 1;
+		f->suffix = names + (f->suffix - s->key);
 		if (!s->fields[i].data)
 			continue;
 		f->data = malloc((size_t)PS_MAX(f->size, 1u));

@@ -65,9 +65,9 @@ struct ps_sample {
 	uint64_t offset;          /* of its first header */
 	uint64_t resume_offset;   /* the same where a walk can begin there; 0: it cannot */
 	uint64_t wanted_nbytes;   /* of the fields that were asked for, held or not */
-	const char *key;
-	char *reason; /* why it is bad; with bad 0 NULL */
-	uint32_t key_len;
+	const char *key;          /* then the suffixes of all members, each with a zero behind it */
+	char *reason;             /* why it is bad; with bad 0 NULL */
+	uint32_t key_len, names_nbytes;
 	int bad;          /* errno, positive; 0: sound */
 	uint32_t nfields; /* that were asked for */
 	uint32_t draw;    /* the nth time that the sample comes in its epoch, for random numbers */

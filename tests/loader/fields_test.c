@@ -54,6 +54,25 @@ static void integers_of_any_type(void **state)
 	}
 }
 
+static void what_is_no_integer_is_shown(void **state)
+{
+	static const char *const rows[][2] = {
+	        {" photo 1\n", "not an integer (digits, with or without a sign): \"photo 1\""},
+	        {"1_000", ": \"1_000\""}, {"+", "it has no digits: \"+\""}, {"3.0", ": \"3.0\""},
+	        {"a123456789b123456789c123456789d123456789e",
+	                ": \"a123456789b123456789c123456789d123456789...\""},
+	        {"99999999999999999999", "an integer beyond 64 bits: \"99999999999999999999\""}};
+	struct setting s;
+
+	(void)state;
+	setting_init(&s, 1);
+	field_set(&s.f[0], "num", PENSTOCK_INT64);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		one_text("num", rows[i][0]);
+		bad_because(&s.o, rows[i][1]);
+	}
+}
+
 static void floats_are_rounded_to_their_type(void **state)
 {
 	static const struct {
@@ -201,7 +220,7 @@ static void values_of_json(void **state)
 	setting_init(&s, 1);
 	field_set(&s.f[0], "json:meta.h", PENSTOCK_FLOAT);
 	one_text("json", "{\"meta\": {}}");
-	bad_because(&s.o, "has no value .json:meta.h");
+	bad_because(&s.o, "has no value .json:meta.h; it has .json");
 	one_text("json", "{\"meta\": {\"h\": \"480\"}}");
 	bad_because(&s.o, "not a number");
 	one_text("json", "{\"meta\": {\"h\": 480},}");
@@ -267,6 +286,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(integers_of_any_type),
+	        cmocka_unit_test(what_is_no_integer_is_shown),
 	        cmocka_unit_test(floats_are_rounded_to_their_type),
 	        cmocka_unit_test(arrays_of_a_shape),
 	        cmocka_unit_test(ragged_arrays_are_values_and_offsets),

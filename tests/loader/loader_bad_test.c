@@ -284,6 +284,40 @@ static void a_batch_without_a_good_row_is_blank(void **state)
 	}
 }
 
+static void a_missing_field_is_told_beside_those_that_are_there(void **state)
+{
+	struct penstock_options o;
+	struct penstock_field f;
+	struct penstock_error e;
+	struct tar t = {0};
+	char name[64], *told;
+
+	(void)state;
+	tar_add_text(&t, "a.png", "");
+	tar_add_text(&t, "a.JSON", "");
+	tar_end(&t);
+	tar_save(&t, "other.tar");
+	penstock_options_init(&o, sizeof(o));
+	assert_int_equal(first_failure(&o, "other.tar", &e), -EBADMSG);
+	assert_non_null(strstr(
+	        e.text, "has no field .jpg;jpeg; it has .png, .json; jpg;jpeg and cls are the default"));
+	penstock_field_init(&f, sizeof(f), "txt", PENSTOCK_BYTES);
+	o.fields = &f;
+	o.nfields = 1;
+	assert_int_equal(first_failure(&o, "other.tar", &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "has no field .txt; it has .png, .json; mend"));
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "a.suffix-%d", i);
+		tar_add_text(&t, name, "");
+	}
+	tar_end(&t);
+	tar_save(&t, "other.tar");
+	assert_int_equal(first_failure(&o, "other.tar", &e), -EBADMSG);
+	told = strstr(e.text, "it has .suffix-0, .suffix-1");
+	assert_non_null(told);
+	assert_true(strstr(told, "...; ") && strstr(told, "...; ") - told < 220);
+}
+
 static void a_truncated_shard_is_one_bad_sample_in_its_place(void **state)
 {
 	static const char *const shards[] = {"cut.tar", "t-1.tar"};
@@ -430,6 +464,7 @@ int main(void)
 	        cmocka_unit_test(a_bad_row_repeats_the_next_good_one),
 	        cmocka_unit_test(bad_samples_fail_as_asked),
 	        cmocka_unit_test(a_batch_without_a_good_row_is_blank),
+	        cmocka_unit_test(a_missing_field_is_told_beside_those_that_are_there),
 	        cmocka_unit_test(a_truncated_shard_is_one_bad_sample_in_its_place),
 	        cmocka_unit_test(a_folder_is_no_shard),
 	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),

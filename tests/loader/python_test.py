@@ -265,7 +265,9 @@ def wrong_arguments_are_named():
         (lambda: loader(pattern, rank=3, world=2), ValueError, "rank"),
         (lambda: loader(pattern, format="tf"), ValueError, "torch"),
         (lambda: loader(pattern, columns=["picture"]), ValueError, "picture"),
-        (lambda: loader(pattern, fields=["jpg"]), TypeError, "penstock.Field"),
+        (lambda: loader(pattern, fields=["jpg"]), TypeError, "field 'jpg': a penstock.Field is needed, as Image('jpg')"),
+        (lambda: loader(pattern, fields="jpg"), TypeError, "field 'jpg': a penstock.Field is needed"),
+        (lambda: loader(pattern, drop_last=True), TypeError, 'no option "drop_last"; did you mean end="drop_last"?'),
         (lambda: loader(pattern, fields=[penstock.Image(dct_skale=3)]), TypeError, '"dct_skale"; did you mean "dct_scale"?'),
         (lambda: loader(pattern, fields=[penstock.Image(mean=(1, 2))]), ValueError, "mean"),
         (lambda: loader(pattern, memory_budget="much"), ValueError, "much"),
@@ -275,7 +277,8 @@ def wrong_arguments_are_named():
         (lambda: type(next(iter(loader(pattern)))["image"])(), TypeError, ""),
         (lambda: loader("missing.tar"), FileNotFoundError, "missing.tar"),
         (lambda: loader("https://127.0.0.1/x.tar"), FileNotFoundError, "it is a URL: mount it"),
-        (lambda: next(iter(loader(pattern, fields={"picture": penstock.Int("txtt")}))), penstock.BadSampleError, "no field .txtt"),
+        (lambda: next(iter(loader(pattern, fields={"picture": penstock.Int("txtt")}))), penstock.BadSampleError,
+         "has no field .txtt; it has .jpg, .cls, .txt;"),
     ]
     for call, kind, word in cases:
         try:

@@ -234,20 +234,21 @@ def _fields_of(fields: Any) -> Dict[str, Field]:
     """By the name that a batch gives them."""
     if fields is None:
         return {"jpg": Image("jpg;jpeg"), "cls": Int("cls", optional=True)}
-    if isinstance(fields, Field):
+    if isinstance(fields, (Field, str)):
         fields = [fields]
     if isinstance(fields, Mapping):
         named = dict(fields)
     else:
         named = {}
         for field in fields:
-            name = field.name.split(";")[0] if isinstance(field, Field) else repr(field)
+            name = field.name.split(";")[0] if isinstance(field, Field) else str(field)
             if name in named:
                 raise ValueError("two fields are called %r: give them names, fields={...}" % name)
             named[name] = field
     for name, field in named.items():
         if not isinstance(field, Field):
-            raise TypeError("field %r: a penstock.Field is needed (Image, Int, Bytes, ...), not %r" % (name, field))
+            raise TypeError("field %r: a penstock.Field is needed, as Image(%r), Int(%r) or Bytes(%r), not %r"
+                            % (name, name, name, name, field))
     return named
 
 
