@@ -332,6 +332,7 @@ free_port() {
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
 #   /badrange/   two of three answers to ranges are of other bytes than asked for
 #   /cut/        every other answer to a range ends in its middle
+#   /capped/     gives the first 100,000 bytes of a range, /capped9/ the first 9
 # Those that need lua are missing where nginx has no lua.
 start_nginx() {
 	local www=${1:-$T/www} dir=$T/nginx try
@@ -470,6 +471,27 @@ ps_nginx_conf() {
 				if ngx.var.http_range and ngx.shared.counters:incr("cut", 1, 0) % 2 == 1 then return ngx.exec("@cut") end
 			}
 			alias $www/; autoindex on;
+		}
+		location ~ ^/capped(9?)/(.*) {
+			set \$capped_most \$1; set \$capped_name \$2;
+			rewrite_by_lua_block {
+				if ngx.var.http_range then return ngx.exec("@capped") end
+			}
+			alias $www/\$2; autoindex on;
+		}
+		location @capped {
+			content_by_lua_block {
+				local most = ngx.var.capped_most == "9" and 9 or 100000
+				local first, last = ngx.var.http_range:match("bytes=(%d+)-(%d+)")
+				first, last = tonumber(first), tonumber(last)
+				local f = io.open("$www/" .. ngx.unescape_uri(ngx.var.capped_name), "rb")
+				local size = f:seek("end"); f:seek("set", first)
+				local body = f:read(math.min(last - first + 1, most)); f:close()
+				ngx.status = 206
+				ngx.header["Content-Range"] = string.format("bytes %d-%d/%d", first, first + #body - 1, size)
+				ngx.header["Content-Length"] = #body
+				ngx.print(body)
+			}
 		}
 		location @cut {
 			content_by_lua_block {

@@ -349,19 +349,13 @@ static int get_accept(struct ps_http_request *rq)
 
 	expect.size = get->expect.size;
 	get->first_byte_ns = rq->first_byte_ns;
-	int rc = ps_http_response_check_range(&rq->response, &expect, get->offset, get->nbytes, &rq->error);
+	int rc = ps_http_get_check_range(rq, &expect);
 	/* Signed URLs expire, in various words. */
 	rq->work->refused = status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
 	if (rc)
 		return rc;
 	get->seen = get->expect;
 	return check_etag(rq);
-}
-
-static bool get_again(struct ps_http_request *rq)
-{
-	ps_http_get_check_whole(rq);
-	return false;
 }
 
 static void get_done(struct ps_origin_work *work, const struct ps_error *err)
@@ -395,7 +389,7 @@ static const struct ps_http_kind get_kind = {
         .accept = get_accept,
         .body = ps_http_get_body,
         .tell = ps_http_get_tell,
-        .again = get_again,
+        .again = ps_http_get_again,
         .finish = ps_http_get_finish,
         .done = get_done,
 };

@@ -39,14 +39,23 @@ static int get_prepare(struct ps_http_request *rq)
 	return rq->url ? 0 : take_url(rq, get->url);
 }
 
+int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *expect)
+{
+	uint64_t nbytes = rq->range_last + 1 - rq->range_first;
+	int rc = ps_http_response_check_range(&rq->response, expect, rq->range_first, nbytes, &rq->error);
+
+	if (rc == 0 && rq->response.has_range)
+		rq->range_last = rq->range_first + rq->response.range_nbytes - 1;
+	return rc;
+}
+
 static int get_accept(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
 	ps_http_response_remote(&rq->response, &get->seen);
 	get->first_byte_ns = rq->first_byte_ns;
-	return ps_http_response_check_range(
-	        &rq->response, &get->expect, get->offset, get->nbytes, &rq->error);
+	return ps_http_get_check_range(rq, &get->expect);
 }
 
 /* Copies to the place behind what has come so far. The vectors are few (a vector a block), so the search is
@@ -85,7 +94,7 @@ int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 {
 	struct ps_get *get = get_of(rq->work);
 
-	if (n > get->nbytes - get->nbytes_done) {
+	if (n > rq->range_last + 1 - get->offset - get->nbytes_done) {
 		ps_error_set(
 		        &rq->error, EPROTO, "HTTP %d: more bytes than the range has", rq->response.status);
 		rq->error.retryable = true;
@@ -138,24 +147,28 @@ static bool ask_anew(struct ps_http_request *rq)
 	return take_url(rq, get->url) == 0;
 }
 
-void ps_http_get_check_whole(struct ps_http_request *rq)
+bool ps_http_get_again(struct ps_http_request *rq)
 {
 	struct ps_get *get = get_of(rq->work);
 
-	if (!rq->error.err && get->nbytes_done < get->nbytes) {
+	if (rq->error.err || get->nbytes_done == get->nbytes)
+		return false;
+	if (get->offset + get->nbytes_done <= rq->range_last) {
 		ps_error_set(&rq->error, EIO, "the connection ended after %zu of %zu bytes", get->nbytes_done,
 		        get->nbytes);
 		rq->error.retryable = true;
 		rq->error.http_status = rq->response.status;
+		return false;
 	}
+	ps_http_get_tell(rq);
+	rq->range_first = rq->range_last + 1;
+	rq->range_last = get->offset + get->nbytes - 1;
+	return true;
 }
 
 static bool get_again(struct ps_http_request *rq)
 {
-	if (ask_anew(rq))
-		return true;
-	ps_http_get_check_whole(rq);
-	return false;
+	return ask_anew(rq) || ps_http_get_again(rq);
 }
 
 static void get_done(struct ps_origin_work *work, const struct ps_error *err)

@@ -372,9 +372,11 @@ static int check_partial(const struct ps_http_response *r, const struct ps_remot
 			err->http_status = r->status;
 		return rc;
 	}
-	if (r->range_first != offset || r->range_nbytes != nbytes)
+	if (r->range_first != offset || r->range_nbytes > nbytes)
 		return lie(err, r, "Content-Range is not the range that was asked for");
-	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != nbytes)
+	if (r->range_nbytes < PS_MIN(nbytes, (uint64_t)PS_HTTP_SHORT_NBYTES))
+		return lie(err, r, "a range that is too short to go on from");
+	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != r->range_nbytes)
 		return lie(err, r, "Content-Length does not fit the range");
 	return 0;
 }

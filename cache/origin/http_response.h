@@ -54,8 +54,12 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 int ps_http_response_status(
         const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err);
 
-/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`? 0, or
- * -errno with the story. */
+/* A server may answer with the beginning of a range (RFC 9110, 15.3.7), and some CDNs do: the rest is requested
+ * again. One that gives less than this where more was requested would cost too many requests. */
+#define PS_HTTP_SHORT_NBYTES ((size_t)64 * 1024)
+
+/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`, or, if range_nbytes
+ * is less, for its beginning? 0, or -errno with the story. */
 int ps_http_response_check_range(const struct ps_http_response *r, const struct ps_remote *expect,
         uint64_t offset, uint64_t nbytes, struct ps_error *err);
 

@@ -50,6 +50,37 @@ static void partial_answers(void **state)
 	        -EPROTO);
 }
 
+/* RFC 9110, 15.3.7: a server may answer with a part of the range. From its beginning, and enough of it. */
+static void beginnings_of_a_range(void **state)
+{
+	static const struct ps_remote expect = {.size = 1 << 20, .mtime_s = -1, .etag = "\"v1\""};
+	static const struct {
+		const char *range, *nbytes;
+		int rc;
+	} rows[] = {
+	        {"Content-Range: bytes 100-65635/1048576", "Content-Length: 65536", 0},
+	        {"Content-Range: bytes 100-65635/1048576", "Content-Length: 65535", -EPROTO},
+	        {"Content-Range: bytes 100-65635/1048577", "Content-Length: 65536", -ESTALE},
+	        {"Content-Range: bytes 100-65634/1048576", "Content-Length: 65535", -EPROTO},
+	        {"Content-Range: bytes 101-65636/1048576", "Content-Length: 65536", -EPROTO},
+	        {"Content-Range: bytes 100-300000/1048576", "Content-Length: 299901", -EPROTO},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		const char *lines[] = {
+		        "HTTP/1.1 206 Partial", "ETag: \"v1\"", rows[i].range, rows[i].nbytes};
+		struct ps_http_response r = {0};
+		struct ps_error err = {0};
+
+		for (size_t j = 0; j < PS_ARRAY_LEN(lines); j++)
+			ps_http_response_line(&r, lines[j], strlen(lines[j]));
+		int rc = ps_http_response_check_range(&r, &expect, 100, 200000, &err);
+		if (rc != rows[i].rc)
+			fail_msg("%s: %d: %s", rows[i].range, rc, err.text);
+	}
+}
+
 static void whole_answers(void **state)
 {
 	(void)state;
@@ -82,6 +113,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(partial_answers),
+	        cmocka_unit_test(beginnings_of_a_range),
 	        cmocka_unit_test(whole_answers),
 	        cmocka_unit_test(a_range_with_the_wrong_status),
 	};

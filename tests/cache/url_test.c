@@ -293,7 +293,7 @@ static void response_headers_are_judged(void **state)
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nETag: \"v\"", 0},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nETag: \"w\"", -ESTALE},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/99", -ESTALE},
-	        {"HTTP/1.1 206\nContent-Range: bytes 10-18/100", -EPROTO},
+	        {"HTTP/1.1 206\nContent-Range: bytes 10-18/100", -EPROTO}, /* much too short */
 	        {"HTTP/1.1 206\nContent-Range: bytes 0-9/100", -EPROTO},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19", -EPROTO},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100 x", -EPROTO},

@@ -14,6 +14,20 @@ for fault in flaky badrange cut; do
 	umount_penstock
 done
 
+# A CDN that caps ranges: the rest is requested again, and that is no failure.
+CACHE=$T/cache-capped
+check "mounts over /capped/" mount_penstock "$ORIGIN/capped/"
+check "right bytes from an origin that gives the beginning of each range" read_tree 1m
+equal "without a retry" 0 "$(stats '.origin.retries')"
+umount_penstock
+CACHE=$T/cache-capped9
+mount_penstock "$ORIGIN/capped9/" --timeout 5s
+check_not "one that gives 9 bytes is not asked thousands of times" timeout 30 cat "$MNT/sub/deep/7654321.bin"
+check "and the reason says so" grep -q 'too short' \
+	<(getfattr --only-values -n user.penstock.error "$MNT/sub/deep/7654321.bin")
+at_most "requests of it" 200 "$(grep -c /capped9/sub/deep/7654321.bin "$T/nginx/access.log")"
+umount_penstock
+
 # 503 for a while, then normal.
 CACHE=$T/cache-busy
 mount_penstock "$ORIGIN/busy/" --timeout 30s
