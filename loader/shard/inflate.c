@@ -41,7 +41,24 @@ struct ps_inflate {
 	};
 };
 
-static const char *const names[] = {"", "zstd", "gzip", "lz4"};
+static const char *const names[] = {"", "zstd", "gzip", "lz4", "lz4 (legacy format)"};
+
+static bool is_lz4_legacy(const uint8_t *p)
+{
+	return p[0] == 0x02 && p[1] == 0x21 && p[2] == 0x4c && p[3] == 0x18;
+}
+
+static bool is_skippable(const uint8_t *p)
+{
+	return (p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18;
+}
+
+bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes)
+{
+	*ret_nbytes = PS_INFLATE_SKIPPABLE + ((uint64_t)head[4] | (uint64_t)head[5] << 8 |
+	                                             (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
+	return is_skippable(head);
+}
 
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
 {
@@ -53,10 +70,9 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
 		return PS_CODEC_ZSTD;
 	if (p[0] == 0x04 && p[1] == 0x22 && p[2] == 0x4d && p[3] == 0x18)
 		return PS_CODEC_LZ4;
-	/* A skippable frame: both formats have them; those of seekable zstd begin with one, lz4's do not. */
-	if ((p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18)
-		return PS_CODEC_ZSTD;
-	return PS_CODEC_NONE;
+	if (is_lz4_legacy(p))
+		return PS_CODEC_LZ4_LEGACY;
+	return is_skippable(p) ? PS_CODEC_ZSTD : PS_CODEC_NONE;
 }
 
 /* -- zstd ---------------------------------------------------------------------------------------------- */
@@ -195,6 +211,13 @@ static int unsupported(enum ps_codec codec, const char *library, struct ps_load_
 	        names[codec], library);
 }
 
+static int legacy_refuse(struct ps_load_error *err)
+{
+	return ps_load_error_set(err, ENOSYS,
+	        "is compressed in lz4's legacy format, which is not read; compress it again with lz4 without "
+	        "-l");
+}
+
 static int codec_new(struct ps_inflate *f, struct ps_load_error *err)
 {
 	switch (f->codec) {
@@ -212,6 +235,8 @@ static int codec_new(struct ps_inflate *f, struct ps_load_error *err)
 #else
 		return unsupported(f->codec, "liblz4-dev", err);
 #endif
+	case PS_CODEC_LZ4_LEGACY:
+		return legacy_refuse(err);
 	case PS_CODEC_NONE:
 		break;
 	}
@@ -282,6 +307,7 @@ void ps_inflate_free(struct ps_inflate *f)
 		LZ4F_freeDecompressionContext(f->lz4);
 #endif
 		break;
+	case PS_CODEC_LZ4_LEGACY:
 	case PS_CODEC_NONE:
 		break;
 	}
@@ -340,6 +366,8 @@ int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, 
 		if (at_end && !f->inside)
 			return 0;
 		f->garbage = !f->inside && f->any && !may_begin(f->codec, s.in, s.in_n);
+		if (f->garbage && s.in_n >= PS_INFLATE_MAGIC && is_lz4_legacy(s.in))
+			return legacy_refuse(err);
 		if (f->garbage)
 			return ps_load_error_set(err, EBADMSG,
 			        "garbage behind the end of the %s data, at byte %ju of the file; write it "

@@ -1,5 +1,5 @@
-/* Decompression of a shard while it is read: zstd (any frames, skippable ones passed over), gzip (any
- * members), lz4 (any frames).
+/* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's legacy
+ * format is refused by name), gzip (any members).
  *
  * What is bad in the data is found where it is: cut data, a wrong checksum, bytes behind the last frame. A
  * checksum stands behind what it guards, though, so bytes may have been given before it is known to be wrong.
@@ -21,17 +21,23 @@
 #include "shard/stream.h"
 
 #define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: what `zstd -d` takes, too */
-#define PS_INFLATE_MAGIC 4           /* bytes that tell the format */
+#define PS_INFLATE_MAGIC 4           /* bytes that tell the format ... */
+#define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
 
 enum ps_codec {
 	PS_CODEC_NONE,
 	PS_CODEC_ZSTD,
 	PS_CODEC_GZIP,
 	PS_CODEC_LZ4,
+	PS_CODEC_LZ4_LEGACY, /* ps_inflate_new() refuses it */
 };
 
-/* By the first n bytes of a file. */
+/* By the first n bytes of a file. zstd and lz4 share the magic of skippable frames: what follows those decides, and
+ * here they count as zstd. */
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
+
+/* Whether a skippable frame begins with these, and how many bytes it has with its head. */
+bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes);
 
 struct ps_inflate;
 

@@ -338,12 +338,30 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	struct ps_stream *in = *stream, *s;
 	enum ps_codec codec;
 	const uint8_t *p;
+	uint64_t skippable;
+	bool passed = false;
 	size_t n;
-	int r = ps_stream_peek(in, PS_INFLATE_MAGIC, &p, &n, err);
+	int r;
 
-	if (r < 0)
-		return r;
+	for (;; passed = true) {
+		r = ps_stream_peek(in, PS_INFLATE_SKIPPABLE, &p, &n, err);
+		if (r < 0)
+			return r;
+		if (n < PS_INFLATE_SKIPPABLE || !ps_codec_skippable(p, &skippable))
+			break;
+		r = ps_stream_skip(in, skippable, err);
+		if (r == -ENODATA)
+			return ps_load_error_set(err, EBADMSG,
+			        "truncated: the compressed data end inside of a skippable frame, at byte %ju "
+			        "of "
+			        "the file",
+			        (uintmax_t)in->offset);
+		if (r < 0)
+			return r;
+	}
 	codec = ps_codec_detect(p, n);
+	if (codec == PS_CODEC_NONE && passed)
+		codec = PS_CODEC_ZSTD; /* which says what is wrong, if it is not the end */
 	if (codec == PS_CODEC_NONE)
 		return 0;
 	s = calloc(1, sizeof(*s));

@@ -156,7 +156,7 @@ static void frames_follow_each_other(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
-		bool gzip = strncmp(programs[i], "gzip", 4) == 0, zstd = strncmp(programs[i], "zstd", 4) == 0;
+		bool gzip = strncmp(programs[i], "gzip", 4) == 0;
 		struct file all = {.data = malloc(1 << 20)};
 		struct result res;
 
@@ -165,7 +165,7 @@ static void frames_follow_each_other(void **state)
 			size_t to = PS_MIN(from + 9999, plain.len);
 			struct file f = compress(programs[i], from, to);
 
-			if (zstd || (!gzip && from > 0))
+			for (size_t k = 0; !gzip && k <= i % 2; k++)
 				file_append(&all, skippable, sizeof(skippable));
 			file_append(&all, f.data, f.n);
 			free(f.data);
@@ -179,6 +179,64 @@ static void frames_follow_each_other(void **state)
 		}
 		free(all.data);
 	}
+}
+
+/* zstd and lz4 share the magic of frames that are passed over: the first other frame decides. */
+static void frames_that_are_passed_over_do_not_decide_the_format(void **state)
+{
+	struct ps_shard_options options = {.stream = {.wake_fd = -1}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
+		struct file f, all = {.data = calloc(1, 1 << 20), .n = 300000}; /* beyond any buffer */
+		struct result res;
+
+		assert_non_null(all.data);
+		memcpy(all.data, "\x50\x2a\x4d\x18\xd8\x93\x04", 7); /* 8 + 299992 bytes */
+		if (!is_there(programs[i]) || strncmp(programs[i], "gzip", 4) == 0) {
+			free(all.data);
+			continue;
+		}
+		f = compress(programs[i], 0, plain.len);
+		file_append(&all, f.data, f.n);
+		file_write("part.out", all.data, all.n);
+		res = shard_check(ps_shard_new("part.out", 0, &options, NULL));
+		assert_true(res.samples == SAMPLES && res.bad == 0 && res.same);
+		for (size_t n = 8; n < all.n; n += 70001) { /* in the frame, and in the data */
+			res = memory_check(&all, n);
+			assert_int_equal(res.bad, 1);
+			assert_non_null(strstr(res.why.text, "truncated"));
+		}
+		all.n = 300000;
+		res = memory_check(&all, all.n);
+		assert_true(res.bad == 1 && strstr(res.why.text, "empty file"));
+		file_append(&all, plain.data, 9000);
+		res = memory_check(&all, all.n);
+		assert_true(res.bad == 1 && res.samples == 1);
+		free(f.data);
+		free(all.data);
+	}
+}
+
+static void lz4_s_legacy_format_is_refused_by_name(void **state)
+{
+	static const char legacy[] = "\x02\x21\x4c\x18\x05\0\0\0\x40test";
+	struct file f;
+	struct result res;
+
+	(void)state;
+	f = (struct file){.data = (uint8_t *)(uintptr_t)legacy, .n = sizeof(legacy) - 1};
+	res = memory_check(&f, f.n);
+	assert_int_equal(res.bad, 1);
+	assert_non_null(strstr(res.why.text, "legacy format"));
+	if (!is_there("lz4"))
+		return;
+	f = compress("lz4 -q", 0, plain.len);
+	file_append(&f, legacy, sizeof(legacy) - 1);
+	res = memory_check(&f, f.n);
+	assert_int_equal(res.bad, 1);
+	assert_non_null(strstr(res.why.text, "legacy format"));
+	free(f.data);
 }
 
 static void cut_data_give_whole_samples_and_a_hole(void **state)
@@ -339,6 +397,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_format_gives_what_the_plain_tar_gives),
 	        cmocka_unit_test(frames_follow_each_other),
+	        cmocka_unit_test(frames_that_are_passed_over_do_not_decide_the_format),
+	        cmocka_unit_test(lz4_s_legacy_format_is_refused_by_name),
 	        cmocka_unit_test(cut_data_give_whole_samples_and_a_hole),
 	        cmocka_unit_test(a_wrong_byte_never_passes_unseen),
 	        cmocka_unit_test(what_follows_the_last_frame_is_damage),
