@@ -22,7 +22,8 @@ def flags():
                                text=True).stdout
     except (OSError, subprocess.CalledProcessError) as e:
         sys.exit("penstock: libpenstock is not installed where pkg-config finds it (%s). Install it (./configure && "
-                 "make install), set PKG_CONFIG_PATH, or name a build tree by PENSTOCK_BUILD=DIR."
+                 "make install), set PKG_CONFIG_PATH=PREFIX/lib/pkgconfig if that was with --prefix=PREFIX, or name a build "
+                 "tree by PENSTOCK_BUILD=DIR."
                  % (getattr(e, "stderr", None) or e))
     found = {"include_dirs": [], "library_dirs": [], "runtime_library_dirs": []}
     for word in shlex.split(words):

@@ -37,7 +37,7 @@ static void help(FILE *out)
 	             "Examples:\n"
 	             "  penstock-loader bench 'data/train-{000..127}.tar'\n"
 	             "  penstock-loader ls --json data/train-000.tar\n"
-	             "  penstock-loader pack --classes --shuffle 1 images/ 'train-%%06d.tar'\n");
+	             "  penstock-loader pack --classes --shuffle 1 imagenet/train/ 'train-%%06d.tar'\n");
 }
 
 static int no_such_command(const char *word)

@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Every command that README.md, the EXAMPLES of the pages and --help show runs as printed, against servers on loopback
+# that stand for those it names. A command that cannot run here has a row in `exceptions`, with the reason.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
+. "$(dirname "$0")/../lib.sh"
+. "$top_srcdir/tests/fs/hub.sh"
+. "$top_srcdir/tests/cloud/cloud.sh"
+requires mount loader nginx jq root python:PIL
+
+# COMMAND <tab> REASON; or COMMAND <tab> says WORDS: it fails, with exit status 1, and says so.
+cat >"$T/exceptions" <<'ROWS'
+scripts/demo	a build of its own; the continuous integration runs it
+scripts/check	runs this test
+scripts/setup-debian --build-only	installs packages
+./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
+sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin
+penstock status --watch	runs until it is interrupted
+penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'	needs a GPU
+ROWS
+
+# Where what is named in the examples is here: PART <tab> REPLACEMENT; the first that fits counts.
+places() {
+	cat <<-PLACES
+		https://data.example.org/imagenet/	$ORIGIN/imagenet/
+		https://example.org/	$ORIGIN/
+		https://other.example.org/set/	$ORIGIN/token/val/
+		https://minio.example.org:9000	$CLOUD
+		hf://datasets/OWNER/NAME@v2	hf://datasets/acme/shards@v2
+		/etc/penstock/	$T/etc/
+		/nvme/	$T/nvme/
+		/tmp/	$T/tmp/
+		/data/train	$T/data/train
+		/data/imagenet	$T/data/imagenet
+		/data/private	$T/data/private
+		/mnt/data/	$T/data/local/
+		mount NAME	mount imagenet
+		MOUNTPOINT	$T/data/imagenet
+		IDX	$T/indexes
+		pack DIR	pack photos
+	PLACES
+}
+here() {
+	"$python" -c 'import re, sys
+places = dict(line.rstrip("\n").split("\t") for line in open(sys.argv[1]))
+whole = r"(?<![^\s=\x22\x27])"  # a path from its beginning, a name as a word
+parts = "|".join(whole * (not p.startswith("http")) + re.escape(p) for p in places)
+sys.stdout.write(re.sub(parts, lambda m: places[m[0]], sys.stdin.read()))' <(places)
+}
+
+# Commands as they are printed: a line each, comments and the ends of lines that go on taken away.
+joined() { sed -e ':a' -e '/[\\|]$/{N;s/ *\\\n */ /;s/|\n */| /;ta}' | sed -E 's/ +# .*//; s/^ +//; /^$/d'; }
+roff() { sed -E 's/\\\(aq/'"'"'/g; s/\\e/\\/g; s/\\-/-/g'; }
+# Indented blocks, but those of Python and of penstock.conf, which are run below; and `penstock COMMAND ARGUMENT...`.
+readme_commands() {
+	awk '!/^    / {block = 0; n = split($0, part, "`")
+		for (i = 2; i <= n; i += 2) if (part[i] ~ /^penstock(-loader)? [a-z-]+ ./) print part[i]
+		next}
+	!block {block = 1; other = /^    (import |dataset = |\[)/}
+	!other' "$top_srcdir/README.md" | joined
+}
+page_examples() { awk '/^\.SH/ {on = /EXAMPLE/} on && /^\.nf/ {text = 1; next} /^\.fi/ {text = 0} on && text' "$1" | roff | joined | grep -v '^#'; }
+block() { # BEGINNING [FILE]: README's indented block with a line that begins so
+	awk -v begin="$1" '/^    / {text = text substr($0, 5) "\n"; if (index($0, "    " begin) == 1) found = 1; next}
+		{if (found) exit; text = ""} END {printf "%s", text}' "$top_srcdir/README.md"
+}
+
+# -- What the examples speak of ---------------------------------------------------------------------------------------
+
+start_cloud
+start_hub
+mkdir -p "$T"/{www/{train,val,imagenet},nvme,tmp/both,data/{train,imagenet,private,local},etc,work/imagenet/train}
+mkdir -p "$T"/work/{data,photos,images,labels} "$T/cloud/bucket/"{imagenet/val,train}
+"$python" - "$T/one.tar" "$top_srcdir"/tests/data/photos/*_00.jpg <<'PY'
+import io, sys, tarfile
+with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
+    for key, photo in (("n01440764/9", sys.argv[2]), ("n01440764/10", sys.argv[-1])):
+        photo = open(photo, "rb").read()
+        for suffix, data in (("jpg", photo), ("cls", b"7"), ("json", b'{"caption": "fish", "height": 375}')):
+            info = tarfile.TarInfo(key + "." + suffix)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+PY
+shards() { for name; do ln "$T/one.tar" "$name"; done; }
+shards "$T"/www/train/shard-{000000..000255}.tar "$T"/www/imagenet/train-{000000..001023}.tar "$T"/www/val/{a,b}.tar
+shards "$T"/cloud/bucket/{imagenet/val/x.tar,imagenet/train.tar,train/x.tar}
+shards "$T"/data/local/train-{000..127}.tar "$T"/work/{data/train-{000..127},train-{000..127},val,big,all-0,all-1}.tar
+for class in cat dog; do
+	mkdir "$T/work/imagenet/train/$class"
+	for photo in "$top_srcdir"/tests/data/photos/*_00.jpg; do cp "$photo" "$T/work/imagenet/train/$class/"; done
+done
+cp "$T"/work/imagenet/train/cat/* "$T/work/photos/"
+cp "$T"/work/imagenet/train/cat/* "$T/work/images/"
+for photo in "$T"/work/images/*; do echo '{}' >"$T/work/labels/$(basename "$photo" .jpg).json"; done
+echo "a song" >"$T/work/song.flac"
+mkdir -p "$(commit a)/data"
+shards "$(commit a)/data/train-00000.tar"
+point v2 a
+start_nginx
+
+echo "AKIAEXAMPLE hush" >"$T/cloud/keys"
+export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-east-1 AWS_ENDPOINT_URL_S3=$CLOUD
+printf '[training]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = hush\n' >"$HOME/.aws/credentials"
+export STORAGE_EMULATOR_HOST=$CLOUD GCE_METADATA_HOST=$CLOUD_HOST NO_GCE_CHECK=
+echo "X-Token: secret" >"$T/etc/private.header"
+chmod 600 "$T/etc/private.header" "$HOME/.aws/credentials"
+export PENSTOCK_CONFIG=$T/penstock.conf # of this machine's own nothing is seen; caches are here
+printf '[defaults]\ncache-dir = %s\nlog = %s\n' "$T/default-cache" "$T/penstock.log" >"$T/defaults"
+unmount_all() {
+	local where
+	while read -r _ where _; do penstock umount "$where" || true; done < <(ps_mounts_below "$T") # what stays fails the next
+}
+
+# -- Running them -----------------------------------------------------------------------------------------------------
+
+: >"$T/used"
+# run_example WHERE COMMAND: in $T/run, a copy of $T/work for each document, or for each command of penstock-loader.
+run_example() {
+	local where=$1 command=$2 row
+	if row=$(grep -F -- "$command	" "$T/exceptions" | awk -F '\t' -v c="$command" '$1 == c {print $2; exit}') && [[ $row ]]; then
+		echo "$command" >>"$T/used"
+		skip "$where: $command" "$row"
+		return
+	fi
+	[[ $command != *"penstock mount"* ]] || unmount_all
+	[[ $where == README* && $command != *" pack "* ]] || fresh
+	check "$where: $command" bash -c "cd '$T/run' && $(here <<<"$command")"
+}
+fresh() {
+	rm -rf "$T/run"
+	cp -al "$T/work" "$T/run"
+}
+
+fresh
+{
+	cat "$T/defaults"
+	block "[imagenet]" | here
+} >"$PENSTOCK_CONFIG"
+readme_commands >"$T/commands"
+at_least "README has commands" 20 "$(wc -l <"$T/commands")"
+while IFS= read -r command <&3; do
+	[[ $command != "penstock-loader "*"/tmp/train" ]] || { is_mounted "$T/tmp/train" || penstock mount "$T/www/val/" "$T/tmp/train"; }
+	run_example README "$command"
+done 3<"$T/commands"
+unmount_all
+
+page_examples "$top_srcdir/man/penstock.conf.5" >"$T/conf5"
+grep -v ' penstock ' "$T/conf5" | here >"$PENSTOCK_CONFIG"
+for name in imagenet private; do
+	run_example penstock.conf.5 "penstock mount $name"
+done
+unmount_all
+
+for page in penstock penstock-mount penstock-loader penstock.conf; do
+	page=$(echo "$top_srcdir/man/$page".[1-9])
+	while IFS= read -r command <&3; do
+		if [[ $command =~ ^([^ ]+)\ (/[^ ]+)\ penstock\ ([^ ]+)\ 0\ 0$ ]]; then # of fstab, as mount(8) calls it
+			run_example "${page##*/}" "penstock mount ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} -o ${BASH_REMATCH[3]}"
+		elif [[ $page != *.conf.5 ]]; then
+			run_example "${page##*/}" "$command"
+		fi
+	done 3< <(page_examples "$page")
+done
+unmount_all
+
+for program in penstock penstock-loader; do
+	while IFS= read -r command <&3; do
+		run_example "$program --help" "$command"
+	done 3< <({
+		"$program" --help
+		for name in $("$program" --help | sed -nE '/^Commands:/,/^$/s/^  ([a-z][a-z-]+) +[a-z].*/\1/p'); do "$program" "$name" --help; done
+	} | sed -n '/^Examples:/,/^$/p' | grep '^  ' | joined)
+done
+equal "every exception is of a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" "$(sort -u "$T/used")"
+
+# README's loop of Penstock's own loader; WebDataset's is run by mount_program_webdataset.sh.
+module=$top_builddir/loader/python/.libs/_penstock.so
+if [[ ! -e $module ]] || ! "$python" -c 'import torch' 2>/dev/null || sanitized "$module"; then
+	skip "README: its Python" "needs the module without sanitizers, and torch"
+else
+	mkdir -p "$T/python/penstock"
+	ln -s "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
+	penstock mount "$ORIGIN/val/" "$T/tmp/train"
+	{
+		echo 'import torch; train = lambda image, label: print(tuple(image.shape), label.tolist())'
+		block "import penstock" | here | sed 's/range(90)/range(2)/'
+	} >"$T/readme.py"
+	check "README: its Python" env PYTHONPATH="$T/python" bash -c "cd '$T/run' && '$python' '$T/readme.py' >'$T/readme.out'"
+	equal "two epochs of four samples" "(4, 3, 224, 224) [7, 7, 7, 7]" "$(sort -u "$T/readme.out")"
+fi
