@@ -244,7 +244,7 @@ trap ps_on_exit EXIT
 # What a test needs -----------------------------------------------------------------------------------------------
 
 # requires NAME...: skips the whole test where something is missing. NAME is mount, loader, nginx, nginx-lua, root,
-# slow (skipped by --quick), python:MODULE or a program.
+# mount-namespace, slow (skipped by --quick), python:MODULE or a program.
 requires() {
 	local name
 	for name; do
@@ -262,6 +262,10 @@ requires() {
 			command -v nginx >/dev/null || skip_all "nginx is not installed"
 			[[ -n $(ps_nginx_module ngx_http_lua_module) ]] || skip_all "nginx has no lua module"
 			;;
+		mount-namespace)
+			unshare -m --propagation private true 2>/dev/null ||
+				skip_all "no mount namespace of its own can be had (a chroot, or not permitted)"
+			;;
 		root) ((EUID == 0)) || skip_all "needs root" ;;
 		slow) [[ ${PENSTOCK_TEST_QUICK-} != 1 ]] || skip_all "slow, left out by --quick" ;;
 		python:*)
@@ -275,6 +279,14 @@ requires() {
 # long: whether what only repeats or enlarges a test is to run, too (scripts/check --all).
 long() { [[ ${PENSTOCK_TEST_LONG-} == 1 ]]; }
 
+# mock_kernels: what the mock of a CUDA driver takes for kernels, where the library was built without nvcc.
+mock_kernels() {
+	grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h" || {
+		echo kernels >"$T/kernels"
+		export PENSTOCK_CUDA_KERNELS=$T/kernels
+	}
+}
+
 # sanitized FILE...: one of them was built with a sanitizer. (No pipe into grep -q: ldd may not get to its end then.)
 sanitized() {
 	local libraries
@@ -285,7 +297,7 @@ sanitized() {
 # pip_python NAME PACKAGE...: makes `python` one that has packages that Debian does not, from an environment NAME that
 # all tests share.
 pip_python() {
-	local venv=$top_builddir/tests-cache/$1 rc=0
+	local venv=$top_builddir/tests-cache/$1 rc=0 limit=$((${PS_TEST_TIMEOUT:-120} * 3 / 4))
 	shift
 	mkdir -p "${venv%/*}"
 	(
@@ -293,7 +305,7 @@ pip_python() {
 		[[ -e $venv/ready ]] || {
 			rm -rf "$venv"
 			"$python" -m venv --system-site-packages "$venv" &&
-				timeout 200 "$venv/bin/pip" install -q --disable-pip-version-check "$@" &&
+				timeout "$limit" "$venv/bin/pip" install -q --disable-pip-version-check "$@" &&
 				touch "$venv/ready"
 		}
 	) 9>"$venv.lock" >"$T/pip.log" 2>&1 || rc=$?

@@ -36,10 +36,11 @@ rgw_admin() {
 	CEPH_CONF=$T/rgw/ceph.conf timeout -k 5 60 radosgw-admin -n client.rgw "$@" 2>>"$T/rgw/admin.log"
 }
 
+# Debian 13's ceph-osd looks for its classes in lib/... below the current directory.
 ps_rgw_daemon() { # NAME COMMAND...
 	local name=$1
 	shift
-	"$@" >"$T/rgw/$name.out" 2>&1 &
+	env -C / "$@" >"$T/rgw/$name.out" 2>&1 &
 	echo $! >"$T/rgw/$name.pid"
 }
 

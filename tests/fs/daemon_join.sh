@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Who may join a daemon, from where, and what is left of those who give up on the way.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx jq root unshare setpriv
+requires mount nginx jq root unshare setpriv mount-namespace
 
 mkdir -p "$T/www" "$MNT"
 random_file "$T/www/f.bin" 3000000

@@ -28,7 +28,7 @@ umount_penstock
 
 # A name with a control character cannot be shown; its neighbours can.
 mkdir "$T/control"
-touch "$T/control/"{a,$'b\nc',$'d\x01',$'e\x7f'}
+for name in a $'b\nc' $'d\x01' $'e\x7f'; do touch "$T/control/$name"; done
 echo "not UTF-8" >"$T/control/"$'\xff \xfe'
 start_nginx "$T/control"
 CACHE=$T/cache-control

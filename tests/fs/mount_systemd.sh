@@ -2,7 +2,7 @@
 # Under systemd with the unit that is installed: killed, the daemon is started again and serves; who reads what was
 # passed through reads on meanwhile; stopping unmounts. systemd runs as process 1 of its own namespaces.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx root unshare nsenter systemctl
+requires mount nginx root unshare nsenter systemctl mount-namespace
 systemd=/lib/systemd/systemd
 [[ -x $systemd ]] || skip_all "systemd is not installed"
 

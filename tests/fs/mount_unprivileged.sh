@@ -2,11 +2,10 @@
 # A user who is not root mounts and unmounts by fusermount3: with its own defaults, what others may not, and what it is
 # told when that fails.
 . "$(dirname "$0")/../lib.sh"
-requires mount root unshare setpriv fusermount3 jq
+requires mount root unshare setpriv fusermount3 jq mount-namespace
 [[ -u $(readlink -f "$(command -v fusermount3)") ]] || skip_all "fusermount3 is not set-uid"
 
 # In a namespace of its own: a device that the user may open, and an /etc/fuse.conf of ours.
-unshare -m true 2>"$T/unshare.out" || skip_all "no mount namespace of its own can be had"
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
 # The mounts of tests that run beside this one are not kept alive by copies of them.
 awk '$3 ~ /^fuse/ {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l

@@ -25,10 +25,7 @@ report() {
 }
 
 export CMOCKA_MESSAGE_OUTPUT=TAP PENSTOCK_TEST_DEVICE=cuda LD_LIBRARY_PATH=$T/mock:${LD_LIBRARY_PATH-}
-if ! grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h"; then # built without nvcc: the mock takes anything
-	echo kernels >"$T/kernels"
-	export PENSTOCK_CUDA_KERNELS=$T/kernels
-fi
+mock_kernels
 report "in C" 12 "$top_builddir/tests/loader/device_test"
 report "pixels" 10 "$top_builddir/tests/loader/device_pixels_test"
 cp -L "$top_builddir/tests/loader/.libs/libmocknvjpeg.so" "$T/mock/libnvjpeg.so.12"

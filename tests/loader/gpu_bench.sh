@@ -3,6 +3,7 @@
 # driver they and check-gpu skip, and say so. From the tree, and from a copy for another machine.
 . "$(dirname "$0")/../lib.sh"
 requires python:numpy python:torch
+mock_kernels
 
 mkdir "$T/mock"
 cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"

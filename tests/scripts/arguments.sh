@@ -26,3 +26,12 @@ done
 refused "--shard-size: '0' is no size such as 500m or 2g" make-dataset "$T/made" --shard-size 0
 refused "--images: there is no folder '$T/none'" make-dataset "$T/made" --images "$T/none"
 check_not "nothing is made" test -e "$T/made"
+
+refused "unknown option --frobnicate" bare-root --frobnicate
+# On a machine without debootstrap, say.
+mkdir "$T/bin"
+for program in bash cat dirname; do ln -s "$(command -v "$program")" "$T/bin/"; done
+rc=0
+PATH=$T/bin "$top_srcdir/scripts/bare-root" >"$T/out" 2>&1 || rc=$?
+equal "bare-root: skips where no root can be made" 77 "$rc"
+check "and says why" grep -Eq '^SKIPPED: scripts/bare-root: (it needs root|debootstrap is not installed)' "$T/out"
