@@ -55,6 +55,7 @@ bad 2 "memory.*least is 1" mount "$T/src/" "$T/empty" --memory 1
 bad 2 "max-bandwidth.*least is 64" mount "$T/src/" "$T/empty" --max-bandwidth 1
 bad 1 "min-free.*in all" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --min-free 1E
 echo "X: y" >"$T/headers"
+chmod 600 "$T/headers"
 for command in mount warm; do
 	place=()
 	if [[ $command == mount ]]; then place=("$T/empty"); fi
