@@ -274,6 +274,18 @@ bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list)
 	return false;
 }
 
+const char *ps_cli_count(uint64_t n, const char *noun, char buf[static PS_CLI_COUNT_LEN])
+{
+	size_t len = strlen(noun);
+	bool ends_in_y = n != 1 && len > 0 && noun[len - 1] == 'y';
+
+	snprintf(buf, PS_CLI_COUNT_LEN, "%ju %.*s%s", (uintmax_t)n, (int)(len - ends_in_y), noun,
+	        n == 1      ? ""
+	        : ends_in_y ? "ies"
+	                    : "s");
+	return buf;
+}
+
 void ps_cli_wipe(char *arg)
 {
 	memset(arg, 'x', strlen(arg));

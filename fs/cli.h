@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/error.h"
@@ -95,6 +96,12 @@ bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, 
 
 /* "penstock COMMAND: text" on stderr, one line whatever the text holds; returns `code`. */
 int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3, 4);
+
+/* "1 file", "3 retries" in buf, which it returns. The noun is one whose plural ends in s. */
+#define PS_CLI_COUNT_LEN 48
+const char *ps_cli_count(uint64_t n, const char *noun, char buf[static PS_CLI_COUNT_LEN]);
+/* The same, for one use as an argument. */
+#define PS_COUNTED(n, noun) ps_cli_count((uint64_t)(n), noun, (char[PS_CLI_COUNT_LEN]){0})
 
 /* Overwrites a string of argv with x. */
 void ps_cli_wipe(char *arg);

@@ -60,7 +60,7 @@ static int print(const struct evict *e)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%llu %s dropped, %s", (unsigned long long)e->nfiles, e->nfiles == 1 ? "file" : "files",
+	printf("%s dropped, %s", PS_COUNTED(e->nfiles, "file"),
 	        ps_size_format(e->nbytes, size));
 	if (e->npinned > 0)
 		printf("; %llu pinned %s", (unsigned long long)e->npinned,

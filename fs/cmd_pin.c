@@ -100,7 +100,7 @@ static int print(const struct pin *p)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%llu %s %sned, %s\n", (unsigned long long)p->nfiles, p->nfiles == 1 ? "file" : "files", p->command,
+	printf("%s %sned, %s\n", PS_COUNTED(p->nfiles, "file"), p->command,
 	        ps_size_format(p->nbytes, size));
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

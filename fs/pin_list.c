@@ -61,8 +61,8 @@ static int finish(struct list *l, int code)
 	} else if (l->nfiles == 0) {
 		puts("nothing is pinned");
 	} else {
-		printf("%llu %s pinned, %s, of which %s are in the cache\n", (unsigned long long)l->nfiles,
-		        l->nfiles == 1 ? "file" : "files", ps_size_format(l->nbytes, size),
+		printf("%s pinned, %s, of which %s are in the cache\n", PS_COUNTED(l->nfiles, "file"),
+		        ps_size_format(l->nbytes, size),
 		        ps_size_format(l->cached_nbytes, cached));
 	}
 	return fflush(stdout) ? PS_EXIT_FAILED : code;

@@ -261,18 +261,19 @@ static int conclude(struct run *r, uint64_t had)
 	}
 	if (untried)
 		ps_cli_fail("warm", PS_EXIT_FAILED,
-		        "nothing comes from the origin: %zu more files were not tried; what is there is "
+		        "nothing comes from the origin: %s not tried; what is there is "
 		        "kept, run it "
 		        "again to go on",
-		        untried);
+		        PS_COUNTED(untried, "more file"));
 	if (r->failed > FAILURES_TOLD)
-		ps_cli_fail("warm", PS_EXIT_FAILED, "and %zu more files failed", r->failed - FAILURES_TOLD);
+		ps_cli_fail("warm", PS_EXIT_FAILED, "and %s failed",
+		        PS_COUNTED(r->failed - FAILURES_TOLD, "more file"));
 	if (gone)
 		ps_cli_fail("warm", PS_EXIT_FAILED,
-		        "%zu files had to make room for others: the cache is too small", gone);
+		        "%s had to make room for others: the cache is too small", PS_COUNTED(gone, "file"));
 	size_t done = r->list.n - r->failed - gone - untried;
 	if (!r->options->quiet)
-		printf("%zu %s, %s in the cache, %s of it fetched now\n", done, done == 1 ? "file" : "files",
+		printf("%s, %s in the cache, %s of it fetched now\n", PS_COUNTED(done, "file"),
 		        ps_size_format(cached, a), ps_size_format(cached > had ? cached - had : 0, b));
 	return r->failed || gone || untried || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

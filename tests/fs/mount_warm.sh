@@ -90,7 +90,7 @@ touch "$T/nginx/busy"
 rc=0
 timeout 60 penstock warm "$MNT" --jobs 2 >"$T/out" 2>&1 || rc=$?
 equal "warm of a refusing origin fails" 1 "$((rc > 0 && rc < 124))"
-check "and stops when all it tries wait in vain" grep -q "nothing comes from the origin: 4 more files were not tried" "$T/out"
+check "and stops when all it tries wait in vain" grep -q "nothing comes from the origin: 4 more files not tried" "$T/out"
 umount_penstock
 
 # What does not fit is told at once, not waited for.
