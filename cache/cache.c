@@ -34,6 +34,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 		free(cache);
 		return rc;
 	}
+	cache->opened_s = ps_clock_real_s();
 	ps_cond_init(&cache->cond);
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_mutex_init(&cache->grants_lock, NULL);
@@ -66,7 +67,7 @@ json_t *ps_cache_stats(struct ps_cache *cache)
 	struct ps_plans *plans = ps_store_plans(cache->store);
 	json_t *told = plans ? ps_plans_stats(plans, (double)ps_clock_real_ms() / 1000) : json_null();
 
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "plans", told, "cache", ps_store_stats(cache->store), "memory",
+	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "started_at", (json_int_t)cache->opened_s, "plans", told, "cache", ps_store_stats(cache->store), "memory",
 	        ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill),
 	        "reads", ps_fill_read_stats(cache->fill),
 	        "inflate", ps_inflate_stats(cache->inflate));

@@ -23,6 +23,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/latency.h"
 #include "base/list.h"
 #include "origin/origin.h"
 #include "store/store.h"
@@ -48,8 +49,8 @@ int ps_cache_open(
 void ps_cache_close(struct ps_cache *cache);
 struct ps_store *ps_cache_store(struct ps_cache *cache);
 
-/* {"cache": ps_store_stats() and memory, "origin": {bytes, requests, errors, retries}, "reads": {bytes,
- * hit_bytes, stalled_seconds, waiting}}; the caller owns it. Blocks never. */
+/* {"started_at", "cache": ps_store_stats(), "memory", "origin": ps_fill_origin_stats(), "reads": ps_read_stats_json() of all reads with
+ * "fetched_bytes" and "hit_bytes", "inflate", "plans"}; the caller owns it. Blocks never. */
 json_t *ps_cache_stats(struct ps_cache *cache);
 
 /* Datasets --------------------------------------------------------------------------------------- */
@@ -181,11 +182,24 @@ enum ps_access {
 	PS_ACCESS_RANDOM, /* nothing near it was read lately: its own bytes are all that is known to be wanted */
 };
 
+/* What became of reads: of all, or of those of one mount. */
+struct ps_read_stats {
+	_Atomic uint64_t bytes, ready_bytes; /* answered; of these, without waiting */
+	struct ps_waits waits;
+	struct ps_histogram latency; /* of all but cancelled ones */
+};
+void ps_read_stats_init(struct ps_read_stats *stats);
+void ps_read_stats_fini(struct ps_read_stats *stats);
+/* {"bytes", "ready_bytes", "stalled_seconds": in which a read waited, "waiting", "latency_seconds": ps_histogram_json()};
+ * the caller owns it. */
+json_t *ps_read_stats_json(struct ps_read_stats *stats);
+
 /* One read; the caller owns it, fills the first part and keeps it until done. */
 struct ps_read {
 	struct ps_handle *handle;
 	uint64_t offset;
 	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
+	struct ps_read_stats *stats; /* counted here, too, before done; NULL: only with all others */
 	/* Once, as soon as the bytes are there, from whatever source. The segments are valid during the call
 	 * only. nsegs 0 with errnum 0: at or past the end of the file. The read may be freed inside. */
 	void (*done)(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
@@ -194,6 +208,7 @@ struct ps_read {
 		struct ps_list link;
 		enum ps_access access; /* set before ps_fill_read() */
 		bool waiting;
+		bool waited; /* or still does */
 		int errnum;
 		uint64_t issued_ns, expires_ns;
 		size_t nsegs;

@@ -16,7 +16,7 @@
 #define WATCH_DEFAULT_MS 2000
 
 struct status {
-	bool json, watch;
+	bool json, watch, check;
 	uint64_t watch_ms;
 	const char *mountpoint; /* NULL: all */
 	char *cache_dir;        /* all of its daemon's, instead */
@@ -37,6 +37,8 @@ static const struct ps_opt options[] = {
         {"json", 0, PS_OPT_FLAG, offsetof(struct status, json), NULL, "print JSON"},
         {"watch", 'w', PS_OPT_CALL, 0, "SECONDS", "again and again, with rates [2]", PS_OPT_OPTIONAL,
                 set_watch},
+        {"check", 0, PS_OPT_FLAG, offsetof(struct status, check), NULL,
+                "one line for monitoring; exit code 0 ok, 1 warning, 2 critical, 3 unknown"},
         {"cache-dir", 0, PS_OPT_PATH, offsetof(struct status, cache_dir), "DIR",
                 "of the daemon that serves this cache, whatever namespaces its mounts are in"},
         {0},
@@ -44,7 +46,7 @@ static const struct ps_opt options[] = {
 static const struct ps_opts opts = {
         .command = "status",
         .usage = "[MOUNTPOINT] [OPTION...]",
-        .about = "Tells what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
+        .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
         .tables = {options},
 };
 
@@ -52,7 +54,7 @@ static const struct ps_opts opts = {
 struct seen {
 	unsigned dev_minor;
 	uint64_t at_ns;
-	json_int_t origin_bytes, read_bytes;
+	json_int_t origin_bytes, read_bytes, passed;
 };
 #define SEEN_MAX 64 /* mounts past it are shown without rates */
 
@@ -88,18 +90,26 @@ static const char *ago(json_int_t then_s, char buf[static 32])
 	return buf;
 }
 
-static void print_rates(const json_t *doc, struct seen *last)
+static json_int_t opens_in(const json_t *mount, const char *mode)
+{
+	return number(json_object_get(mount, "modes"), mode, "opens");
+}
+
+static void print_rates(const json_t *doc, const json_t *mount, struct seen *last)
 {
 	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
 	struct seen now = {.at_ns = ps_clock_mono_ns(),
 	        .origin_bytes = number(doc, "origin", "bytes"),
-	        .read_bytes = number(doc, "reads", "bytes")};
+	        .read_bytes = number(mount, "reads", "bytes"),
+	        .passed = opens_in(mount, "passed")};
 	double s = (double)(now.at_ns - last->at_ns) / (double)PS_NS_PER_S;
 
 	if (last->at_ns && s > 0)
-		printf("  now       %s/s from the origin, %s/s to readers\n",
+		printf("  now       %s/s from the origin, %s/s through the daemon, %.1f opens/s served by the "
+		       "kernel\n",
 		        size((json_int_t)((double)(now.origin_bytes - last->origin_bytes) / s), a),
-		        size((json_int_t)((double)(now.read_bytes - last->read_bytes) / s), b));
+		        size((json_int_t)((double)(now.read_bytes - last->read_bytes) / s), b),
+		        (double)(now.passed - last->passed) / s);
 	now.dev_minor = last->dev_minor;
 	*last = now;
 }
@@ -121,7 +131,7 @@ static void print_missing(const json_t *mount)
 
 	if (n == 0)
 		return;
-	printf("  missing   %lld files of the list are not at the origin: ", (long long)n);
+	printf("  missing   %s of the list %s not at the origin: ", PS_COUNTED(n, "file"), n == 1 ? "is" : "are");
 	json_array_foreach(names, i, name) printf("%s%s", i ? ", " : "", json_string_value(name));
 	puts((size_t)n > json_array_size(names) ? ", ..." : "");
 }
@@ -143,7 +153,7 @@ static void print_pinned(const json_t *doc)
 	json_int_t n = number(doc, "cache", "pinned_objects");
 
 	if (n > 0)
-		printf("  pinned    %lld files, %s\n", (long long)n,
+		printf("  pinned    %s, %s\n", PS_COUNTED(n, "file"),
 		        size(number(doc, "cache", "pinned_bytes"), a));
 }
 
@@ -154,16 +164,16 @@ static void print_plans(const json_t *doc)
 	size_t i;
 
 	json_array_foreach(json_object_get(plans, "ranks"), i, rank) printf(
-	        "  plan      %s, rank %lld of %lld: epoch %lld, %lld files done; %lld epochs told, heard of %.0f s ago\n",
+	        "  plan      %s, rank %lld of %lld: epoch %lld, %s done; %s announced, last report %.0f s ago\n",
 	        text(rank, "job"), (long long)json_integer_value(json_object_get(rank, "rank")),
 	        (long long)json_integer_value(json_object_get(rank, "world")),
 	        (long long)json_integer_value(json_object_get(rank, "epoch")),
-	        (long long)json_integer_value(json_object_get(rank, "files_done")),
-	        (long long)json_integer_value(json_object_get(rank, "epochs")),
+	        PS_COUNTED(json_integer_value(json_object_get(rank, "files_done")), "file"),
+	        PS_COUNTED(json_integer_value(json_object_get(rank, "epochs")), "epoch"),
 	        json_number_value(json_object_get(rank, "age_seconds")));
 	if (opens > 0)
-		printf("  planned   %lld opens, %.1f %% of them cached by then\n", (long long)opens,
-		        100 * (double)hits / (double)opens);
+		printf("  planned   %s, %lld of files that were cached at least in part\n", PS_COUNTED(opens, "open"),
+		        (long long)hits);
 }
 
 static void print_trouble(const json_t *mount, const json_t *doc)
@@ -177,28 +187,18 @@ static void print_trouble(const json_t *mount, const json_t *doc)
 	if (*error)
 		printf("  failure   %s: %s\n", ago(number(doc, "origin", "last_error_at"), when), error);
 	if (n > 0)
-		printf("  checksums mismatches: %lld, dropped; user.penstock.error tells of each file\n", (long long)n);
+		printf("  checksums mismatches: %lld, dropped; user.penstock.error of a file says why\n", (long long)n);
 }
 
-static json_int_t opens_in(const json_t *mount, const char *mode)
-{
-	return number(json_object_get(mount, "modes"), mode, "opens");
-}
-
-/* Of a daemon that has several: what is this one's, since the sums are of all. */
+/* Since cache, origin and plans are of all of them. */
 static void print_siblings(const json_t *doc, const json_t *mount)
 {
 	const json_t *mounts = json_object_get(doc, "mounts"), *other;
-	json_int_t nbytes = number(mount, "reads", "bytes"), hits = number(mount, "reads", "hit_bytes");
-	char a[PS_SIZE_TEXT_LEN];
 	size_t i, n = 0;
 
 	if (json_array_size(mounts) < 2)
 		return;
-	printf("  of these  %s read here", size(nbytes, a));
-	if (nbytes > 0)
-		printf(", %.1f %% at once", 100 * (double)hits / (double)nbytes);
-	printf("; the daemon serves also ");
+	printf("  shared    the daemon, its cache and origin figures, with ");
 	json_array_foreach(mounts, i, other)
 	{
 		if (other != mount)
@@ -207,43 +207,68 @@ static void print_siblings(const json_t *doc, const json_t *mount)
 	putchar('\n');
 }
 
+/* What the kernel reads by itself is known by its opens only. */
+static void print_reads(const json_t *mount)
+{
+	json_int_t nbytes = number(mount, "reads", "bytes"), passed = opens_in(mount, "passed");
+	const json_t *reads = json_object_get(mount, "reads");
+	char a[PS_SIZE_TEXT_LEN];
+
+	fputs("  reads     ", stdout);
+	if (passed > 0)
+		printf("%s served straight from the cache (kernel), ", PS_COUNTED(passed, "open"));
+	printf("%s through the daemon", size(nbytes, a));
+	if (nbytes > 0)
+		printf(", %.1f %% without waiting",
+		        100 * (double)number(mount, "reads", "ready_bytes") / (double)nbytes);
+	printf("; waited %.1f s, %lld waiting now\n", json_number_value(json_object_get(reads, "stalled_seconds")),
+	        (long long)json_integer_value(json_object_get(reads, "waiting")));
+}
+
+static void print_cache(const json_t *doc)
+{
+	const json_t *ratio = json_object_get(json_object_get(doc, "reads"), "hit_ratio");
+	json_int_t reserved = number(doc, "cache", "reserved_bytes");
+	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
+
+	printf("  cache     %s of %s used", size(number(doc, "cache", "used_bytes"), a),
+	        size(number(doc, "cache", "limit_bytes"), b));
+	if (reserved > 0)
+		printf(" (%s reserved for what is being fetched)", size(reserved, a));
+	printf(", %s", PS_COUNTED(number(doc, "cache", "objects"), "object"));
+	if (json_is_real(ratio))
+		printf(", hit ratio %.1f %%", 100 * json_real_value(ratio));
+	printf(", in %s\n", text(json_object_get(doc, "cache"), "dir"));
+}
+
 static void print_mount(const json_t *doc, const json_t *mount, struct seen *last)
 {
-	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN], when[32];
-	const json_t *reads = json_object_get(doc, "reads");
-	json_int_t nbytes = number(doc, "reads", "bytes"), passed = opens_in(mount, "passed");
+	char a[PS_SIZE_TEXT_LEN], when[32];
 
 	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
-	printf("  files     %lld, listed %s, opened %lld times%s%s\n",
+	printf("  files     %lld, listed %s, opened %s%s%s\n",
 	        (long long)json_integer_value(json_object_get(mount, "files")),
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
-	        (long long)json_integer_value(json_object_get(mount, "opens")),
-	        *text(mount, "listing_error") ? "; listing anew failed: " : "", text(mount, "listing_error"));
+	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
+	        *text(mount, "listing_error") ? "; listing again failed: " : "", text(mount, "listing_error"));
 	print_missing(mount);
-	printf("  cache     %s of %s used, %lld objects, in %s\n",
-	        size(number(doc, "cache", "used_bytes"), a), size(number(doc, "cache", "limit_bytes"), b),
-	        (long long)number(doc, "cache", "objects"), text(json_object_get(doc, "cache"), "dir"));
+	print_reads(mount);
+	printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
+	        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),
+	        (long long)opens_in(mount, "cached"));
+	print_passthrough(json_object_get(mount, "passthrough"));
+	print_cache(doc);
 	print_disk(doc);
 	print_pinned(doc);
 	print_plans(doc);
-	printf("  reads     %s", size(nbytes, a));
-	if (nbytes > 0)
-		printf(", %.1f %% from the cache",
-		        100 * json_number_value(json_object_get(reads, "hit_ratio")));
-	printf(", waited %.1f s, %lld waiting now\n",
-	        json_number_value(json_object_get(reads, "stalled_seconds")),
-	        (long long)json_integer_value(json_object_get(reads, "waiting")));
-	printf("  origin    %s in %lld requests, %lld errors, %lld retries\n",
-	        size(number(doc, "origin", "bytes"), a), (long long)number(doc, "origin", "requests"),
-	        (long long)number(doc, "origin", "errors"), (long long)number(doc, "origin", "retries"));
-	print_siblings(doc, mount);
+	printf("  origin    %s in %s, %s, %s\n", size(number(doc, "origin", "bytes"), a),
+	        PS_COUNTED(number(doc, "origin", "requests"), "request"),
+	        PS_COUNTED(number(doc, "origin", "errors"), "error"),
+	        PS_COUNTED(number(doc, "origin", "retries"), "retry"));
 	print_trouble(mount, doc);
-	print_passthrough(json_object_get(mount, "passthrough"));
-	printf("  opens     %lld passed through%s, %lld direct, %lld through the page cache\n",
-	        (long long)passed, passed ? " (bytes not counted: passed through by the kernel)" : "",
-	        (long long)opens_in(mount, "direct"), (long long)opens_in(mount, "cached"));
+	print_siblings(doc, mount);
 	if (last)
-		print_rates(doc, last);
+		print_rates(doc, mount, last);
 	printf("  daemon    pid %lld, version %s, mounted %s\n",
 	        (long long)json_integer_value(json_object_get(doc, "pid")), text(doc, "version"),
 	        ago(json_integer_value(json_object_get(mount, "mounted_at")), when));
@@ -261,26 +286,22 @@ static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_mino
 }
 
 /* One mount in the form asked for; false if it did not answer. With --json its document goes to *ret_doc. */
-static bool show(const struct status *s, const struct ps_mount_info *info, struct seen seen[static SEEN_MAX],
-        json_t **ret_doc)
+static bool show(const struct status *s, const struct ps_mount_info *info, const struct ps_mount_answer *answer,
+        struct seen seen[static SEEN_MAX], json_t **ret_doc)
 {
-	json_t *doc = NULL;
-	int rc = ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &doc);
-
-	if (rc < 0) {
-		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
+	if (answer->rc < 0) {
+		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(answer->rc));
 		if (s->json)
 			*ret_doc = json_pack("{s:o,s:s}", "mountpoint", ps_json_lossy(info->mountpoint), "error",
-			        ps_mounts_why_not(rc));
+			        ps_mounts_why_not(answer->rc));
 		return false;
 	}
 	if (s->json) {
-		*ret_doc = doc;
+		*ret_doc = json_incref(answer->doc);
 		return true;
 	}
-	print_mount(doc, json_array_get(json_object_get(doc, "mounts"), 0),
+	print_mount(answer->doc, json_array_get(json_object_get(answer->doc, "mounts"), 0),
 	        s->watch ? seen_of(seen, info->dev_minor) : NULL);
-	json_decref(doc);
 	return true;
 }
 
@@ -295,21 +316,12 @@ static int print_json(const struct status *s, json_t *doc)
 /* Asks the daemon itself: some of its mounts may be in mount namespaces that we do not see. */
 static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX])
 {
-	ps_autofree char *answer = NULL;
 	struct ps_error err = {0};
-	const json_t *mount;
+	json_t *doc, *mount;
 	size_t i;
-	int rc = ps_join_status(s->cache_dir, PS_GUARDED_TIMEOUT_MS, &answer, &err);
 
-	if (rc == -ENOENT && !err.err)
-		return ps_cli_fail("status", PS_EXIT_FAILED, "%s: no daemon serves it", s->cache_dir);
-	if (rc < 0)
+	if (ps_join_status(s->cache_dir, PS_GUARDED_TIMEOUT_MS, &doc, &err) < 0)
 		return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
-	json_t *doc = json_loads(answer, 0, NULL);
-	if (!json_is_object(doc)) {
-		json_decref(doc);
-		return ps_cli_fail("status", PS_EXIT_FAILED, "%s: its daemon's answer is no JSON", s->cache_dir);
-	}
 	if (s->json)
 		return print_json(s, doc);
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
@@ -318,45 +330,208 @@ static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX]
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
-static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
+/* What mounts are asked: the list, which the caller frees, and those of it, with their answers. */
+struct asked {
+	struct ps_mounts all, these;
+	struct ps_mount_answer *answers;
+};
+
+static int ask(const struct status *s, struct asked *ret, struct ps_error *err)
 {
 	const struct ps_mount_info *info;
+	int rc;
+
+	*ret = (struct asked){0};
+	if (s->mountpoint) {
+		rc = ps_mounts_lookup(s->mountpoint, &ret->all, &info, err);
+		if (rc < 0)
+			return rc;
+		ret->these = (struct ps_mounts){.v = &ret->all.v[info - ret->all.v], .n = 1};
+	} else {
+		rc = ps_mounts_read(NULL, false, &ret->all);
+		if (rc < 0)
+			return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
+		ret->these = ret->all;
+	}
+	ret->answers = ps_mounts_ask(&ret->these, PS_GUARDED_TIMEOUT_MS);
+	if (ret->answers)
+		return 0;
+	ps_mounts_fini(&ret->all);
+	return ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static void forget(struct asked *asked)
+{
+	for (size_t i = 0; i < asked->these.n; i++)
+		json_decref(asked->answers[i].doc);
+	free(asked->answers);
+	ps_mounts_fini(&asked->all);
+}
+
+static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
+{
+	struct asked asked;
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
-	json_t *docs = NULL;
+	json_t *list = json_array();
 	int code = PS_EXIT_OK;
 
-	if (s->mountpoint) {
+	if (ask(s, &asked, &err) < 0) {
+		json_decref(list);
+		return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
+	}
+	for (size_t i = 0; i < asked.these.n; i++) {
 		json_t *doc = NULL;
 
-		if (ps_mounts_lookup(s->mountpoint, &mounts, &info, &err) < 0)
-			return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
-		if (!show(s, info, seen, &doc))
+		if (!show(s, &asked.these.v[i], &asked.answers[i], seen, &doc))
 			code = PS_EXIT_FAILED;
-		docs = doc;
-	} else {
-		int rc = ps_mounts_read(NULL, false, &mounts);
+		if (doc)
+			json_array_append_new(list, doc);
+	}
+	if (asked.these.n == 0 && !s->json)
+		puts("no penstock mounts");
+	if (s->json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
+	                                           : json_pack("{s:O}", "daemons", list)))
+		code = PS_EXIT_FAILED;
+	json_decref(list);
+	forget(&asked);
+	return fflush(stdout) ? PS_EXIT_FAILED : code;
+}
+
+/* For monitoring ------------------------------------------------------------------------------------- */
+
+/* Exit codes as Nagios and its like know them. */
+enum level { LEVEL_OK, LEVEL_WARNING, LEVEL_CRITICAL, LEVEL_UNKNOWN };
+static const char *const level_names[] = {"ok", "warning", "critical", "unknown"};
+
+#define RECENT_S 300 /* failures that are older are over */
+
+/* Adds to what is wrong. state: "offline", "full", "degraded", "down", "unknown". */
+static void note(json_t *found, const char *mountpoint, enum level level, const char *state, const char *reason)
+{
+	json_array_append_new(found, json_pack("{s:o, s:s, s:s, s:o}", "mountpoint", ps_json_lossy(mountpoint),
+	                                     "level", level_names[level], "state", state, "reason",
+	                                     ps_json_lossy(reason)));
+}
+
+static bool is_full(const char *disk_error)
+{
+	return strcmp(disk_error, strerror(ENOSPC)) == 0 || strcmp(disk_error, strerror(EDQUOT)) == 0;
+}
+
+static void judge(json_t *found, const json_t *doc, const json_t *mount)
+{
+	const char *mountpoint = text(mount, "mountpoint"), *listing = text(mount, "listing_error");
+	const char *disk = text(json_object_get(doc, "cache"), "disk_error");
+	json_int_t failed_at_s = number(doc, "origin", "last_error_at");
+	char when[32], reason[PS_ERROR_TEXT_LEN + 64];
+
+	if (json_is_true(json_object_get(mount, "offline"))) {
+		note(found, mountpoint, LEVEL_CRITICAL, "offline", "the origin does not answer");
+		return;
+	}
+	if (*disk)
+		note(found, mountpoint, LEVEL_WARNING, is_full(disk) ? "full" : "degraded", disk);
+	if (*listing) {
+		snprintf(reason, sizeof reason, "listing again failed: %s", listing);
+		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
+	} else if (failed_at_s > 0 && ps_clock_real_s() - failed_at_s < RECENT_S) {
+		snprintf(reason, sizeof reason, "a read failed %s: %s", ago(failed_at_s, when),
+		        text(json_object_get(doc, "origin"), "last_error"));
+		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
+	}
+}
+
+/* How many mounts were looked at. */
+static size_t judge_all(const struct status *s, json_t *found)
+{
+	struct ps_error err = {0};
+	struct asked asked;
+	json_t *doc, *mount;
+	size_t i, n;
+
+	if (s->cache_dir) {
+		if (ps_join_status(s->cache_dir, PS_GUARDED_TIMEOUT_MS, &doc, &err) < 0) {
+			note(found, s->cache_dir, LEVEL_CRITICAL, "down", err.text);
+			return 0;
+		}
+		json_array_foreach(json_object_get(doc, "mounts"), i, mount) judge(found, doc, mount);
+		json_decref(doc);
+		return i;
+	}
+	if (ask(s, &asked, &err) < 0) {
+		note(found, s->mountpoint ? s->mountpoint : "", s->mountpoint ? LEVEL_CRITICAL : LEVEL_UNKNOWN,
+		        s->mountpoint ? "down" : "unknown", err.text);
+		return 0;
+	}
+	for (i = 0; i < asked.these.n; i++) {
+		int rc = asked.answers[i].rc;
+		bool forbidden = rc == -EACCES || rc == -EPERM;
 
 		if (rc < 0)
-			return ps_cli_fail(
-			        "status", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
-		json_t *list = s->json ? json_array() : NULL;
-		for (size_t i = 0; i < mounts.n; i++) {
-			json_t *doc = NULL;
-
-			if (!show(s, &mounts.v[i], seen, &doc))
-				code = PS_EXIT_FAILED;
-			if (list)
-				json_array_append_new(list, doc);
-		}
-		if (mounts.n == 0 && !s->json)
-			puts("no penstock mounts");
-		docs = list ? json_pack("{s:o}", "daemons", list) : NULL;
+			note(found, asked.these.v[i].mountpoint, forbidden ? LEVEL_UNKNOWN : LEVEL_CRITICAL,
+			        forbidden ? "unknown" : "down", ps_mounts_why_not(rc));
+		else
+			judge(found, asked.answers[i].doc,
+			        json_array_get(json_object_get(asked.answers[i].doc, "mounts"), 0));
 	}
-	ps_mounts_fini(&mounts);
-	if (s->json && print_json(s, docs))
-		code = PS_EXIT_FAILED;
-	return fflush(stdout) ? PS_EXIT_FAILED : code;
+	n = asked.these.n;
+	forget(&asked);
+	if (n == 0)
+		note(found, "", LEVEL_UNKNOWN, "unknown", "no penstock mounts");
+	return n;
+}
+
+/* What is critical matters more than what is not known, and that more than a warning. */
+static enum level worst_of(const json_t *found)
+{
+	static const enum level order[] = {LEVEL_CRITICAL, LEVEL_UNKNOWN, LEVEL_WARNING};
+	const json_t *one;
+	size_t i;
+
+	for (size_t k = 0; k < PS_ARRAY_LEN(order); k++)
+	{
+		json_array_foreach(found, i, one)
+		{
+			if (strcmp(text(one, "level"), level_names[order[k]]) == 0)
+				return order[k];
+		}
+	}
+	return LEVEL_OK;
+}
+
+/* One line, and no '|', which begins the figures in what Nagios reads. */
+static void print_word(const char *s)
+{
+	for (; *s; s++)
+		putchar((unsigned char)*s < ' ' || *s == '|' ? '?' : *s);
+}
+
+static int check(const struct status *s)
+{
+	json_t *found = json_array();
+	size_t n = judge_all(s, found), i;
+	enum level level = worst_of(found);
+	const json_t *one;
+	bool failed = false;
+
+	if (s->json) {
+		failed = print_json(s, json_pack("{s:s, s:i, s:I, s:O}", "level", level_names[level], "exit_code",
+		                               (int)level, "mounts", (json_int_t)n, "problems", found));
+	} else {
+		printf("penstock %s: ", level_names[level]);
+		if (level == LEVEL_OK)
+			fputs(PS_COUNTED(n, "mount"), stdout);
+		json_array_foreach(found, i, one)
+		{
+			printf("%s", i ? "; " : "");
+			print_word(text(one, "mountpoint"));
+			printf("%s%s: ", *text(one, "mountpoint") ? ": " : "", text(one, "state"));
+			print_word(text(one, "reason"));
+		}
+		failed = putchar('\n') == EOF || fflush(stdout);
+	}
+	json_decref(found);
+	return failed ? LEVEL_UNKNOWN : level;
 }
 
 static bool is_number(const char *arg)
@@ -380,6 +555,8 @@ static int take_arguments(struct status *s, char **args, int nargs)
 			s->mountpoint = args[i];
 		}
 	}
+	if (s->check && s->watch)
+		return ps_cli_fail("status", PS_EXIT_USAGE, "--check or --watch, not both");
 	if (s->cache_dir && s->mountpoint)
 		return ps_cli_fail("status", PS_EXIT_USAGE, "a MOUNTPOINT or --cache-dir, not both");
 	return PS_EXIT_OK;
@@ -402,12 +579,16 @@ static int run(const struct status *s)
 int ps_cmd_status(int argc, char **argv)
 {
 	struct status s = {0};
+	bool checked = false;
 	int nargs, code;
 
 	if (ps_cli_begin(&opts, &s, argc, argv, 0, 2, &nargs, &code)) {
 		code = take_arguments(&s, argv + 1, nargs);
-		code = code ? code : run(&s);
+		checked = !code && s.check;
+		code = code ? code : s.check ? check(&s) : run(&s);
 	}
+	if (s.check && !checked && code == PS_EXIT_USAGE)
+		code = LEVEL_UNKNOWN; /* 2 would say that something is critical */
 	ps_opts_fini(&opts, &s);
 	return code;
 }

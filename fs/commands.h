@@ -10,6 +10,7 @@ int ps_cmd_mount_helper(int argc, char **argv); /* as mount(8) calls mount.penst
 int ps_cmd_umount(int argc, char **argv);
 int ps_cmd_warm(int argc, char **argv);
 int ps_cmd_status(int argc, char **argv);
+int ps_cmd_metrics(int argc, char **argv);
 int ps_cmd_verify(int argc, char **argv);
 int ps_cmd_evict(int argc, char **argv);
 int ps_cmd_pin(int argc, char **argv);

@@ -21,10 +21,12 @@ void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, const struct ps_fs_sou
 	ps_pending_table_init(&fs->pending);
 	ps_openmode_init(&fs->openmodes);
 	ps_background_init(&fs->background);
+	ps_read_stats_init(&fs->reads);
 }
 
 void ps_fs_fini(struct ps_fs *fs)
 {
+	ps_read_stats_fini(&fs->reads);
 	ps_background_fini(&fs->background);
 	ps_openmode_fini(&fs->openmodes);
 	ps_pending_table_fini(&fs->pending);

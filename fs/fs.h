@@ -80,8 +80,7 @@ struct ps_fs {
 	pthread_mutex_t lock; /* opens, closing */
 	struct ps_list opens;
 	bool closing; /* an open that succeeds now is closed at once */
-	/* Bytes that were read through this mount's daemon, and of them those that nobody had to wait for. */
-	_Alignas(64) _Atomic uint64_t read_nbytes, hit_nbytes;
+	_Alignas(64) struct ps_read_stats reads; /* through the daemon; the kernel's own are not known */
 };
 
 /* All is borrowed until fini. With named false there is one source. */

@@ -36,67 +36,106 @@ static int wait_child(pid_t pid, uint64_t deadline_ns)
 	}
 }
 
-static int collect(int fd, struct ps_strbuf *b, uint64_t deadline_ns)
+static int begin(struct ps_guarded_call *call)
+{
+	int ends[2];
+
+	call->out = -1;
+	call->text = (struct ps_strbuf){.max = PS_GUARDED_MAX_NBYTES};
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	fflush(NULL);
+	call->pid = fork();
+	if (call->pid == 0) {
+		int rc = call->fn(call->arg, ends[1]);
+
+		_exit(rc < 0 ? -rc & 0xff : 0);
+	}
+	int rc = call->pid < 0 ? -errno : 0;
+	close(ends[1]);
+	if (rc < 0)
+		close(ends[0]);
+	else
+		call->out = ends[0];
+	return rc;
+}
+
+/* What has come; true: it was the last. */
+static bool collect(struct ps_guarded_call *call)
 {
 	char buf[8192];
+	ssize_t got = read(call->out, buf, sizeof buf);
 
-	for (;;) {
-		uint64_t now = ps_clock_mono_ns();
-		struct pollfd p = {.fd = fd, .events = POLLIN};
+	if (got > 0)
+		ps_strbuf_addn(&call->text, buf, (size_t)got);
+	if (got < 0 && errno != EINTR)
+		call->rc = -errno;
+	else if (got == 0 && call->text.failed)
+		call->rc = -EFBIG;
+	return got == 0 || call->rc < 0;
+}
 
-		if (now >= deadline_ns)
-			return -ETIMEDOUT;
-		int n = poll(&p, 1, (int)((deadline_ns - now) / PS_NS_PER_MS) + 1);
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n <= 0)
-			continue;
-		ssize_t got = read(fd, buf, sizeof buf);
-		if (got < 0 && errno != EINTR)
-			return -errno;
-		if (got == 0)
-			return b->failed ? -EFBIG : 0;
-		if (got > 0)
-			ps_strbuf_addn(b, buf, (size_t)got);
+static void end(struct ps_guarded_call *call, uint64_t deadline_ns)
+{
+	close(call->out);
+	if (call->rc < 0)
+		kill(call->pid, SIGKILL);
+	int status = wait_child(call->pid, call->rc < 0 ? 0 : deadline_ns);
+	if (call->rc == 0)
+		call->rc = status;
+}
+
+void ps_guarded_run_all(struct ps_guarded_call *calls, size_t n, int timeout_ms)
+{
+	uint64_t deadline_ns = ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS, now;
+	ps_autofree struct pollfd *p = calloc(n ? n : 1, sizeof *p);
+	size_t open = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		calls[i].rc = p ? begin(&calls[i]) : -ENOMEM;
+		open += calls[i].rc == 0;
+		if (p)
+			p[i] = (struct pollfd){.fd = calls[i].rc == 0 ? calls[i].out : -1, .events = POLLIN};
 	}
+	while (open > 0 && (now = ps_clock_mono_ns()) < deadline_ns) {
+		if (poll(p, n, (int)((deadline_ns - now) / PS_NS_PER_MS) + 1) <= 0)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			if (p[i].fd < 0 || !p[i].revents || !collect(&calls[i]))
+				continue;
+			end(&calls[i], deadline_ns);
+			p[i].fd = -1;
+			open--;
+		}
+	}
+	for (size_t i = 0; p && i < n; i++) {
+		if (p[i].fd < 0)
+			continue;
+		calls[i].rc = -ETIMEDOUT;
+		end(&calls[i], 0);
+	}
+}
+
+char *ps_guarded_take(struct ps_guarded_call *call)
+{
+	ps_strbuf_add(&call->text, "");
+	char *text = ps_strbuf_take(&call->text);
+
+	if (!text && call->rc == 0)
+		call->rc = -ENOMEM;
+	return text;
 }
 
 int ps_guarded_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char **ret_text)
 {
-	uint64_t deadline_ns = ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
-	ps_autostrbuf struct ps_strbuf b = {.max = PS_GUARDED_MAX_NBYTES};
-	int ends[2];
+	struct ps_guarded_call call = {.fn = fn, .arg = arg};
 
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
-	ps_autofd int in = ends[0];
-	fflush(NULL);
-	pid_t pid = fork();
-	if (pid < 0) {
-		int rc = -errno;
-
-		close(ends[1]);
-		return rc;
-	}
-	if (pid == 0) {
-		int rc = fn(arg, ends[1]);
-
-		_exit(rc < 0 ? -rc & 0xff : 0);
-	}
-	close(ends[1]);
-	int rc = collect(in, &b, deadline_ns);
-	if (rc < 0)
-		kill(pid, SIGKILL);
-	int status = wait_child(pid, rc < 0 ? 0 : deadline_ns);
-	if (rc == 0)
-		rc = status;
-	if (ret_text) {
-		ps_strbuf_add(&b, "");
-		*ret_text = ps_strbuf_take(&b);
-		if (!*ret_text && rc == 0)
-			rc = -ENOMEM;
-	}
-	return rc;
+	ps_guarded_run_all(&call, 1, timeout_ms);
+	if (ret_text)
+		*ret_text = ps_guarded_take(&call);
+	else
+		ps_strbuf_fini(&call.text);
+	return call.rc;
 }
 
 /* For callers that must not see a text after a failure. */
@@ -107,26 +146,6 @@ static int drop_on_error(int rc, char **text)
 		*text = NULL;
 	}
 	return rc;
-}
-
-static int read_file(void *arg, int out)
-{
-	char buf[65536];
-	int fd = open(arg, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	ssize_t n = 0;
-
-	if (fd < 0)
-		return -errno;
-	while ((n = read(fd, buf, sizeof buf)) > 0)
-		if (write(out, buf, (size_t)n) != n)
-			return -EIO;
-	return n < 0 ? -errno : 0;
-}
-
-int ps_guarded_read(const char *path, int timeout_ms, char **ret_text)
-{
-	return drop_on_error(
-	        ps_guarded_run(read_file, (void *)(uintptr_t)path, timeout_ms, ret_text), ret_text);
 }
 
 static int stat_file(void *arg, int out)

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "base/cleanup.h"
+#include "base/strbuf.h"
 
 #define PS_GUARDED_TIMEOUT_MS 2000
 #define PS_GUARDED_MAX_NBYTES (4u << 20) /* of output; more is -EFBIG */
@@ -18,8 +19,19 @@
  * timeout_ms. */
 int ps_guarded_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char **ret_text) PS_MUST_USE;
 
-/* Reads a whole file. */
-int ps_guarded_read(const char *path, int timeout_ms, char **ret_text) PS_MUST_USE;
+/* Several at once, all within timeout_ms. The caller fills fn and arg, finds rc, and takes each text, which frees the
+ * call. */
+struct ps_guarded_call {
+	int (*fn)(void *arg, int out);
+	void *arg;
+	int rc;
+	pid_t pid; /* private, as what follows */
+	int out;
+	struct ps_strbuf text;
+};
+void ps_guarded_run_all(struct ps_guarded_call *calls, size_t n, int timeout_ms);
+char *ps_guarded_take(struct ps_guarded_call *call);
+
 /* stat(); st_mode in *ret_mode (may be NULL). */
 int ps_guarded_stat(const char *path, int timeout_ms, mode_t *ret_mode) PS_MUST_USE;
 /* realpath(); the caller frees it. */

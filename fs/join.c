@@ -218,17 +218,24 @@ static int question(const char *cache_dir, const char *word, const char *name, c
 	return expect(sock, answer, timeout_ms, ret, err);
 }
 
-int ps_join_status(const char *cache_dir, int timeout_ms, char **ret_text, struct ps_error *err)
+int ps_join_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	int rc = question(cache_dir, "status", NULL, NULL, "status", timeout_ms, &message, err);
 
+	if (rc == -ENOENT && !err->err)
+		return ps_error_set(err, ENOENT, "%s: no daemon serves it", cache_dir);
 	if (rc < 0)
 		return rc;
 	const char *text = ps_wire_get(&message, "json");
-	*ret_text = strdup(text ? text : "{}");
+	json_t *doc = text ? json_loads(text, 0, NULL) : NULL;
 	ps_given_fini(&message);
-	return *ret_text ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	if (!json_is_object(doc)) {
+		json_decref(doc);
+		return ps_error_set(err, EPROTO, "%s: its daemon's answer is no JSON", cache_dir);
+	}
+	*ret = doc;
+	return 0;
 }
 
 int ps_join_await_end(

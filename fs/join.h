@@ -6,6 +6,8 @@
 #ifndef PS_JOIN_H
 #define PS_JOIN_H
 
+#include <jansson.h>
+
 #include "request.h"
 
 struct ps_join_options {
@@ -19,8 +21,9 @@ struct ps_join_options {
 int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
         const struct ps_join_options *options, struct ps_error *err) PS_MUST_USE;
 
-/* What the daemon tells of all its mounts, as JSON; the caller frees it. */
-int ps_join_status(const char *cache_dir, int timeout_ms, char **ret_text, struct ps_error *err) PS_MUST_USE;
+/* What the daemon tells of all its mounts (ps_stats_daemon()); the caller owns it. -ENOENT, and a text: nobody serves
+ * the cache. */
+int ps_join_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err) PS_MUST_USE;
 
 /* Waits until the daemon serves nothing on this device any more. *ret_left: mounts that it still has. */
 int ps_join_await_end(

@@ -16,6 +16,7 @@ static const struct {
         {"umount", ps_cmd_umount, "take a mount away"},
         {"warm", ps_cmd_warm, "fetch files into the cache ahead of time"},
         {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
+        {"metrics", ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},
         {"verify", ps_cmd_verify, "check every cached block against its checksum"},
         {"evict", ps_cmd_evict, "drop files from the cache"},
         {"pin", ps_cmd_pin, "keep files in the cache"},

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -166,6 +167,7 @@ void ps_mount_free(struct ps_mount *m)
 json_t *ps_mount_json(struct ps_mount *m)
 {
 	json_t *doc = json_object(), *sources = json_array();
+	char device[24];
 
 	for (size_t i = 0; i < m->nsources; i++) {
 		json_t *one = ps_dataset_stats(m->sources[i].dataset), *value;
@@ -189,6 +191,8 @@ json_t *ps_mount_json(struct ps_mount *m)
 		json_array_append_new(sources, one);
 	}
 	json_object_set_new(doc, "source", ps_json_lossy(m->device));
+	snprintf(device, sizeof device, "%u:%u", major(m->session.dev), minor(m->session.dev));
+	json_object_set_new(doc, "device", json_string(device));
 	if (m->fs.named)
 		json_object_set(doc, "sources", sources);
 	json_decref(sources);

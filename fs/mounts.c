@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,6 +52,11 @@ static bool parse_line(char *line, struct ps_mount_info *ret)
 	if (!ret->source || !dev || sscanf(dev, "%u:%u", &ret->dev_major, &ret->dev_minor) != 2)
 		return false;
 	ret->mnt_id = strtoull(id, NULL, 10);
+	ret->uid = ret->gid = (uid_t)-1;
+	while ((word = strsep(&rest, ",\n"))) {
+		sscanf(word, "user_id=%u", &ret->uid);
+		sscanf(word, "group_id=%u", &ret->gid);
+	}
 	return true;
 }
 
@@ -216,25 +223,77 @@ int ps_mounts_lookup(
 	return rc;
 }
 
+static int copy_stats(const char *path, int out)
+{
+	char buf[65536];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	while ((n = read(fd, buf, sizeof buf)) > 0)
+		if (write(out, buf, (size_t)n) != n)
+			return -EIO;
+	return n < 0 ? -errno : 0;
+}
+
+/* In a child. What FUSE refuses to root it grants to the mount's owner. */
+static int read_stats(void *arg, int out)
+{
+	const struct ps_mount_info *info = arg;
+	ps_autostrbuf struct ps_strbuf path = {0};
+
+	ps_strbuf_addf(&path, "%s/.penstock/stats", info->mountpoint);
+	if (path.failed)
+		return -ENOMEM;
+	int rc = copy_stats(ps_strbuf_peek(&path), out);
+	if (rc == -EACCES && geteuid() == 0 && info->uid != (uid_t)-1 && setgroups(0, NULL) == 0 &&
+	        setresgid(info->gid, info->gid, info->gid) == 0 &&
+	        setresuid(info->uid, info->uid, info->uid) == 0)
+		rc = copy_stats(ps_strbuf_peek(&path), out);
+	return rc;
+}
+
+static struct ps_mount_answer take_answer(struct ps_guarded_call *call)
+{
+	ps_autofree char *text = ps_guarded_take(call);
+	struct ps_mount_answer answer = {.rc = call->rc};
+
+	if (answer.rc < 0)
+		return answer;
+	answer.doc = json_loads(text, 0, NULL);
+	if (json_is_object(answer.doc))
+		return answer;
+	json_decref(answer.doc);
+	return (struct ps_mount_answer){.rc = -EPROTO};
+}
+
+struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeout_ms)
+{
+	ps_autofree struct ps_guarded_call *calls = calloc(mounts->n + 1, sizeof *calls);
+	struct ps_mount_answer *answers = calloc(mounts->n + 1, sizeof *answers);
+
+	if (!calls || !answers) {
+		free(answers);
+		return NULL;
+	}
+	for (size_t i = 0; i < mounts->n; i++)
+		calls[i] = (struct ps_guarded_call){.fn = read_stats, .arg = &mounts->v[i]};
+	ps_guarded_run_all(calls, mounts->n, timeout_ms);
+	for (size_t i = 0; i < mounts->n; i++)
+		answers[i] = take_answer(&calls[i]);
+	return answers;
+}
+
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret)
 {
-	ps_autofree char *path = NULL, *text = NULL;
-	ps_autostrbuf struct ps_strbuf b = {0};
+	struct ps_guarded_call call = {.fn = read_stats, .arg = (void *)(uintptr_t)info};
 
-	ps_strbuf_addf(&b, "%s/.penstock/stats", info->mountpoint);
-	path = ps_strbuf_take(&b);
-	if (!path)
-		return -ENOMEM;
-	int rc = ps_guarded_read(path, timeout_ms, &text);
-	if (rc < 0)
-		return rc;
-	json_t *doc = json_loads(text, 0, NULL);
-	if (!json_is_object(doc)) {
-		json_decref(doc);
-		return -EPROTO;
-	}
-	*ret = doc;
-	return 0;
+	ps_guarded_run_all(&call, 1, timeout_ms);
+	struct ps_mount_answer answer = take_answer(&call);
+	if (answer.rc == 0)
+		*ret = answer.doc;
+	return answer.rc;
 }
 
 const char *ps_mounts_why_not(int rc)
@@ -279,7 +338,7 @@ char *ps_mounts_of_cache(const char *cache_dir)
 	if (!real || ps_mounts_read(NULL, false, &mounts) < 0)
 		return NULL;
 	for (size_t i = 0; i < mounts.n && !found; i++) {
-		json_t *stats;
+		json_t *stats = NULL;
 
 		if (ps_mounts_stats(&mounts.v[i], PS_GUARDED_TIMEOUT_MS, &stats) < 0)
 			continue;

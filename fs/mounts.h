@@ -17,6 +17,8 @@ struct ps_mount_info {
 	unsigned long long mnt_id;
 	unsigned dev_major, dev_minor;
 	char *mountpoint, *fstype, *source; /* unescaped */
+	uid_t uid; /* whose mount it is; (uid_t)-1: not said */
+	gid_t gid;
 };
 
 struct ps_mounts {
@@ -59,8 +61,15 @@ int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err) PS
 int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info,
         struct ps_error *err) PS_MUST_USE;
 
-/* The mount's own .penstock/stats. Asks the daemon: -ETIMEDOUT, -ENOTCONN. */
+/* The mount's own .penstock/stats, also of another user's if we are root. Asks the daemon: -ETIMEDOUT, -ENOTCONN. */
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret) PS_MUST_USE;
+/* Of all mounts within timeout_ms: an array of mounts->n, the caller's to free; a document where rc is 0. NULL: out of
+ * memory. */
+struct ps_mount_answer {
+	int rc;
+	json_t *doc;
+};
+struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeout_ms) PS_MUST_USE;
 /* What to say of a mount that does not answer, of which this -errno came. */
 const char *ps_mounts_why_not(int rc);
 /* The pid in a stats document if a penstock process has it, else 0. */

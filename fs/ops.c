@@ -179,12 +179,13 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct ps_fs *fs = ps_op_fs(req);
 	struct statvfs st = {
 	        .f_bsize = PS_FS_BLKSIZE, .f_frsize = STATFS_BLOCK, .f_namemax = 255, .f_flag = ST_RDONLY};
-	uint64_t limit, used;
+	uint64_t limit, used, reserved;
 
 	(void)ino;
-	ps_store_room(ps_cache_store(fs->cache), &limit, &used);
+	ps_store_room(ps_cache_store(fs->cache), &limit, &used, &reserved);
 	st.f_blocks = limit / STATFS_BLOCK;
-	st.f_bfree = st.f_bavail = (limit - PS_MIN(used, limit)) / STATFS_BLOCK;
+	st.f_bfree = (limit - PS_MIN(used, limit)) / STATFS_BLOCK;
+	st.f_bavail = (limit - PS_MIN(used + reserved, limit)) / STATFS_BLOCK;
 	fuse_reply_statfs(req, &st);
 }
 

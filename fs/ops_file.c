@@ -210,25 +210,11 @@ static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t
 		fuse_reply_iov(req, iov, (int)nsegs);
 }
 
-static void count_read(struct read_op *op, const struct ps_segment *segs, size_t nsegs)
-{
-	uint64_t nbytes = 0;
-
-	for (size_t i = 0; i < nsegs; i++)
-		nbytes += segs[i].nbytes;
-	/* Relaxed: sums that nobody orders anything by. */
-	atomic_fetch_add_explicit(&op->fs->read_nbytes, nbytes, memory_order_relaxed);
-	if (pthread_equal(op->issuer, pthread_self()))
-		atomic_fetch_add_explicit(&op->fs->hit_nbytes, nbytes, memory_order_relaxed);
-}
-
 static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)
 {
 	struct read_op *op = PS_CONTAINER_OF(read, struct read_op, read);
 
 	if (ps_pending_claim(&op->pending)) {
-		if (!errnum)
-			count_read(op, segs, nsegs);
 		if (errnum)
 			fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
 		else if (nsegs == 0)
@@ -296,6 +282,7 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 	op->read = (struct ps_read){.handle = open->handle,
 	        .offset = (uint64_t)off,
 	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),
+	        .stats = &fs->reads,
 	        .done = read_done};
 	ps_pending_init(&op->pending, &fs->pending, req, free_read_op, cancel_read_op);
 	ps_handle_read(&op->read);

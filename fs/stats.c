@@ -31,15 +31,23 @@ static json_t *opens(const struct ps_openmode_table *table)
 	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
 }
 
-/* Of the bytes that the daemon served, the share that cost the origin nothing; null while there are none.
- * More may have been fetched than was served (read-ahead, warm): that is no hit, and no debt. */
+/* The share of hits in what was read; null before the first read, and as soon as the kernel has read a file by itself:
+ * how much it reads is not known, and what is left for the daemon to read are the misses. */
 static json_t *hit_ratio(const json_t *doc)
 {
-	json_int_t served = json_integer_value(json_object_get(json_object_get(doc, "reads"), "bytes"));
-	json_int_t fetched = json_integer_value(json_object_get(json_object_get(doc, "origin"), "bytes"));
+	const json_t *reads = json_object_get(doc, "reads"), *mount;
+	json_int_t bytes = json_integer_value(json_object_get(reads, "bytes"));
+	json_int_t hits = json_integer_value(json_object_get(reads, "hit_bytes"));
+	size_t i;
 
-	return served > 0 ? json_real(fetched < served ? 1 - (double)fetched / (double)served : 0)
-	                  : json_null();
+	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
+	{
+		const json_t *passed = json_object_get(json_object_get(mount, "modes"), "passed");
+
+		if (json_integer_value(json_object_get(passed, "opens")) > 0)
+			return json_null();
+	}
+	return bytes > 0 ? json_real((double)hits / (double)bytes) : json_null();
 }
 
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
@@ -50,9 +58,7 @@ void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 	json_object_set_new(mount, "passthrough",
 	        json_pack("{s:b, s:s}", "active", (int)ps_passthrough_active(&fs->passthrough), "reason",
 	                ps_passthrough_reason(&fs->passthrough)));
-	json_object_set_new(mount, "reads",
-	        json_pack("{s:I, s:I}", "bytes", (json_int_t)atomic_load(&fs->read_nbytes), "hit_bytes",
-	                (json_int_t)atomic_load(&fs->hit_nbytes)));
+	json_object_set_new(mount, "reads", ps_read_stats_json(&fs->reads));
 }
 
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
@@ -124,11 +130,21 @@ char *ps_stats_plans(struct ps_fs *fs, bool owner)
 	return ps_stats_text(plans);
 }
 
+static char *metrics(struct ps_fs *fs, bool owner, unsigned parts)
+{
+	json_t *docs = json_pack("[o]", document(fs, owner));
+	char *text = ps_metrics_text(docs, parts, NULL);
+
+	json_decref(docs);
+	return text;
+}
+
 char *ps_stats_metrics(struct ps_fs *fs, bool owner)
 {
-	json_t *doc = document(fs, owner);
-	char *text = ps_metrics_text(doc);
+	return metrics(fs, owner, PS_METRICS_MOUNT);
+}
 
-	json_decref(doc);
-	return text;
+char *ps_stats_cache_metrics(struct ps_fs *fs, bool owner)
+{
+	return metrics(fs, owner, PS_METRICS_CACHE);
 }

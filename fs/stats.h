@@ -16,7 +16,9 @@ struct ps_fs;
  * "bytes": null, "opens", "open"}, "plans": ps_plans_stats() or null}
  * Not owner: for others than root and the mount's owner; nothing of other mounts but sums. */
 char *ps_stats_json(struct ps_fs *fs, bool owner);
+/* For Prometheus: of this mount; and what its daemon has once, whichever mount is asked. */
 char *ps_stats_metrics(struct ps_fs *fs, bool owner);
+char *ps_stats_cache_metrics(struct ps_fs *fs, bool owner);
 /* The part "plans" of it. */
 char *ps_stats_plans(struct ps_fs *fs, bool owner);
 

@@ -6,7 +6,7 @@
 #include "stats.h"
 #include "store/index.h"
 
-enum { INO_DIR = 2, INO_STATS, INO_METRICS, INO_PLAN };
+enum { INO_DIR = 2, INO_STATS, INO_METRICS, INO_CACHE_METRICS, INO_PLAN };
 _Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes lie below the cache's");
 
 static const struct {
@@ -16,6 +16,7 @@ static const struct {
 } files[] = {
         {"stats", INO_STATS, ps_stats_json},
         {"metrics", INO_METRICS, ps_stats_metrics},
+        {"cache_metrics", INO_CACHE_METRICS, ps_stats_cache_metrics},
         {"plan", INO_PLAN, ps_stats_plans},
 };
 

@@ -1,8 +1,9 @@
 /* The hidden folder .penstock/ of a mount: not in the listing of the root, but there for who asks by name.
  *
- *   .penstock/stats     JSON, as `penstock status --json` prints it (penstock(1) tells the fields)
- *   .penstock/metrics   the same numbers for Prometheus
- *   .penstock/plan      what loaders have told, as in stats; and by ioctl (ioctl.h), the place to tell it
+ *   .penstock/stats           JSON, as `penstock status --json` prints it (penstock(1) tells the fields)
+ *   .penstock/metrics         the mount's numbers for Prometheus
+ *   .penstock/cache_metrics   those that its daemon has once for all its mounts, so that no series comes twice
+ *   .penstock/plan            what loaders have told, as in stats; and by ioctl (ioctl.h), the place to tell it
  *
  * A file's content is made when it is opened; its size shows as 0, as in /proc.
  * Threads: any. Blocks: never on the network. */

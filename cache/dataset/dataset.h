@@ -42,6 +42,7 @@ struct ps_cache {
 	struct ps_store *store;
 	struct ps_fill *fill;
 	struct ps_inflate *inflate;
+	int64_t opened_s;
 	pthread_mutex_t lock;    /* what follows */
 	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached; /* share.c */

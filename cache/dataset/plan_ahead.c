@@ -95,15 +95,15 @@ static struct begun *find(const struct ps_plan_ahead *a, uint64_t node)
 /* May so much more lie fetched and not opened? */
 static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 {
-	uint64_t limit, used, lying = 0;
+	uint64_t limit, used, reserved, lying = 0;
 	size_t nlying = 0;
 
-	ps_store_room(a->dataset->cache->store, &limit, &used);
+	ps_store_room(a->dataset->cache->store, &limit, &used, &reserved);
 	for (size_t i = 0; i < a->nbegun; i++) {
 		lying += a->begun[i]->nbytes;
 		nlying += a->begun[i]->nbytes > 0;
 	}
-	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE || used + nbytes <= limit;
+	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE || used + reserved + nbytes <= limit;
 }
 
 /* Wants the head of a file. False: nothing more is to be begun in this look. */

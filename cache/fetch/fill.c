@@ -180,6 +180,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
+	ps_read_stats_init(&fill->reads);
 	ps_cond_init(&fill->disk_cond);
 	ps_cond_init(&fill->timer_cond);
 	ps_cond_init(&fill->files_cond);
@@ -205,6 +206,7 @@ void ps_fill_free(struct ps_fill *fill)
 	pthread_cond_destroy(&fill->disk_cond);
 	pthread_cond_destroy(&fill->timer_cond);
 	pthread_cond_destroy(&fill->files_cond);
+	ps_read_stats_fini(&fill->reads);
 	pthread_mutex_destroy(&fill->lock);
 	ps_budget_free(fill->budget);
 	free(fill);

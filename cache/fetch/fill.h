@@ -98,6 +98,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 
 /* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */
 void ps_fill_count_request(struct ps_fill *fill, bool failed);
+/* An answer's first byte came after so long; 0: none came. */
+void ps_fill_count_answer(struct ps_fill *fill, uint64_t first_byte_ns);
 /* And bytes that came beside it. */
 void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
 
@@ -105,8 +107,8 @@ void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
 void ps_fill_note_error(struct ps_fill *fill, const char *text);
 
 /* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections",
- * "timeout_seconds", "last_error", "last_error_at"} and {"bytes", "hit_bytes", "stalled_seconds",
- * "waiting"} */
+ * "timeout_seconds", "latency_seconds", "last_error", "last_error_at"} and ps_read_stats_json() of all reads with
+ * {"fetched_bytes": what reads and read-ahead have fetched, as readers see it, "hit_bytes": the rest of "bytes"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);
 

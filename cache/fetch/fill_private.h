@@ -152,7 +152,9 @@ struct ps_fill {
 	_Atomic uint64_t arrived_bytes;
 	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
 	_Atomic uint64_t hedged_requests, hedged_bytes; /* also in origin_requests and origin_bytes */
-	_Atomic uint64_t read_bytes, stalled_ns, nwaiting;
+	_Atomic uint64_t fetched_bytes; /* of arrived_bytes: for readers, not only for the cache */
+	struct ps_read_stats reads;
+	struct ps_histogram origin_latency;
 };
 
 static inline uint64_t ps_run_offset(const struct ps_run *run)
@@ -185,6 +187,11 @@ static inline bool ps_origin_is(const struct ps_origin *origin, const struct ps_
 
 /* fill.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
+
+/* fill_stats.c */
+/* A read begins to wait; one that is about to be answered, whether it waited or not. */
+void ps_fill_count_wait(struct ps_fill *fill, const struct ps_read *read);
+void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read);
 
 /* timer.c */
 int ps_timer_start(struct ps_fill *fill);

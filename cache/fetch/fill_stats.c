@@ -3,12 +3,20 @@
 
 #include <stdio.h>
 
+#include <errno.h>
+
 #include "base/json.h"
 
 void ps_fill_count_request(struct ps_fill *fill, bool failed)
 {
 	atomic_fetch_add(&fill->origin_requests, 1);
 	atomic_fetch_add(&fill->origin_errors, failed);
+}
+
+void ps_fill_count_answer(struct ps_fill *fill, uint64_t first_byte_ns)
+{
+	if (first_byte_ns)
+		ps_histogram_add(&fill->origin_latency, first_byte_ns);
 }
 
 void ps_fill_note_error(struct ps_fill *fill, const char *text)
@@ -23,25 +31,77 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 	PS_LOCK_SCOPE(&fill->lock);
 
 	/* A name in it need not be UTF-8. */
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:o,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
 	        "requests", (json_int_t)atomic_load(&fill->origin_requests), "errors",
 	        (json_int_t)atomic_load(&fill->origin_errors), "retries",
 	        (json_int_t)atomic_load(&fill->origin_retries), "hedged_requests",
 	        (json_int_t)atomic_load(&fill->hedged_requests), "hedged_bytes",
 	        (json_int_t)atomic_load(&fill->hedged_bytes), "connections",
 	        (int)atomic_load(&fill->connections), "timeout_seconds", (double)fill->timeout_ns / PS_NS_PER_S,
+	        "latency_seconds", ps_histogram_json(&fill->origin_latency),
 	        "last_error", ps_json_lossy(fill->last_error),
 	        "last_error_at", (json_int_t)fill->last_error_s);
 }
 
 json_t *ps_fill_read_stats(struct ps_fill *fill)
 {
-	uint64_t bytes = atomic_load(&fill->read_bytes), fetched = atomic_load(&fill->origin_bytes);
+	json_t *doc = ps_read_stats_json(&fill->reads);
+	uint64_t bytes = atomic_load(&fill->reads.bytes), fetched = atomic_load(&fill->fetched_bytes);
 
-	return json_pack("{s:I,s:I,s:f,s:I}", "bytes", (json_int_t)bytes, "hit_bytes",
-	        (json_int_t)(bytes > fetched ? bytes - fetched : 0), "stalled_seconds",
-	        (double)atomic_load(&fill->stalled_ns) / 1e9, "waiting",
-	        (json_int_t)atomic_load(&fill->nwaiting));
+	json_object_set_new(doc, "fetched_bytes", json_integer((json_int_t)fetched));
+	json_object_set_new(doc, "hit_bytes", json_integer((json_int_t)(bytes > fetched ? bytes - fetched : 0)));
+	return doc;
+}
+
+void ps_read_stats_init(struct ps_read_stats *stats)
+{
+	*stats = (struct ps_read_stats){0};
+	ps_waits_init(&stats->waits);
+}
+
+void ps_read_stats_fini(struct ps_read_stats *stats)
+{
+	ps_waits_fini(&stats->waits);
+}
+
+json_t *ps_read_stats_json(struct ps_read_stats *stats)
+{
+	unsigned waiting;
+	uint64_t stalled_ns = ps_waits_ns(&stats->waits, &waiting);
+
+	return json_pack("{s:I,s:I,s:f,s:I,s:o}", "bytes", (json_int_t)atomic_load(&stats->bytes), "ready_bytes",
+	        (json_int_t)atomic_load(&stats->ready_bytes), "stalled_seconds",
+	        (double)stalled_ns / (double)PS_NS_PER_S, "waiting", (json_int_t)waiting, "latency_seconds",
+	        ps_histogram_json(&stats->latency));
+}
+
+static void count(struct ps_read_stats *stats, const struct ps_read *read, uint64_t now_ns)
+{
+	/* Relaxed: sums that nobody orders anything by. */
+	if (!read->priv.errnum)
+		atomic_fetch_add_explicit(&stats->bytes, read->nbytes, memory_order_relaxed);
+	if (!read->priv.errnum && !read->priv.waited)
+		atomic_fetch_add_explicit(&stats->ready_bytes, read->nbytes, memory_order_relaxed);
+	if (read->priv.errnum != ECANCELED)
+		ps_histogram_add(&stats->latency, now_ns - read->priv.issued_ns);
+	if (read->priv.waited)
+		ps_waits_end(&stats->waits, now_ns);
+}
+
+void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read)
+{
+	uint64_t now_ns = ps_clock_mono_ns();
+
+	count(&fill->reads, read, now_ns);
+	if (read->stats)
+		count(read->stats, read, now_ns);
+}
+
+void ps_fill_count_wait(struct ps_fill *fill, const struct ps_read *read)
+{
+	ps_waits_begin(&fill->reads.waits, read->priv.issued_ns);
+	if (read->stats)
+		ps_waits_begin(&read->stats->waits, read->priv.issued_ns);
 }
 
 void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes)

@@ -166,10 +166,7 @@ void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads)
 		size_t nsegs = errnum ? 0 : read->priv.nsegs;
 
 		ps_list_remove(&read->priv.link);
-		atomic_fetch_add(&fill->stalled_ns, ps_clock_mono_ns() - read->priv.issued_ns);
-		atomic_fetch_sub(&fill->nwaiting, 1);
-		if (!errnum)
-			atomic_fetch_add(&fill->read_bytes, read->nbytes);
+		ps_fill_count_read(fill, read);
 		memcpy(segs, read->priv.segs, nsegs * sizeof *segs);
 		memcpy(bufs, read->priv.bufs, nsegs * sizeof *bufs);
 		read->done(read, errnum, segs, nsegs); /* the read may be gone now */
@@ -230,8 +227,9 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 		enum piece piece = gather(file, read, read->priv.issued_ns);
 
 		waits = piece != PIECE_READY && piece != PIECE_FAILED;
-		read->priv.waiting = waits;
+		read->priv.waiting = read->priv.waited = waits;
 		if (waits) {
+			ps_fill_count_wait(fill, read);
 			find_needs(file, read, read->priv.issued_ns, &needs);
 			ps_list_append(&file->waiters, &read->priv.link);
 		} else {
@@ -239,7 +237,6 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 				note_read(file, read);
 			ps_list_append(&ready, &read->priv.link);
 		}
-		atomic_fetch_add(&fill->nwaiting, 1);
 	}
 	/* The read may be answered, and gone, from here on; the caller's handle keeps the file. */
 	if (!waits) {

@@ -168,6 +168,8 @@ void ps_run_advance(struct ps_run *run, size_t filled)
 			uint64_t stop = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE);
 
 			slot_arrived(slot, at, stop);
+			if (slot->awaited)
+				atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
 			at = stop;
 		}
 		/* Before the slots may go. */

@@ -173,6 +173,9 @@ void ps_run_done(struct ps_get *get, const struct ps_error *err)
 		ps_run_advance(run, run->base + get->nbytes_done);
 	bool won = hedge && ps_hedge_use(hedge, run);
 	ps_run_count_bytes(run, get->wire_nbytes);
+	/* Where it is decoded here, its origin answers others. */
+	if (!run->file->origin->base)
+		ps_fill_count_answer(fill, get->first_byte_ns);
 	if (run->filled == run->nbytes) {
 		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
 		 * changes nothing. */

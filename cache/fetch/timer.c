@@ -13,7 +13,10 @@ static void *timer_main(void *arg)
 
 	for (;;) {
 		uint64_t now = ps_clock_mono_ns();
-		bool busy = atomic_load(&fill->nwaiting) > 0;
+		unsigned nwaiting;
+
+		ps_waits_ns(&fill->reads.waits, &nwaiting);
+		bool busy = nwaiting > 0;
 
 		if (busy)
 			ps_fill_expire(fill, now);

@@ -254,11 +254,19 @@ struct ps_index *ps_store_index(struct ps_store *store)
 	return store->index;
 }
 
-void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes)
+/* Under store->lock. Writers take from `unwritten` without it. */
+static uint64_t reserved(const struct ps_store *store)
+{
+	return PS_MIN(atomic_load(&store->unwritten), store->used_nbytes);
+}
+
+void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes,
+        uint64_t *ret_reserved_nbytes)
 {
 	PS_LOCK_SCOPE(&store->lock);
 	*ret_limit_nbytes = store->limit_nbytes;
-	*ret_used_nbytes = store->used_nbytes;
+	*ret_reserved_nbytes = reserved(store);
+	*ret_used_nbytes = store->used_nbytes - *ret_reserved_nbytes;
 }
 
 struct ps_plans *ps_store_plans(struct ps_store *store)
@@ -290,11 +298,13 @@ json_t *ps_store_stats(struct ps_store *store)
 	int disk_errnum = ps_disk_error(store, &since_s);
 
 	PS_LOCK_SCOPE(&store->lock);
+	uint64_t reserved_nbytes = reserved(store);
 	/* A path need not be UTF-8. */
 	return json_pack(
-	        "{s:o, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
+	        "{s:o, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
 	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
-	        "used_bytes", (json_int_t)store->used_nbytes, "min_free_bytes",
+	        "used_bytes", (json_int_t)(store->used_nbytes - reserved_nbytes), "reserved_bytes",
+	        (json_int_t)reserved_nbytes, "min_free_bytes",
 	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
 	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,
 	        "evicted_extents", (json_int_t)store->evicted_extents, "evicted_bytes",

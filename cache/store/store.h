@@ -178,8 +178,9 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
 /* Was it evicted or retired? Nothing of it will be written any more, and its room is free once it is put. Blocks never. */
 bool ps_object_gone(struct ps_object *object);
-/* What the limit is and how much of it is taken. Blocks never. */
-void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes);
+/* What the limit is, how much is stored, and how much more is reserved for what is being fetched. Blocks never. */
+void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes,
+        uint64_t *ret_reserved_nbytes);
 /* Could the cache hold all of it? */
 bool ps_object_fits(struct ps_object *object);
 /* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of
@@ -235,7 +236,7 @@ int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
-/* {"dir","limit_bytes","used_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
+/* {"dir","limit_bytes","used_bytes","reserved_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
  *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors","checksum_errors",
  *  "held_bytes": evicted and still open, "synced": all of it is safe from a power cut}; the caller owns it. Blocks
  * never. */

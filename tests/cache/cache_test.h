@@ -200,6 +200,15 @@ static inline uint64_t test_stat(struct ps_store *store, const char *name)
 	return value;
 }
 
+/* What counts against the limit: what is stored, and what may yet be. */
+static inline uint64_t test_charged(struct ps_store *store)
+{
+	uint64_t limit, used, reserved;
+
+	ps_store_room(store, &limit, &used, &reserved);
+	return used + reserved;
+}
+
 static inline void test_data_path(struct ps_object *object, const char *dir, char *ret, size_t cap)
 {
 	struct ps_id id;

@@ -66,7 +66,7 @@ static void a_sequential_writer_of_three_times_the_quota_never_exceeds_it(void *
 	assert_int_equal(ps_object_admit(o), 0);
 	for (uint64_t b = 0; b < NBLOCKS; b++) {
 		assert_int_equal(test_write(o, b), 0);
-		assert_true(test_stat(store, "used_bytes") <= LIMIT);
+		assert_true(test_charged(store) <= LIMIT);
 		if (b % 16 == 0)
 			assert_true(test_on_disk(*state) <= LIMIT);
 	}
@@ -135,7 +135,7 @@ static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
 		small = test_object(store, i, 30 * MIB);
 		assert_int_equal(test_write_all(small), 0);
 		ps_object_put(small);
-		assert_true(test_stat(store, "used_bytes") <= LIMIT);
+		assert_true(test_charged(store) <= LIMIT);
 		assert_true(test_on_disk(*state) <= LIMIT);
 	}
 	assert_int_equal(test_stat(store, "objects"), 5);
@@ -307,7 +307,7 @@ static void *watch(void *arg)
 		if (c->data_fd >= 0 && fstatvfs(c->data_fd, &st) == 0 &&
 		        (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize > LIMIT)
 			c->over = true;
-		if (test_stat(c->store, "used_bytes") > LIMIT)
+		if (test_charged(c->store) > LIMIT)
 			c->over = true;
 		usleep(50);
 	}
@@ -423,7 +423,7 @@ static void after_kills_all_that_is_said_to_be_there_is_right_and_within_the_quo
 
 		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		struct ps_store *store = test_store_open(*state, LIMIT, "lru");
-		assert_true(test_stat(store, "used_bytes") <= LIMIT);
+		assert_true(test_charged(store) <= LIMIT);
 		assert_true(test_on_disk(*state) <= test_stat(store, "used_bytes"));
 		struct ps_object *o = test_object(store, 0, LARGE);
 		assert_true(all_right(o));

@@ -125,7 +125,8 @@ static void what_was_evicted_while_it_was_warmed_gives_its_room_back(void **stat
 			assert_int_equal(end(&w), 0);
 		}
 		while (i < NWARMED &&
-		        store_stat(f->store, "used_bytes") < (json_int_t)(12 * PS_MIB * (i + 1)))
+		        store_stat(f->store, "used_bytes") + store_stat(f->store, "reserved_bytes") <
+		                (json_int_t)(12 * PS_MIB * (i + 1)))
 			usleep(10000);
 	}
 	for (unsigned i = 0; i < NWARMED; i++)

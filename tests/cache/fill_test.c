@@ -397,6 +397,42 @@ static void a_written_block_is_served_from_memory_until_it_was_read(void **state
 	assert_true(w.right);
 }
 
+static double stalled_s(struct fixture *f, json_int_t *ret_waiting)
+{
+	json_t *stats = ps_fill_read_stats(f->fill);
+	double s = json_real_value(json_object_get(stats, "stalled_seconds"));
+
+	*ret_waiting = json_integer_value(json_object_get(stats, "waiting"));
+	json_decref(stats);
+	return s;
+}
+
+static void readers_that_wait_together_wait_once(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t start = ps_clock_mono_ns();
+	struct waited w[10];
+	json_int_t waiting;
+
+	atomic_store(&f->origin->stall_after, 0);
+	for (unsigned i = 0; i < 10; i++)
+		begin(f, &w[i], i * PS_BLOCK_SIZE, 1000);
+	usleep(300000);
+	double s = stalled_s(f, &waiting);
+	assert_true(s >= 0.3);
+	assert_true(s <= (double)(ps_clock_mono_ns() - start) / 1e9);
+	assert_int_equal(waiting, 10);
+	atomic_store(&f->origin->released, true);
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(end(&w[i]), 0);
+	/* What is over does not go on; nor does a read that need not wait count. */
+	s = stalled_s(f, &waiting);
+	assert_int_equal(waiting, 0);
+	assert_int_equal(read_once(f, 0, 1000), 0);
+	usleep(20000);
+	assert_true(stalled_s(f, &waiting) <= s);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -424,6 +460,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(
 	                a_bandwidth_limit_is_made_use_of, setup_paced, fixture_teardown),
 	        TEST(a_written_block_is_served_from_memory_until_it_was_read),
+	        TEST(readers_that_wait_together_wait_once),
 	        TEST(drain_ends_stalled_transfers_and_their_readers),
 	};
 

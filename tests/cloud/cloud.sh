@@ -37,5 +37,6 @@ no_secrets() {
 	check_not "no secret is in the log or the cache" grep -rqaE "$words" "$T/penstock.log" "$CACHE"
 	pid=$(daemon_pid) || return 0
 	check_not "nor in the daemon's command line or environment" grep -qaE "$words" "/proc/$pid/cmdline" "/proc/$pid/environ"
-	check_not "nor in the statistics" grep -rqaE "$words" "$MNT/.penstock/stats" "$MNT/.penstock/metrics"
+	check_not "nor in the statistics" grep -rqaE "$words" "$MNT/.penstock/stats" "$MNT/.penstock/metrics" \
+		"$MNT/.penstock/cache_metrics"
 }

@@ -51,7 +51,7 @@ equal "is shown, and the epoch before is over" "8 1 1" "$(plans '.ranks[0] | "\(
 equal "of a rank that nobody told of" ESTALE \
 	"$(tell '{"penstock_position": 1, "job": "j\u00f6b", "rank": 4, "epoch": 8, "files_done": 1}')"
 equal "the first rank is still there" 1 "$(plans .active)"
-check "Prometheus has it" grep -q '^penstock_plans_active 1$' "$MNT/.penstock/metrics"
+check "Prometheus has it" grep -q '^penstock_plans_active{.*} 1$' "$MNT/.penstock/cache_metrics"
 
 kill -KILL "$teller"
 nothing_is_told() {

@@ -41,8 +41,12 @@ equal "the kernel's table has the source as it is" "$source" \
 	"$(printf %b "$(awk -v where="$T/m1" '$5 == where {sub("file://", "", $9); sub("/$", "", $9); print $9}' /proc/self/mountinfo | sed 's/\\/\\0/g')")"
 check_not "others see nothing" ls "$T/m1"
 rc=0
-penstock status "$T/m1" >"$T/out" 2>&1 || rc=$?
-equal "root is told whose it is" "1 1" "$rc $(grep -c 'belongs to another user' "$T/out")"
+setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" status "$T/m1" >"$T/out" 2>&1 || rc=$?
+equal "others are told that it is not theirs" "1 1" "$rc $(grep -c 'belongs to another user' "$T/out")"
+check "root sees its status" penstock status "$T/m1"
+check "and its metrics" grep -F "penstock_mount_files{cache_dir=\"$T/home/.cache/penstock\",mount=\"$T/m1\"} 1" <(penstock metrics)
+equal "others see neither, nor an alarm" 0 \
+	"$(setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" metrics 2>/dev/null | grep -c "$T/m1")"
 check "a second mount joins the daemon" as_user penstock mount "$T/mine/" "$T/m2"
 equal "which serves both" 2 "$(as_user penstock status --cache-dir "$T/home/.cache/penstock" --json | jq '.mounts | length')"
 check "umount takes it away" as_user penstock umount "$T/m2"
@@ -74,6 +78,12 @@ check "so the daemon ends" wait_until 30 no_daemon
 
 refused "--allow_other, without user_allow_other" "user_allow_other" penstock mount "$source/" "$T/m1" --allow_other
 refused "a folder that is not the user's" "$T/roots" penstock mount "$source/" "$T/roots"
+chmod 600 "$T/dev/fuse"
+refused "a device that is root's alone" "chmod 0666 /dev/fuse" penstock mount "$source/" "$T/m1"
+chmod 660 "$T/dev/fuse"
+chgrp video "$T/dev/fuse"
+refused "a device of a group" "join its group (usermod -aG video USER)" penstock mount "$source/" "$T/m1"
+chmod 666 "$T/dev/fuse"
 refused "without fusermount3" "install fusermount3" env PATH="$top_builddir" penstock mount "$source/" "$T/m1"
 check "no daemon is left of that" wait_until 30 no_daemon
 equal "nor a mount" 0 "$(grep -c fuse.penstock /proc/self/mountinfo)"

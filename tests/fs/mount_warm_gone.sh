@@ -10,7 +10,7 @@ done
 start_nginx
 mount_penstock "$ORIGIN/" --timeout 3
 equal "the mount tells its timeout" 3 "$(jq '.origin.timeout_seconds | round' "$MNT/.penstock/stats")"
-check "metrics have it" grep -q '^penstock_origin_timeout_seconds 3' "$MNT/.penstock/metrics"
+check "metrics have it" grep -q '^penstock_origin_timeout_seconds{.*} 3' "$MNT/.penstock/cache_metrics"
 kill_nginx
 rc=0
 # Of its own it would wait for 25 seconds.

@@ -19,7 +19,7 @@ static const char mountinfo[] =
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
         "\n"
         "garbage\n"
-        "40 22 0:50 / /mnt/a\\040b ro,nosuid - fuse.penstock https://host/x\\054y/ ro,user_id=0\n"
+        "40 22 0:50 / /mnt/a\\040b ro,nosuid - fuse.penstock https://host/x\\054y/ ro,user_id=1000,group_id=100\n"
         "41 22 0:51 / /mnt/c ro shared:2 master:1 - fuse.sshfs me@host: rw\n"
         "42 22 0:52 / /mnt/d ro - fuse.penstock first ro\n"
         "43 42 0:53 / /mnt/d ro - fuse.penstock second ro\n";
@@ -47,6 +47,9 @@ static void test_only_ours_are_listed_unescaped(void **state)
 	assert_string_equal(mounts.v[0].source, "https://host/x,y/");
 	assert_int_equal(mounts.v[0].dev_minor, 50);
 	assert_int_equal(mounts.v[0].mnt_id, 40);
+	assert_int_equal(mounts.v[0].uid, 1000);
+	assert_int_equal(mounts.v[0].gid, 100);
+	assert_int_equal(mounts.v[1].uid, (uid_t)-1);
 	ps_mounts_fini(&mounts);
 	remove(path);
 }
@@ -117,6 +120,11 @@ static int hang(void *arg, int out)
 	return 0;
 }
 
+static int speak(void *arg, int out)
+{
+	return write(out, arg, strlen(arg)) == (ssize_t)strlen(arg) ? 0 : -EIO;
+}
+
 static int speak_then_crash(void *arg, int out)
 {
 	(void)arg;
@@ -132,6 +140,23 @@ static void test_a_hanging_call_is_given_up(void **state)
 	(void)state;
 	assert_int_equal(ps_guarded_run(hang, NULL, 200, NULL), -ETIMEDOUT);
 	assert_true(ps_clock_mono_ns() - start < 2 * PS_NS_PER_S);
+}
+
+static void test_calls_at_once_wait_for_each_other_no_longer_than_one(void **state)
+{
+	char words[] = "words";
+	struct ps_guarded_call calls[] = {{.fn = hang}, {.fn = speak, .arg = words}, {.fn = hang}, {.fn = hang}};
+	uint64_t start = ps_clock_mono_ns();
+
+	(void)state;
+	ps_guarded_run_all(calls, 4, 1000);
+	assert_true(ps_clock_mono_ns() - start < 2 * PS_NS_PER_S);
+	for (size_t i = 0; i < 4; i++) {
+		ps_autofree char *text = ps_guarded_take(&calls[i]);
+
+		assert_int_equal(calls[i].rc, i == 1 ? 0 : -ETIMEDOUT);
+		assert_string_equal(text, i == 1 ? "words" : "");
+	}
 }
 
 static void test_a_crash_is_an_error(void **state)
@@ -151,9 +176,9 @@ static void test_guarded_calls_tell_errno_and_results(void **state)
 	mode_t mode = 0;
 
 	(void)state;
-	assert_int_equal(ps_guarded_read("/proc/self/comm", 5000, &text), 0);
-	assert_non_null(strstr(text, "mounts_test"));
-	assert_int_equal(ps_guarded_read("/no/such", 5000, &absent), -ENOENT);
+	assert_int_equal(ps_guarded_realpath("/usr/../usr", 5000, &text), 0);
+	assert_string_equal(text, "/usr");
+	assert_int_equal(ps_guarded_realpath("/no/such", 5000, &absent), -ENOENT);
 	assert_null(absent);
 	assert_int_equal(ps_guarded_stat("/", 5000, &mode), 0);
 	assert_true(S_ISDIR(mode));
@@ -162,22 +187,42 @@ static void test_guarded_calls_tell_errno_and_results(void **state)
 	assert_int_equal(ps_guarded_exec(missing, 5000, &nothing), -ENOENT);
 }
 
+static json_t *document(const char *dir, json_t *mounts)
+{
+	return json_pack("{s:s, s:i, s:o, s:{s:I, s:s, s:s}, s:{s:f, s:n, s:{s:{s:i, s:i}, s:f, s:i}}}", "version", "1",
+	        "pid", 1, "mounts", mounts, "cache", "used_bytes", (json_int_t)5, "dir", dir, "disk_error", "full",
+	        "reads", "stalled_seconds", 0.5, "hit_ratio", "latency_seconds", "buckets", "0.1", 2, "+Inf", 3,
+	        "sum", 1.5, "count", 3);
+}
+
+static json_t *mount_at(const char *mountpoint, const char *device)
+{
+	return json_pack("{s:s, s:s, s:s, s:i, s:b}", "mountpoint", mountpoint, "source", "s", "device", device,
+	        "files", 3, "offline", 1);
+}
+
+#define EVERYTHING (PS_METRICS_CACHE | PS_METRICS_MOUNTS)
+
 static void test_metrics_name_types_and_escape_labels(void **state)
 {
-	json_t *doc = json_pack("{s:s, s:i, s:[{s:s, s:s, s:i}], s:{s:I, s:s}, s:{s:f, s:b}}", "version", "1",
-	        "pid", 1, "mounts", "mountpoint", "/m\"\\\n", "source", "s", "files", 3, "cache",
-	        "used_bytes", (json_int_t)5, "dir", "/c", "reads", "stalled_seconds", 0.5, "x", 1);
-	ps_autofree char *text = ps_metrics_text(doc);
+	json_t *docs = json_pack("[o]", document("/c", json_pack("[o]", mount_at("/m\"\\\n", "0:1"))));
+	ps_autofree char *text = ps_metrics_text(docs, EVERYTHING, NULL);
 
 	(void)state;
 	assert_non_null(text);
-	assert_non_null(
-	        strstr(text, "# TYPE penstock_cache_used_bytes gauge\npenstock_cache_used_bytes 5\n"));
-	assert_non_null(strstr(text, "# TYPE penstock_reads_stalled_seconds_total counter\n"
-	                             "penstock_reads_stalled_seconds_total 0.500000\n"));
-	assert_non_null(strstr(text, "penstock_mount_files{mountpoint=\"/m\\\"\\\\\\n\",source=\"s\"} 3\n"));
-	assert_null(strstr(text, "/c"));
-	json_decref(doc);
+	assert_non_null(strstr(text, "\n# TYPE penstock_cache_used_bytes gauge\n"
+	                             "penstock_cache_used_bytes{cache_dir=\"/c\"} 5\n"));
+	assert_non_null(strstr(text, "\n# TYPE penstock_reads_stalled_seconds_total counter\n"
+	                             "penstock_reads_stalled_seconds_total{cache_dir=\"/c\"} 0.500000\n"));
+	assert_non_null(strstr(text, "penstock_mount_files{cache_dir=\"/c\",mount=\"/m\\\"\\\\\\n\"} 3\n"));
+	assert_non_null(strstr(text, "penstock_cache_disk_error{cache_dir=\"/c\"} 1\n"));
+	assert_non_null(strstr(text, "penstock_reads_latency_seconds_bucket{cache_dir=\"/c\",le=\"0.1\"} 2\n"
+	                             "penstock_reads_latency_seconds_bucket{cache_dir=\"/c\",le=\"+Inf\"} 3\n"
+	                             "penstock_reads_latency_seconds_sum{cache_dir=\"/c\"} 1.500000\n"
+	                             "penstock_reads_latency_seconds_count{cache_dir=\"/c\"} 3\n"));
+	assert_null(strstr(text, "hit_ratio"));
+	assert_null(strstr(text, "penstock_up"));
+	json_decref(docs);
 }
 
 static size_t count(const char *text, const char *part)
@@ -191,22 +236,44 @@ static size_t count(const char *text, const char *part)
 	return n;
 }
 
-static void test_metrics_of_two_mounts_stand_together_and_unknowns_are_left_out(void **state)
+static void test_metrics_of_several_mounts_and_caches_stand_together(void **state)
 {
-	json_t *doc = json_pack("{s:s, s:[{s:s, s:s, s:i, s:i}, {s:s, s:s, s:i, s:i}], s:{s:n, s:i}}",
-	        "version", "1", "mounts", "mountpoint", "/a", "source", "s", "files", 3, "opens", 1,
-	        "mountpoint", "/b", "source", "s", "files", 4, "opens", 2, "passthrough", "bytes", "opens",
-	        7);
-	ps_autofree char *text = ps_metrics_text(doc);
+	json_t *docs = json_pack("[o, o]",
+	        document("/c", json_pack("[o, o]", mount_at("/a", "0:1"), mount_at("/b", "0:2"))),
+	        document("/d", json_pack("[o]", mount_at("/e", "0:3"))));
+	json_t *up = json_pack("{s:b, s:b}", "/a", 1, "/gone", 0);
+	ps_autofree char *text = ps_metrics_text(docs, EVERYTHING, up);
+	ps_autofree char *own = ps_metrics_text(docs, PS_METRICS_MOUNT, NULL);
+	ps_autofree char *daemons = ps_metrics_text(docs, PS_METRICS_CACHE, NULL);
 
 	(void)state;
-	assert_non_null(text);
 	assert_int_equal(count(text, "# TYPE penstock_mount_files gauge\n"), 1);
-	assert_non_null(strstr(text, "penstock_mount_files{mountpoint=\"/a\",source=\"s\"} 3\n"
-	                             "penstock_mount_files{mountpoint=\"/b\",source=\"s\"} 4\n"));
-	assert_non_null(strstr(text, "penstock_passthrough_opens_total 7\n"));
-	assert_null(strstr(text, "penstock_passthrough_bytes"));
-	json_decref(doc);
+	assert_non_null(strstr(text, "penstock_mount_files{cache_dir=\"/c\",mount=\"/a\"} 3\n"
+	                             "penstock_mount_files{cache_dir=\"/c\",mount=\"/b\"} 3\n"
+	                             "penstock_mount_files{cache_dir=\"/d\",mount=\"/e\"} 3\n"));
+	assert_non_null(strstr(text, "penstock_up{mount=\"/a\"} 1\npenstock_up{mount=\"/gone\"} 0\n"));
+	assert_int_equal(count(own, "penstock_mount_files{"), 2);
+	assert_int_equal(count(own, "penstock_cache"), 0);
+	assert_int_equal(count(daemons, "penstock_cache_used_bytes{"), 2);
+	assert_int_equal(count(daemons, "penstock_mount"), 0);
+	json_decref(docs);
+	json_decref(up);
+}
+
+static void test_metrics_tell_mounts_and_caches_of_one_path_apart(void **state)
+{
+	json_t *docs = json_pack("[o, o]",
+	        document("/c", json_pack("[o, o]", mount_at("/a", "0:1"), mount_at("/a", "0:2"))),
+	        document("/c", json_pack("[o]", mount_at("/b", "0:3"))));
+	ps_autofree char *text = ps_metrics_text(docs, EVERYTHING, NULL);
+
+	(void)state;
+	assert_non_null(strstr(text, "penstock_mount_files{cache_dir=\"/c\",mount=\"/a\",device=\"0:1\"} 3\n"
+	                             "penstock_mount_files{cache_dir=\"/c\",mount=\"/a\",device=\"0:2\"} 3\n"
+	                             "penstock_mount_files{cache_dir=\"/c\",mount=\"/b\"} 3\n"));
+	assert_non_null(strstr(text, "penstock_cache_used_bytes{cache_dir=\"/c\",device=\"0:1\"} 5\n"
+	                             "penstock_cache_used_bytes{cache_dir=\"/c\",device=\"0:3\"} 5\n"));
+	json_decref(docs);
 }
 
 int main(void)
@@ -218,10 +285,12 @@ int main(void)
 	        cmocka_unit_test(test_paths_are_resolved_but_for_the_last_part),
 	        cmocka_unit_test(test_what_is_no_mount_is_refused),
 	        cmocka_unit_test(test_a_hanging_call_is_given_up),
+	        cmocka_unit_test(test_calls_at_once_wait_for_each_other_no_longer_than_one),
 	        cmocka_unit_test(test_a_crash_is_an_error),
 	        cmocka_unit_test(test_guarded_calls_tell_errno_and_results),
 	        cmocka_unit_test(test_metrics_name_types_and_escape_labels),
-	        cmocka_unit_test(test_metrics_of_two_mounts_stand_together_and_unknowns_are_left_out),
+	        cmocka_unit_test(test_metrics_of_several_mounts_and_caches_stand_together),
+	        cmocka_unit_test(test_metrics_tell_mounts_and_caches_of_one_path_apart),
 	};
 
 	return cmocka_run_group_tests_name("mounts", tests, NULL, NULL);
