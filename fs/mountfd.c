@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -18,6 +19,24 @@ extern char **environ;
 static const char device[] = "/dev/fuse";
 static const char helper[] = "fusermount3";
 
+/* The device is not for this user, or (EPERM) not for this container. */
+static int refuse_device(struct ps_error *err, int errnum)
+{
+	const struct group *group = NULL;
+	char join[96] = "";
+	struct stat st;
+
+	if (errnum == EPERM || stat(device, &st) < 0)
+		return ps_error_set(err, errnum, "%s: %s; a container needs --device %s --cap-add SYS_ADMIN", device,
+		        strerror(errnum), device);
+	if ((st.st_mode & 060) == 060 && st.st_gid != 0)
+		group = getgrgid(st.st_gid);
+	if (group)
+		snprintf(join, sizeof join, "join its group (usermod -aG %.32s USER), ", group->gr_name);
+	return ps_error_set(err, errnum, "%s: %s (mode %04o): %shave root open it to all (chmod 0666 %s), or mount as root",
+	        device, strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
+}
+
 static int open_device(struct ps_error *err)
 {
 	int fd = open(device, O_RDWR | O_CLOEXEC);
@@ -27,8 +46,9 @@ static int open_device(struct ps_error *err)
 	if (errno == ENOENT || errno == ENODEV || errno == ENXIO)
 		return ps_error_set(err, errno,
 		        "no %s: load it (modprobe fuse); a container needs --device %s", device, device);
-	return ps_error_set(err, errno, "%s: %s%s", device, strerror(errno),
-	        errno == EACCES || errno == EPERM ? ": ask for access to it, or run as root" : "");
+	if (errno == EACCES || errno == EPERM)
+		return refuse_device(err, errno);
+	return ps_error_set(err, errno, "%s: %s", device, strerror(errno));
 }
 
 static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struct ps_error *err)
@@ -175,6 +195,9 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	if (rc < 0 || fd < 0) {
 		if (fd >= 0)
 			close(fd);
+		/* It opens the device for the user, who may not. */
+		if (access(device, R_OK | W_OK) < 0 && errno == EACCES)
+			return refuse_device(err, EACCES);
 		return ps_error_set(
 		        err, EPERM, "mount on %s: %s", o->mountpoint, *words ? words : "fusermount3 failed");
 	}
@@ -191,8 +214,8 @@ int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, stru
 		rc = mount_by_helper(options, ret_fd, err);
 	else if (rc == -EPERM)
 		ps_error_set(err, EPERM,
-		        "mount on %s: not permitted: it needs CAP_SYS_ADMIN (a container: --cap-add "
-		        "SYS_ADMIN)",
+		        "mount on %s: not permitted: it needs CAP_SYS_ADMIN (a container: --device "
+		        "/dev/fuse --cap-add SYS_ADMIN)",
 		        options->mountpoint);
 	return rc;
 }
