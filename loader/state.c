@@ -16,7 +16,7 @@
 
 /* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
 #define ORDER_VERSION 2
-#define PIXELS_VERSION 1
+#define PIXELS_VERSION 2
 
 /* The print's words. */
 enum {

@@ -17,6 +17,7 @@
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
 #define NARROWEST 16u /* ... and is left out where a row has less than three values of chroma */
 #define MARKER_SOS 0xda
+#define MOST_BEFORE_RST 64      /* bytes; cameras write some, but a segment that was left unread is damage */
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
 /* libjpeg-turbo writes rows that start at a multiple of 32 around the cache (non-temporal stores), and the
@@ -92,8 +93,8 @@ static bool is_harmless(const struct jpeg_error_mgr *e)
 	case JWRN_BOGUS_ICC:
 		return true;
 	case JWRN_EXTRANEOUS_DATA: {
-		int marker = e->msg_parm.i[1];
-		return marker < JPEG_RST0 || marker > JPEG_RST0 + 7;
+		int nbytes = e->msg_parm.i[0], marker = e->msg_parm.i[1];
+		return marker < JPEG_RST0 || marker > JPEG_RST0 + 7 || nbytes <= MOST_BEFORE_RST;
 	}
 	default:
 		return false;

@@ -10,7 +10,8 @@
  *
  * libjpeg's warnings:
  *   tolerated  unknown JFIF revision, unknown Adobe transform code, odd spectral selection in a sequential
- *              file, a damaged ICC profile, bytes between segments (but not in front of a restart marker)
+ *              file, a damaged ICC profile, bytes between segments (in front of a restart marker, where
+ *              MJPEG cameras write a few, 64 at most: more are codes that were not decoded)
  *   refused    all others: premature end of file or segment, bad Huffman or arithmetic code, lost restart
  *              markers, inconsistent progression. They mean that pixels are missing or wrong.
  * Refused besides, since the library would fill in gray: a file without an end-of-image marker after its

@@ -1,7 +1,10 @@
 /* PNG by libpng: any depth and colour type. As PIL converts to RGB: palettes are looked up, gray of few bits
  * is spread to 0..255, alpha and transparent colours are dropped, 16 bits lose their lower eight; gamma and
  * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other
- * chunks are not looked at (but eXIf, where orientation is wanted). */
+ * chunks are not looked at (but eXIf, where orientation is wanted).
+ *
+ * What libpng calls benign is tolerated: bytes behind the compressed pixels, more rows than the image has, a palette
+ * or tRNS where none belongs. But for the stream of pixels that goes no further. */
 #include "config.h"
 
 #include "image/format.h"
@@ -59,10 +62,12 @@ static __attribute__((noreturn)) void on_error(png_structp png, png_const_charp 
 	fail(m, strstr(text, "memory") && m->at ? ENOMEM : EBADMSG, text);
 }
 
+/* Called by libpng; for benign errors, too, and a damaged end of the pixels' stream is one of them. */
 static void on_warning(png_structp png, png_const_charp text)
 {
-	(void)png;
-	(void)text;
+	if (!strncmp(text, "IDAT: ", 6) && strcmp(text + 6, "Extra compressed data") &&
+	        strcmp(text + 6, "Too much image data"))
+		on_error(png, text);
 }
 
 static void on_read(png_structp png, png_bytep to, size_t n)
@@ -144,7 +149,7 @@ static void step_open(struct image *m)
 		fail(m, ENOMEM, "out of memory");
 	png_set_read_fn(m->png, m, on_read);
 	png_set_user_limits(m->png, 1u << 24, 1u << 24);
-	png_set_benign_errors(m->png, 0);
+	png_set_benign_errors(m->png, 1);
 	png_set_keep_unknown_chunks(m->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
 	png_read_info(m->png, m->info);
 	m->size.width = png_get_image_width(m->png, m->info);

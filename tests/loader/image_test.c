@@ -1,4 +1,6 @@
 /* From JPEG bytes to a place in a batch: the parts put together, odd files, limits, sameness. */
+#include "config.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -297,6 +299,183 @@ static void exif_orientation_is_not_applied(void **state)
 	assert_memory_equal(got, want, ps_image_nbytes(&spec));
 }
 
+/* All rows of an upright image, or NULL: err says why. */
+static uint8_t *decode_upright(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size)
+{
+	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
+	struct ps_source *source = ps_source_new(PS_PIXELS_RGB, true, &limits);
+	struct ps_image_rows rows;
+	uint8_t *rgb = NULL;
+	assert_non_null(source);
+	int rc = ps_source_open(source, data, nbytes, ret_size, &err);
+	if (rc == 0) {
+		const struct ps_region all = {0, 0, ret_size->width, ret_size->height};
+		rgb = malloc((size_t)all.width * all.height * 3);
+		assert_non_null(rgb);
+		rc = ps_source_start(source, &all, 0, &err);
+		for (uint32_t row = 0; rc == 0 && row < all.height; row += rows.n) {
+			rc = ps_source_rows(source, &rows, &err);
+			for (uint32_t i = 0; rc == 0 && i < rows.n; i++)
+				memcpy(rgb + (size_t)(row + i) * all.width * 3, rows.first + i * rows.stride,
+				        (size_t)all.width * 3);
+		}
+	}
+	ps_source_free(source);
+	if (rc < 0)
+		free(ps_steal_ptr(&rgb));
+	return rgb;
+}
+
+/* A damaged Exif block says nothing, and the image is what it is without. */
+static void bad_exif_is_no_orientation(void **state)
+{
+#define HEAD             \
+	"\xff\xe1\0\x22" \
+	"Exif\0\0"
+#define ENTRY "\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
+	static const struct {
+		const char *bytes, *why; /* 36 bytes */
+	} cases[] = {
+	        {HEAD "MM\0*\xff\xff\xff\xf0\0\1" ENTRY, "a directory beyond the block"},
+	        {HEAD "MM\0*\0\0\0\x8\xff\xff"
+	              "\1\0" ENTRY,
+	                "more entries than there are, no orientation"},
+	        {HEAD "XX\0*\0\0\0\x8\0\1" ENTRY, "an unknown byte order"},
+	        {HEAD "MM\0*\0\0\0\x8\0\1"
+	              "\x01\x12\0\3\0\0\0\1\0\x63\0\0\0\0\0\0",
+	                "orientation 99"},
+	        {HEAD "MM\0*\0\0\0\x8\0\1"
+	              "\x01\x12\0\7\0\0\0\1\0\6\0\0\0\0\0\0",
+	                "of another type"},
+	        {"\xff\xe1\0\x14"
+	         "Exif\0\0"
+	         "MM\0*\0\0\0\x8\0\1" ENTRY,
+	                "longer than its length says"},
+	};
+#undef HEAD
+#undef ENTRY
+	struct fixture_jpeg f = {.width = 64, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 2);
+	struct ps_image_size size;
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	ps_autofree uint8_t *want = decode_upright(data, nbytes, &size);
+	ps_autofree uint8_t *with = malloc(nbytes + 36);
+	(void)state;
+	assert_non_null(want);
+	memcpy(with, data, 2);
+	memcpy(with + 2 + 36, data + 2, nbytes - 2);
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		memcpy(with + 2, cases[i].bytes, 36);
+		ps_autofree uint8_t *got = decode_upright(with, nbytes + 36, &size);
+		if (!got)
+			fail_msg("%s: %s", cases[i].why, err.text);
+		assert_true(size.width == f.width && size.height == f.height);
+		assert_memory_equal(got, want, (size_t)f.width * f.height * 3);
+	}
+}
+
+#ifdef HAVE_PNG
+static uint32_t crc32_of(const uint8_t *p, size_t n)
+{
+	uint32_t c = UINT32_MAX;
+	for (size_t i = 0; i < n; i++) {
+		c ^= p[i];
+		for (int k = 0; k < 8; k++)
+			c = c >> 1 ^ (c & 1 ? UINT32_C(0xedb88320) : 0);
+	}
+	return ~c;
+}
+
+static size_t u32_put(uint8_t *to, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		to[i] = (uint8_t)(v >> (24 - 8 * i));
+	return 4;
+}
+
+static size_t chunk_put(uint8_t *to, const char *type, const void *data, size_t n)
+{
+	u32_put(to, (uint32_t)n);
+	memcpy(to + 4, type, 4);
+	if (n > 0)
+		memcpy(to + 8, data, n);
+	return 8 + n + u32_put(to + 8 + n, crc32_of(to + 4, n + 4));
+}
+
+/* A zlib stream of one stored block. */
+static size_t stored_put(uint8_t *to, const uint8_t *data, uint16_t n)
+{
+	uint32_t a = 1, b = 0;
+	memcpy(to, "\x78\1\1", 3);
+	to[3] = (uint8_t)n;
+	to[4] = (uint8_t)(n >> 8);
+	to[5] = (uint8_t)~to[3];
+	to[6] = (uint8_t)~to[4];
+	memcpy(to + 7, data, n);
+	for (uint32_t i = 0; i < n; i++) {
+		a = (a + data[i]) % 65521;
+		b = (b + a) % 65521;
+	}
+	return 7u + n + u32_put(to + 7 + n, b << 16 | a);
+}
+
+/* What libpng calls benign, and what is damage though it would go on after that, too. */
+static void png_is_read_where_libpng_only_warns(void **state)
+{
+	enum { ROWS = 5, ROW = 4, STREAM = 7 + ROWS * ROW + 4 }; /* rows: a filter byte and three of gray */
+	static const struct {
+		uint8_t rows, padding; /* in the stream, behind it in its chunk */
+		bool chunk, palette, checksum, cut;
+		bool sound;
+		const char *why;
+	} cases[] = {
+	        {ROWS, 0, .sound = true, .why = "plain"},
+	        {ROWS, 1, .sound = true, .why = "a byte behind the stream"},
+	        {ROWS, 200, .sound = true, .why = "many"},
+	        {ROWS, 0, .chunk = true, .sound = true, .why = "a chunk behind it"},
+	        {ROWS, 7, .chunk = true, .sound = true, .why = "both"},
+	        {ROWS + 3, 0, .sound = true, .why = "more rows than the image has"},
+	        {ROWS, 0, .palette = true, .sound = true, .why = "a palette for gray"},
+	        {ROWS - 1, 0, .why = "a row less"},
+	        {ROWS - 1, 9, .why = "a row less, and padding"},
+	        {ROWS, 0, .checksum = true, .why = "a wrong checksum of the stream"},
+	        {ROWS, 0, .cut = true, .why = "no checksum of the stream"},
+	};
+	uint8_t rows[(ROWS + 3) * ROW], plain[ROWS * 3 * 3];
+	(void)state;
+	for (size_t i = 0; i < sizeof rows; i++)
+		rows[i] = i % ROW ? (uint8_t)(i * 7) : 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		static const uint8_t head[] = {0, 0, 0, 3, 0, 0, 0, ROWS, 8, 0, 0, 0, 0};
+		uint8_t stream[512] = {0}, png[1024];
+		struct ps_image_size size;
+		size_t n = stored_put(stream, rows, (uint16_t)(cases[i].rows * ROW)), at = 8;
+		if (cases[i].checksum)
+			stream[n - 1] ^= 1;
+		n = n - (cases[i].cut ? 4 : 0) + cases[i].padding;
+		memcpy(png, "\x89PNG\r\n\x1a\n", 8);
+		at += chunk_put(png + at, "IHDR", head, sizeof head);
+		if (cases[i].palette)
+			at += chunk_put(png + at, "PLTE", "abcdef", 6);
+		at += chunk_put(png + at, "IDAT", stream, n);
+		if (cases[i].chunk)
+			at += chunk_put(png + at, "IDAT", "padding", 7);
+		at += chunk_put(png + at, "IEND", NULL, 0);
+		ps_autofree uint8_t *got = decode_upright(png, at, &size);
+		if (!got != !cases[i].sound)
+			fail_msg("%s: %s", cases[i].why, got ? "was read" : err.text);
+		if (i == 0)
+			memcpy(plain, got, sizeof plain);
+		if (got)
+			assert_memory_equal(got, plain, sizeof plain);
+	}
+	for (int y = 0; y < ROWS; y++)
+		for (int k = 0; k < 9; k++)
+			assert_int_equal(plain[y * 9 + k], rows[y * ROW + 1 + k / 3]);
+}
+#endif
+
 #define WRONG(name, ...)                                                  \
 	{                                                                 \
 		struct ps_image_spec s = ps_image_spec_imagenet(224);     \
@@ -354,6 +533,10 @@ int main(void)
 	        cmocka_unit_test(key_decides_the_pixels),
 	        cmocka_unit_test(threads_and_their_order_do_not_matter),
 	        cmocka_unit_test(exif_orientation_is_not_applied),
+	        cmocka_unit_test(bad_exif_is_no_orientation),
+#ifdef HAVE_PNG
+	        cmocka_unit_test(png_is_read_where_libpng_only_warns),
+#endif
 	        cmocka_unit_test(unsound_specs_are_refused_by_name),
 	        cmocka_unit_test(dct_scaling_shows_the_same),
 	        cmocka_unit_test(sound_specs_tell_their_size),

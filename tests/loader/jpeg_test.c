@@ -187,6 +187,41 @@ static void whole_image_is_what_libjpeg_gives(void **state)
 	assert_true(fixture_each_jpeg("photos", compare_with_plain_libjpeg) >= 10);
 }
 
+static int compared, refused;
+
+/* Regions, so that rows are skipped, too. */
+static void compare_with_library(const char *name, const uint8_t *data, size_t nbytes)
+{
+	struct ps_image_size size;
+	if (format->open(jpeg, data, nbytes, PS_PIXELS_RGB, &wide_limits, &size, &err) < 0)
+		return;
+	for (int n = 0; n < 3; n++) {
+		uint32_t x = n ? size.width / 3 : 0, y = n ? size.height * (uint32_t)n / 4 : 0;
+		uint32_t w = n ? (size.width + 1) / 2 : size.width,
+		         h = n ? (size.height + 3) / 4 : size.height;
+		uint8_t *own = NULL, *theirs = NULL;
+		char text[sizeof err.text];
+		w = PS_MIN(w, size.width - x);
+		h = PS_MIN(h, size.height - y);
+		int own_rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &own);
+		memcpy(text, err.text, sizeof text);
+		ps_jpeg_library_only(jpeg, true);
+		int rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &theirs);
+		ps_jpeg_library_only(jpeg, false);
+		/* The library takes most bad codes for zeros. */
+		bool stricter = own_rc && strstr(text, "bad Huffman code");
+		if (own_rc != rc && !stricter)
+			fail_msg("%s: %d (%s), by the library %d (%s)", name, own_rc, own_rc ? text : "", rc,
+			        rc ? err.text : "");
+		if (own_rc == 0)
+			assert_memory_equal(own, theirs, (size_t)w * h * 3);
+		compared += own_rc == 0;
+		refused += rc != 0;
+		free(own);
+		free(theirs);
+	}
+}
+
 static void gray_is_three_equal_channels(void **state)
 {
 	struct fixture_jpeg f = {.width = 40, .height = 30, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE};
@@ -294,6 +329,51 @@ static void lost_restart_marker_is_refused(void **state)
 	assert_non_null(strstr(err.text, "damaged"));
 }
 
+/* As MJPEG cameras write them: a few bytes in front of every restart marker; the pixels are the same. */
+static void bytes_before_restart_markers_are_tolerated(void **state)
+{
+	static const struct {
+		size_t nbytes;
+		bool tolerated;
+	} cases[] = {{1, true}, {6, true}, {17, true}, {64, true}, {65, false}, {900, false}};
+	struct fixture_jpeg f = {.width = 200,
+	        .height = 150,
+	        .in = JCS_RGB,
+	        .stored = JCS_YCbCr,
+	        .h = 2,
+	        .v = 2,
+	        .restart = 5};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 3);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes), *plain = NULL;
+	(void)state;
+	assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &plain), 0);
+	for (size_t n = 0; n < PS_ARRAY_LEN(cases); n++) {
+		ps_autofree uint8_t *odd = malloc(nbytes + 40 * cases[n].nbytes), *rgb = NULL;
+		size_t odd_nbytes = 0;
+		int markers = 0;
+		assert_non_null(odd);
+		for (size_t i = 0; i < nbytes; i++) {
+			if (data[i] == 0xff && i + 1 < nbytes && data[i + 1] >= 0xd0 && data[i + 1] <= 0xd7) {
+				memset(odd + odd_nbytes, 0x5a, cases[n].nbytes);
+				odd_nbytes += cases[n].nbytes;
+				markers++;
+			}
+			odd[odd_nbytes++] = data[i];
+		}
+		assert_int_equal(markers, 25);
+		int rc = decode_region(odd, odd_nbytes, &wide_limits, 0, 0, 0, 0, &rgb);
+		assert_int_equal(rc, cases[n].tolerated ? 0 : -EBADMSG);
+		if (rc == 0) {
+			assert_memory_equal(rgb, plain, (size_t)f.width * f.height * 3);
+			compare_regions("bytes before restart markers", odd, odd_nbytes);
+			compare_with_library("bytes before restart markers", odd, odd_nbytes);
+		} else {
+			assert_non_null(strstr(err.text, "extraneous bytes before marker"));
+		}
+	}
+}
+
 static void bytes_between_segments_and_after_the_end_are_tolerated(void **state)
 {
 	struct fixture_jpeg f = {
@@ -386,41 +466,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int compared, refused;
-
-/* Regions, so that rows are skipped, too. */
-static void compare_with_library(const char *name, const uint8_t *data, size_t nbytes)
-{
-	struct ps_image_size size;
-	if (format->open(jpeg, data, nbytes, PS_PIXELS_RGB, &wide_limits, &size, &err) < 0)
-		return;
-	for (int n = 0; n < 3; n++) {
-		uint32_t x = n ? size.width / 3 : 0, y = n ? size.height * (uint32_t)n / 4 : 0;
-		uint32_t w = n ? (size.width + 1) / 2 : size.width,
-		         h = n ? (size.height + 3) / 4 : size.height;
-		uint8_t *own = NULL, *theirs = NULL;
-		char text[sizeof err.text];
-		w = PS_MIN(w, size.width - x);
-		h = PS_MIN(h, size.height - y);
-		int own_rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &own);
-		memcpy(text, err.text, sizeof text);
-		ps_jpeg_library_only(jpeg, true);
-		int rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &theirs);
-		ps_jpeg_library_only(jpeg, false);
-		/* The library takes most bad codes for zeros. */
-		bool stricter = own_rc && strstr(text, "bad Huffman code");
-		if (own_rc != rc && !stricter)
-			fail_msg("%s: %d (%s), by the library %d (%s)", name, own_rc, own_rc ? text : "", rc,
-			        rc ? err.text : "");
-		if (own_rc == 0)
-			assert_memory_equal(own, theirs, (size_t)w * h * 3);
-		compared += own_rc == 0;
-		refused += rc != 0;
-		free(own);
-		free(theirs);
-	}
-}
-
 static void own_entropy_decoder_is_the_library_s(void **state)
 {
 	(void)state;
@@ -467,6 +512,7 @@ int main(void)
 	        cmocka_unit_test(cut_file_is_refused_whatever_the_region),
 	        cmocka_unit_test(hole_in_the_data_is_refused),
 	        cmocka_unit_test(lost_restart_marker_is_refused),
+	        cmocka_unit_test(bytes_before_restart_markers_are_tolerated),
 	        cmocka_unit_test(bytes_between_segments_and_after_the_end_are_tolerated),
 	        cmocka_unit_test(limits_are_told_by_name),
 	        cmocka_unit_test(size_that_the_bytes_cannot_hold_is_refused_at_once),
