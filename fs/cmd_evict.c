@@ -37,7 +37,6 @@ static const struct ps_opts opts = {
 static int evict_file(void *arg, const char *path, uint64_t size)
 {
 	struct evict *e = arg;
-	char pinned[4]; /* "yes", "no" */
 	ps_autostrbuf struct ps_strbuf b = {0};
 	uint64_t nbytes = 0;
 
@@ -46,13 +45,15 @@ static int evict_file(void *arg, const char *path, uint64_t size)
 	ps_autofree char *whole = ps_strbuf_take(&b);
 	if (!whole)
 		return -ENOMEM;
-	ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0 || ioctl(fd, PS_IOC_EVICT, &nbytes) < 0)
-		return -errno;
+	if (!ps_walk_is(whole, "cached", "0")) {
+		ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+		if (fd < 0 || ioctl(fd, PS_IOC_EVICT, &nbytes) < 0)
+			return -errno;
+	}
 	e->nfiles += nbytes > 0;
 	e->nbytes += nbytes;
-	if (nbytes == 0)
-		e->npinned += fgetxattr(fd, "user.penstock.pinned", pinned, sizeof pinned) == 3;
+	e->npinned += nbytes == 0 && ps_walk_is(whole, "pinned", "yes");
 	return 0;
 }
 

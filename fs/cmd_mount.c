@@ -202,7 +202,12 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 		m->unnamed = strdup(err.text);
 		return false;
 	}
-	if (rc == -ENOENT)
+	if (rc == -ENOENT && !m->config && !getenv("PENSTOCK_CONFIG"))
+		ps_error_set(&err, ENOENT,
+		        "there is no mount named %s: no penstock.conf in ~/.config or /etc; to mount a source: "
+		        "penstock mount SOURCE MOUNTPOINT",
+		        name);
+	else if (rc == -ENOENT)
 		ps_error_prefix(&err, "there is no mount named %s", name);
 	if (rc < 0) {
 		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);

@@ -70,6 +70,8 @@ static int each_file(void *arg, const char *path, uint64_t size)
 	ps_autofree char *whole = ps_strbuf_take(&b);
 	if (!whole)
 		return -ENOMEM;
+	if (p->request == PS_IOC_UNPIN && ps_walk_is(whole, "pinned", "no"))
+		return 0;
 	ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0 || ioctl(fd, p->request, &nbytes) < 0)
 		return -errno;

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fts.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "match.h"
 #include "mounts.h"
@@ -64,4 +66,13 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 	}
 	fts_close(fts);
 	return rc < 0 ? rc : ps_walk_check_used(globs, nglobs, used, err);
+}
+
+bool ps_walk_is(const char *file, const char *name, const char *value)
+{
+	char attribute[64], seen[64];
+
+	snprintf(attribute, sizeof attribute, "user.penstock.%s", name);
+	ssize_t n = getxattr(file, attribute, seen, sizeof seen);
+	return n >= 0 && (size_t)n == strlen(value) && memcmp(seen, value, (size_t)n) == 0;
 }

@@ -3,6 +3,7 @@
 #ifndef PS_WALK_H
 #define PS_WALK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
  * read; and ENOENT with a text that names the first glob that matched nothing. */
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
+
+/* Has the file this value of user.penstock.NAME? Unlike an open that asks nothing of the origin, and is counted nowhere. */
+bool ps_walk_is(const char *file, const char *name, const char *value);
 
 /* For other ways to walk: marks a glob as used, and complains of those that are not. */
 int ps_walk_check_used(

@@ -344,6 +344,7 @@ free_port() {
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
 #   /badrange/   two of three answers to ranges are of other bytes than asked for
 #   /cut/        every other answer to a range ends in its middle
+#   /head500/    500 to HEAD
 #   /capped/     gives the first 100,000 bytes of a range, /capped9/ the first 9
 # Those that need lua are missing where nginx has no lua.
 start_nginx() {
@@ -484,6 +485,7 @@ ps_nginx_conf() {
 			}
 			alias $www/; autoindex on;
 		}
+		location /head500/ { alias $www/; autoindex on; if (\$request_method = HEAD) { return 500; } }
 		location ~ ^/capped(9?)/(.*) {
 			set \$capped_most \$1; set \$capped_name \$2;
 			rewrite_by_lua_block {

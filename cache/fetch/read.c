@@ -291,7 +291,7 @@ static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, u
 /* Notes why. The file's lock is held. */
 static void timed_out(struct ps_fill_file *file)
 {
-	const char told[] = "no answer from the origin";
+	const char told[] = "the origin did not deliver";
 	bool first = strncmp(file->error, told, sizeof told - 1) != 0;
 	char why[PS_ERROR_TEXT_LEN];
 

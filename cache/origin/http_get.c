@@ -241,7 +241,7 @@ static bool head_again(struct ps_http_request *rq)
 		return false;
 	/* And of a refused HEAD there is no document that says why. */
 	bool unclear = rq->client->dialect && status >= 300 && status < 500 && status != 404;
-	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 501)) {
+	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 500 || status == 501)) {
 		rq->head = false;
 		rq->ranged = true;
 		rq->range_first = rq->range_last = 0;

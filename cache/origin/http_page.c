@@ -251,6 +251,11 @@ int ps_http_page_wait(
 	if (page->error.err) {
 		if (err)
 			*err = page->error;
+		/* A web server says so of a folder without an index, too. */
+		if (err && err->http_status == 403 && !page->client->dialect)
+			ps_error_set(err, err->err, "%s; or this server does not list folders: give a pattern "
+			        "(name-{000..127}.tar) or a manifest",
+			        page->error.text);
 		return -page->error.err;
 	}
 	*ret = (struct ps_page_body){.text = page->is_packed ? NULL : ps_strbuf_peek(&page->body),

@@ -302,6 +302,7 @@ static const struct status_row {
         {412, 412, ESTALE, false, "the object has changed at the origin"},
         {425, 425, EAGAIN, true, "too early"},
         {429, 429, EAGAIN, true, "too many requests: the server asks to wait"},
+        {400, 400, EIO, false, "the server refuses the request (https:// asked for by http://?)"},
         {400, 499, EIO, false, "the server refuses the request"},
         {501, 501, EIO, false, "the server cannot do this"},
         {503, 503, EAGAIN, true, "the server is busy and asks to wait"},

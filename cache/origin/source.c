@@ -287,8 +287,8 @@ static int parse(const char *text, struct ps_source *s, struct ps_error *err)
 		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, s3, gs, hf and file",
 		        ps_url_redact(text, safe));
 	return ps_error_set(err, EINVAL,
-	        "%s: neither a URL (https://..., s3://..., gs://..., hf://..., file:///...), an absolute path "
-	        "nor @list.txt",
+	        "%s: neither a URL (https://..., s3://..., gs://..., hf://..., file:///...), a folder "
+	        "(/dir, ./dir) nor @list.txt",
 	        ps_url_redact(text, safe));
 }
 

@@ -321,6 +321,7 @@ static void put(struct fixed *f, const char *s, size_t n)
 
 const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 {
+	const bool is_store = strncmp(url, "s3://", 5) == 0 || strncmp(url, "gs://", 5) == 0 || strncmp(url, "hf://", 5) == 0;
 	struct fixed f = {.s = buf, .cap = PS_URL_TEXT_LEN};
 	size_t start, end;
 
@@ -338,6 +339,13 @@ const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 		if (name < whole && is_signature(url, name)) {
 			put(&f, url, name + 1);
 			put(&f, "...", 3);
+		} else if (is_store && f.len > 0 && strncmp(url, "endpoint=", 9) == 0) {
+			url += whole; /* ours, to distinguish stores: the user named it by an option */
+			if (*url == '&')
+				url++;
+			else
+				buf[--f.len] = '\0';
+			continue;
 		} else {
 			put(&f, url, whole);
 		}

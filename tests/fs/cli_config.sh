@@ -162,4 +162,8 @@ equal "a word that is neither source nor name" "2 1" "$rc $(grep -c "nor a mount
 rc=0
 PENSTOCK_CONFIG=$T/none.conf penstock mount imagenet "$MNT" --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
 equal "without a configuration" "2 1" "$rc $(grep -c "penstock.conf(5): $T/none.conf: No such file" "$T/out")"
+rc=0
+env -u PENSTOCK_CONFIG HOME="$T/none" XDG_CONFIG_HOME= penstock mount imagenet --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
+[[ -e /etc/penstock.conf ]] || equal "a name, and no configuration at all" "1 1" \
+	"$rc $(grep -c "no mount named imagenet: no penstock.conf in .* to mount a source: penstock mount .*MOUNTPOINT" "$T/out")"
 check "the cache is free" penstock verify --cache-dir "$CACHE"

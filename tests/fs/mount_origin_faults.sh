@@ -28,6 +28,12 @@ check "and the reason says so" grep -q 'too short' \
 at_most "requests of it" 200 "$(grep -c /capped9/sub/deep/7654321.bin "$T/nginx/access.log")"
 umount_penstock
 
+# A server that fails at HEAD alone.
+CACHE=$T/cache-head500
+check "mounts over /head500/" mount_penstock "$ORIGIN/head500/"
+check "right bytes from an origin that cannot do HEAD" read_tree 1m
+umount_penstock
+
 # 503 for a while, then normal.
 CACHE=$T/cache-busy
 mount_penstock "$ORIGIN/busy/" --timeout 30s
