@@ -7,16 +7,20 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "store/store_dir.h"
+
 static const char name[] = "control";
 #define BACKLOG 128
 
 /* The socket's address by way of an open folder, since paths may be longer than an address. */
-static int address(const char *cache_dir, int *ret_dir_fd, struct sockaddr_un *ret)
+static int address(const char *cache_dir, int *ret_dir_fd, struct sockaddr_un *ret, struct ps_error *err)
 {
-	int fd = open(cache_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ps_autofree char *path = NULL;
+	int fd;
+	int rc = ps_store_dir_find(cache_dir, false, &fd, &path, err);
 
-	if (fd < 0)
-		return -errno;
+	if (rc < 0)
+		return rc;
 	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
 	snprintf(ret->sun_path, sizeof ret->sun_path, "/proc/self/fd/%d/%s", fd, name);
 	*ret_dir_fd = fd;
@@ -27,10 +31,10 @@ int ps_control_listen(const char *cache_dir, int *ret_fd, struct ps_error *err)
 {
 	ps_autofd int dir = -1;
 	struct sockaddr_un addr;
-	int rc = address(cache_dir, &dir, &addr);
+	int rc = address(cache_dir, &dir, &addr, err);
 
 	if (rc < 0)
-		return ps_error_set(err, -rc, "cache %s: %s", cache_dir, strerror(-rc));
+		return rc;
 	ps_autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return ps_error_set(err, errno, "socket: %s", strerror(errno));
@@ -47,9 +51,10 @@ int ps_control_listen(const char *cache_dir, int *ret_fd, struct ps_error *err)
 
 void ps_control_remove(const char *cache_dir)
 {
-	ps_autofd int dir = open(cache_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ps_autofd int dir = -1;
+	struct sockaddr_un addr;
 
-	if (dir >= 0)
+	if (address(cache_dir, &dir, &addr, NULL) == 0)
 		unlinkat(dir, name, 0);
 }
 
@@ -70,17 +75,19 @@ int ps_control_connect(const char *cache_dir, int *ret_fd, pid_t *ret_pid, struc
 	ps_autofd int dir = -1;
 	struct sockaddr_un addr;
 	struct ucred peer;
-	int rc = address(cache_dir, &dir, &addr);
+	int rc = address(cache_dir, &dir, &addr, err);
 
-	if (rc == -ENOENT || rc == -ENOTDIR)
+	if (rc == -ENOENT || rc == -ENOTDIR) {
+		*err = (struct ps_error){0};
 		return -ENOENT; /* whoever makes the cache will tell */
+	}
 	if (rc == -EACCES)
 		return ps_error_set(err, EACCES,
 		        "the cache %s belongs to another user; choose another --cache-dir, or ask root to "
 		        "mount",
 		        cache_dir);
 	if (rc < 0)
-		return ps_error_set(err, -rc, "cache %s: %s", cache_dir, strerror(-rc));
+		return rc;
 	ps_autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return ps_error_set(err, errno, "socket: %s", strerror(errno));

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/strbuf.h"
 #include "commands.h"
@@ -62,11 +63,14 @@ static int unknown_option(const char *word)
 	return ps_cli_fail("", PS_EXIT_USAGE, "unknown option '%.64s' (see penstock --help)", word);
 }
 
+static mode_t given_umask;
+
 /* Only names that could be a program's: no path, no option. */
 static int run_external(char **argv)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
+	umask(given_umask);
 	if (strchr(argv[0], '/') || !argv[0][0] || strlen(argv[0]) > 64)
 		return unknown_command(argv[0]);
 	ps_strbuf_addf(&b, "penstock-%s", argv[0]);
@@ -104,6 +108,8 @@ int main(int argc, char **argv)
 	                   : argc > 0                        ? argv[0]
 	                                                     : "";
 
+	/* Also for files that RocksDB makes, which cannot be told their modes. */
+	given_umask = umask(077);
 	if (strcmp(self, "mount.penstock") == 0 || strcmp(self, "mount.fuse.penstock") == 0)
 		return ps_cmd_mount_helper(argc, argv);
 	if (argc < 2) {

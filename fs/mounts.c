@@ -12,6 +12,7 @@
 #include "base/strbuf.h"
 #include "cli.h"
 #include "guarded.h"
+#include "store/store_dir.h"
 
 static const char our_fstype[] = "fuse.penstock";
 
@@ -333,9 +334,10 @@ char *ps_mounts_of_cache(const char *cache_dir)
 {
 	struct ps_mounts mounts;
 	char *found = NULL;
-	ps_autofree char *real = realpath(cache_dir, NULL);
+	ps_autofree char *real = NULL;
+	ps_autofd int fd = -1;
 
-	if (!real || ps_mounts_read(NULL, false, &mounts) < 0)
+	if (ps_store_dir_find(cache_dir, false, &fd, &real, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
 		return NULL;
 	for (size_t i = 0; i < mounts.n && !found; i++) {
 		json_t *stats = NULL;

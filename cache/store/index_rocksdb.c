@@ -67,6 +67,7 @@ void ps_kv_close(struct ps_kv *kv)
 	pthread_rwlock_destroy(&kv->open_lock);
 	ps_overlay_free(kv->kept);
 	free(kv->dir);
+	free(kv->name);
 	free(kv);
 }
 
@@ -83,7 +84,7 @@ static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 		ps_kv_log_dir_remove(log_dir);
 	if (!text)
 		return 0;
-	int e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->dir, text);
+	int e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
 	rocksdb_free(text);
 	kv->db = NULL;
 	return e;
@@ -94,10 +95,13 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	struct ps_kv *kv = calloc(1, sizeof *kv);
 
 	if (!kv)
-		return ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
+		return ps_error_set(err, ENOMEM, "index: out of memory");
 	pthread_rwlock_init(&kv->open_lock, NULL);
 	pthread_mutex_init(&kv->write_lock, NULL);
 	kv->dir = strdup(dir);
+	kv->name = realpath(dir, NULL);
+	if (!kv->name)
+		kv->name = strdup(dir);
 	kv->options = rocksdb_options_create();
 	kv->table = rocksdb_block_based_options_create();
 	kv->cache = rocksdb_cache_create_lru(BLOCK_CACHE_NBYTES);
@@ -105,13 +109,13 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 	kv->write = rocksdb_writeoptions_create();
 	kv->kept = ps_overlay_new();
 	int e = -ENOMEM;
-	if (kv->kept && kv->dir && kv->options && kv->table && kv->cache && kv->read && kv->write) {
+	if (kv->kept && kv->dir && kv->name && kv->options && kv->table && kv->cache && kv->read && kv->write) {
 		set_options(kv);
 		e = ps_kv_is_marked_damaged(dir)
-		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", dir)
+		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", kv->name)
 		            : open_db(kv, true, err);
 	} else {
-		ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
+		ps_error_set(err, ENOMEM, "index: out of memory");
 	}
 	if (e < 0)
 		ps_kv_close(kv);
@@ -128,12 +132,12 @@ int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 		e = ps_kv_try_to_write(kv);
 
 	if (e < 0)
-		return ps_error_set(err, -e, "index %s: %s", kv->dir, strerror(-e));
+		return ps_error_set(err, -e, "index %s: %s", kv->name, strerror(-e));
 	pthread_rwlock_wrlock(&kv->open_lock);
 	if (kv->db && !kv->broken) {
 		e = 0;
 	} else if (kv->niterators > 0) {
-		e = ps_error_set(err, EBUSY, "index %s: somebody is reading a directory", kv->dir);
+		e = ps_error_set(err, EBUSY, "index %s: somebody is reading a directory", kv->name);
 	} else {
 		if (kv->db)
 			rocksdb_close(kv->db);
@@ -200,7 +204,7 @@ int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_er
 	pthread_rwlock_unlock(&kv->open_lock);
 	rocksdb_readoptions_destroy(read);
 	if (text)
-		e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->dir, text);
+		e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
 	rocksdb_free(text);
 	return e;
 }

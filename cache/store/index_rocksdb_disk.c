@@ -47,7 +47,7 @@ static void mark_damaged(const struct ps_kv *kv)
 	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
 	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		ps_log_debug("index: %s: cannot be marked as damaged", kv->dir);
+		ps_log_debug("index: %s: cannot be marked as damaged", kv->name);
 }
 
 int ps_kv_told(struct ps_kv *kv, const char *call, char *text)
@@ -56,7 +56,7 @@ int ps_kv_told(struct ps_kv *kv, const char *call, char *text)
 
 	if (strstr(text, "Corruption"))
 		mark_damaged(kv);
-	ps_log_error("%s: %s: %s", call, kv->dir, text);
+	ps_log_error("%s: %s: %s", call, kv->name, text);
 	rocksdb_free(text);
 	return -errnum;
 }

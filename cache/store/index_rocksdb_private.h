@@ -19,7 +19,7 @@
 #define PS_KV_LOG_DIR "/dev/shm/penstock-XXXXXX"
 
 struct ps_kv {
-	char *dir;
+	char *dir, *name; /* name: for messages, where dir is a descriptor's in /proc */
 	rocksdb_options_t *options;
 	rocksdb_block_based_table_options_t *table;
 	rocksdb_cache_t *cache;

@@ -56,7 +56,7 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	int e = writes ? ps_kv_check_room(kv, nbytes) : 0;
 	if (e < 0) {
 		if (!kv->told)
-			ps_log_error("index write: %s: %s", kv->dir, strerror(-e));
+			ps_log_error("index write: %s: %s", kv->name, strerror(-e));
 		kv->told = true;
 		return e;
 	}

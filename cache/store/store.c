@@ -45,31 +45,41 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 	return 0;
 }
 
+/* By its descriptor: whatever becomes of the names above it, RocksDB writes to this folder. */
+static int try_index(struct ps_store *store, struct ps_error *err)
+{
+	char path[32];
+
+	if (store->index_fd >= 0)
+		close(store->index_fd);
+	store->index_fd = ps_store_dir_sub(store->dir_fd, store->dir, "index", err);
+	if (store->index_fd < 0)
+		return store->index_fd;
+	snprintf(path, sizeof path, "/proc/self/fd/%d", store->index_fd);
+	int e = ps_index_open(path, &store->index, err);
+	if (e < 0)
+		ps_error_prefix(err, "cache directory %s", store->dir);
+	return e;
+}
+
 static int open_index(struct ps_store *store, struct ps_error *err)
 {
-	ps_autofree char *path = NULL;
+	int e = try_index(store, err);
 
-	if (asprintf(&path, "%s/index", store->dir) < 0) {
-		path = NULL;
-		return ps_error_set(err, ENOMEM, "cache directory %s: out of memory", store->dir);
-	}
-	int e = ps_index_open(path, &store->index, err);
 	if ((e == -ENOSPC || e == -EDQUOT) && ps_store_dir_give_up_reserve(store->dir_fd))
-		e = ps_index_open(path, &store->index, err);
+		e = try_index(store, err);
 	if (e != -EIO)
 		return e;
 	e = ps_store_dir_set_aside(store->dir_fd, store->dir, err);
 	store->set_aside = e == 0;
-	return e < 0 ? e : ps_index_open(path, &store->index, err);
+	return e < 0 ? e : try_index(store, err);
 }
 
 static int open_data(struct ps_store *store, struct ps_error *err)
 {
-	if (mkdirat(store->dir_fd, "data", 0700) == 0 || errno == EEXIST)
-		store->data_fd =
-		        openat(store->dir_fd, "data", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	store->data_fd = ps_store_dir_sub(store->dir_fd, store->dir, "data", err);
 	if (store->data_fd < 0)
-		return ps_error_set(err, errno, "cache directory %s: data: %s", store->dir, strerror(errno));
+		return store->data_fd;
 	store->can_punch = ps_datafile_can_punch(store->data_fd);
 	return 0;
 }
@@ -102,7 +112,7 @@ static struct ps_store *store_new(void)
 
 	if (!store)
 		return NULL;
-	store->dir_fd = store->data_fd = store->lock_fd = -1;
+	store->dir_fd = store->data_fd = store->index_fd = store->lock_fd = -1;
 	ps_list_init(&store->dirty);
 	ps_list_init(&store->unsynced);
 	ps_list_init(&store->unchecked);
@@ -130,6 +140,8 @@ static void store_free(struct ps_store *store)
 	if (store->policy)
 		store->policy_ops->free(store->policy);
 	ps_plans_free(store->plans);
+	if (store->index_fd >= 0)
+		close(store->index_fd);
 	if (store->data_fd >= 0)
 		close(store->data_fd);
 	if (store->dir_fd >= 0)

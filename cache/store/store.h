@@ -1,6 +1,8 @@
 /* The store of one cache directory: object data in sparse files, presence and checksums in the index, the
  * quota.
  *
+ * DIR is the folder given, or penstock-UID in it if others may write to that (store_dir.h).
+ *
  *   DIR/penstock-cache   marker with the format's version; only a directory that has it is ever cleaned up
  *   DIR/lock             flock by the one process that serves this directory; holds its pid
  *   DIR/salt             32 random bytes, 0600: key for credential fingerprints
@@ -40,7 +42,7 @@ struct ps_object;
 struct ps_plans;
 
 struct ps_store_options {
-	const char *dir;         /* created 0700 if missing; its parent must exist */
+	const char *dir;         /* created 0700 if missing; its parent must exist; see ps_store_dir_find() */
 	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: 80 % of the disk */
 	uint64_t min_free_bytes; /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
 	const char *policy;      /* "plan" (default, NULL), "scan", "lru" */
@@ -48,7 +50,8 @@ struct ps_store_options {
 	bool must_exist;         /* for verify and evict: -ENOENT instead of creating */
 };
 
-/* -EBUSY: served by another process (its pid in the text). -ENOTEMPTY: not empty and no marker. -EPROTO:
+/* The modes of the index's files are the umask's to set. -EBUSY: served by another process (its pid in the text). -EPERM: the folder is
+ * another user's. -ENOTEMPTY: not empty and no marker. -EPROTO:
  * written by a newer version. An index that will not open is moved aside (index.broken-1), data files without
  * an index deleted, one warning logged. Blocks on disk. */
 int ps_store_open(

@@ -138,35 +138,102 @@ static int take_lock(int dir_fd, const char *path, int *ret_fd, struct ps_error 
 	return 0;
 }
 
-static int open_dir(const char *dir, bool must_exist, struct ps_error *err)
+/* A link is followed if we or root made it. */
+static int open_dir(const char *dir, bool make, struct ps_error *err)
 {
 	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-	int fd = open(dir, flags);
+	struct stat st;
 
-	if (fd < 0 && errno == ENOENT && !must_exist) {
+	if (lstat(dir, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid != 0 && st.st_uid != geteuid())
+		return ps_error_set(err, EPERM,
+		        "cache directory %s: is a link that another user made (uid %u); name another directory",
+		        dir, (unsigned)st.st_uid);
+	int fd = open(dir, flags);
+	if (fd < 0 && errno == ENOENT && make) {
 		if (mkdir(dir, 0700) < 0 && errno != EEXIST)
 			return ps_error_set(
 			        err, errno, "cache directory %s: cannot be made: %s", dir, strerror(errno));
-		fd = open(dir, flags);
+		fd = open(dir, flags | O_NOFOLLOW);
 	}
 	if (fd < 0)
 		return ps_error_set(err, errno, "cache directory %s: %s", dir, strerror(errno));
 	return fd;
 }
 
+int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_error *err)
+{
+	struct stat st;
+
+	if (mkdirat(dir_fd, name, 0700) < 0 && errno != EEXIST && errno != EROFS)
+		return ps_error_set(
+		        err, errno, "cache directory %s/%s: cannot be made: %s", path, name, strerror(errno));
+	ps_autofd int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return ps_error_set(err, errno, "cache directory %s/%s: %s", path, name, strerror(errno));
+	if (st.st_uid != geteuid())
+		return ps_error_set(err, EPERM,
+		        "cache directory %s/%s: belongs to another user (uid %u); remove it, or name another directory",
+		        path, name, (unsigned)st.st_uid);
+	if (st.st_mode & 077 && fchmod(fd, 0700) < 0 && errno != EROFS)
+		return ps_error_set(err, errno, "cache directory %s/%s: chmod: %s", path, name, strerror(errno));
+	return ps_steal_fd(&fd);
+}
+
+/* The one of ours in a folder that others may write to. */
+static int open_own(int dir_fd, const char *path, bool make, char **ret_path, struct ps_error *err)
+{
+	char name[32];
+	struct stat st;
+
+	snprintf(name, sizeof name, "penstock-%u", (unsigned)geteuid());
+	if (asprintf(ret_path, "%s/%s", path, name) < 0) {
+		*ret_path = NULL;
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	if (!make && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return ps_error_set(err, errno, "cache directory %s: there is no cache in it", *ret_path);
+	return ps_store_dir_sub(dir_fd, path, name, err);
+}
+
+int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err)
+{
+	struct stat st;
+	ps_autofree char *own = NULL;
+	ps_autofd int fd = open_dir(dir, make, err);
+	if (fd < 0)
+		return fd;
+	ps_autofree char *path = realpath(dir, NULL);
+	if (!path || fstat(fd, &st) < 0)
+		return ps_error_set(err, errno, "cache directory %s: %s", dir, strerror(errno));
+	if (st.st_uid != 0 && st.st_uid != geteuid())
+		return ps_error_set(err, EPERM,
+		        "cache directory %s: belongs to another user (uid %u); choose another --cache-dir, or run "
+		        "this as that user",
+		        path, (unsigned)st.st_uid);
+	if (!(st.st_mode & (S_IWGRP | S_IWOTH))) {
+		*ret_fd = ps_steal_fd(&fd);
+		*ret_path = ps_steal_ptr(&path);
+		return 0;
+	}
+	int own_fd = open_own(fd, path, make, &own, err);
+	if (own_fd < 0)
+		return own_fd;
+	*ret_fd = own_fd;
+	*ret_path = ps_steal_ptr(&own);
+	return 0;
+}
+
 int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
         struct ps_error *err)
 {
 	static const char marker[] = "penstock cache 1\n";
-	ps_autofd int lock_fd = -1;
-	ps_autofd int fd = open_dir(dir, must_exist, err);
-	if (fd < 0)
-		return fd;
-	ps_autofree char *path = realpath(dir, NULL);
-	if (!path)
-		return ps_error_set(err, errno, "cache directory %s: %s", dir, strerror(errno));
-	/* Before the lock file is made: a stranger's directory stays as it is. */
-	int e = check_marker(fd, path, err);
+	ps_autofd int lock_fd = -1, fd = -1;
+	ps_autofree char *path = NULL;
+	int e = ps_store_dir_find(dir, !must_exist, &fd, &path, err);
+	if (e < 0)
+		return e;
+	/* Before the lock file is made: a directory of other things stays as it is. */
+	e = check_marker(fd, path, err);
 	if (e == -ENOENT && must_exist)
 		return ps_error_set(err, ENOENT, "cache directory %s: there is no cache in it", path);
 	if (e < 0 && e != -ENOENT)

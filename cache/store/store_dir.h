@@ -13,7 +13,16 @@
 #define PS_MARKER_NAME "penstock-cache"
 #define PS_MARKER_FORMAT 1
 
-/* Opens (and if need be makes) the directory, takes its lock, checks its marker. *ret_path is absolute,
+/* Which folder holds the cache of `dir`, opened: `dir`, if it is ours alone to write to; else penstock-UID in it, for what
+ * others may write to they may also fill with links and files of their own. make: what is not there is made, but for the
+ * folders above `dir`. Refused with -EPERM: what belongs to neither us nor root (also where we are root), and a
+ * penstock-UID that is not ours alone. -ENOENT. *ret_path is absolute, malloced; for messages, as who may rename folders
+ * above may put another in its place. */
+int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
+/* A folder in it, made 0700 if missing; never a link, nor another user's. Returns the descriptor. */
+int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_error *err) PS_MUST_USE;
+
+/* Finds (and if need be makes) the directory, takes its lock, checks its marker. *ret_path is absolute,
  * malloced. */
 int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
         struct ps_error *err) PS_MUST_USE;

@@ -150,7 +150,7 @@ struct ps_object {
 struct ps_store {
 	/* Constant while open. */
 	char *dir;
-	int dir_fd, data_fd, lock_fd;
+	int dir_fd, data_fd, index_fd, lock_fd;
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
 	uint64_t limit_nbytes, min_free_nbytes;

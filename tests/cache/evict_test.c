@@ -319,7 +319,7 @@ static bool mount_small(const char *dir)
 	char path[4096];
 
 	snprintf(path, sizeof path, "%s/cache", dir);
-	return mkdir(path, 0700) == 0 && mount("penstock-test", path, "tmpfs", 0, "size=24m") == 0;
+	return mkdir(path, 0700) == 0 && mount("penstock-test", path, "tmpfs", 0, "size=24m,mode=700") == 0;
 }
 
 static void eat(const char *dir, uint64_t nbytes)

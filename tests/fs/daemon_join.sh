@@ -62,7 +62,8 @@ chown 65534 "$T/m2"
 rc=0
 as_nobody mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
 equal "another user is told whose it is" "1 1" "$rc $(grep -c "belongs to another user" "$T/out")"
-chmod 777 "$CACHE" "$CACHE/control"
+chmod 755 "$CACHE"
+chmod 777 "$CACHE/control"
 rc=0
 as_nobody mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
 equal "the daemon goes by the process, not by the mode" "1 1" "$rc $(grep -c "served for another user" "$T/out")"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Several users of one mount: others read and warm, but change nothing that is cached, and see their own mount only.
+# Several users of one machine: others read and warm a shared mount, but change nothing that is cached, and see their own
+# mount only; a cache is in a folder that is its owner's alone, whatever others put in its way.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq root setpriv
 
@@ -45,3 +46,86 @@ check "the owner unpins" penstock unpin "$MNT"
 check "and evicts" penstock evict "$MNT"
 penstock umount "$T/m2"
 umount_penstock
+
+# Whose folder a cache may be in. whose WHAT TEXT DIR [COMMAND...]: it is refused, and says that.
+whose() {
+	local what=$1 text=$2 rc=0
+	shift 2
+	"$@" >"$T/out" 2>&1 || rc=$?
+	equal "$what: refused" 1 "$rc"
+	check "$what: it says why" grep -qE "$text" "$T/out"
+}
+mkdir -m 755 "$T/theirs"
+chown 12345 "$T/theirs"
+for command in "mount $ORIGIN/a/ $MNT" "warm $ORIGIN/a/" verify evict pin unpin "pin --list" status; do
+	# shellcheck disable=SC2086
+	whose "root, another user's folder, $command" "belongs to another user \(uid 12345\)" \
+		penstock $command --cache-dir "$T/theirs"
+done
+equal "nothing was written there" "" "$(ls -A "$T/theirs")"
+mkdir "$T/roots"
+chmod 755 "$T/roots"
+whose "a user, root's folder" "Permission denied" as_other penstock warm "$T/www/a/" --cache-dir "$T/roots"
+ln -s "$T/roots" "$T/link"
+chown -h 12345 "$T/link"
+whose "another user's link" "is a link that another user made" penstock warm "$T/www/a/" --cache-dir "$T/link"
+
+chmod a+rX -R "$T/www"
+for mode in 1777 777; do # /tmp, and what a container gets as an empty volume
+	open=$T/open-$mode
+	mkdir "$open"
+	chmod "$mode" "$open"
+	check "$mode: root warms" penstock warm "$T/www/a/" --cache-dir "$open"
+	check "$mode: another user does" as_other penstock warm "$T/www/a/" --cache-dir "$open"
+	equal "$mode: each has a folder of its own" "penstock-0 0 700 penstock-12345 12345 700" \
+		"$(cd "$open" && stat -c '%n %u %a' -- * | xargs)"
+	equal "$mode: all below is its owner's alone" "" "$(find "$open" -mindepth 2 \( -perm /077 -o -type l \))"
+	check "$mode: verify looks there" grep -q "^2 objects" <(penstock verify --cache-dir "$open")
+	check "$mode: so does pin" grep -q "^2 files" <(as_other penstock pin --cache-dir "$open")
+	check "$mode: and evict" grep -q "0 files dropped.*2 pinned" <(as_other penstock evict --cache-dir "$open")
+	CACHE=$open mount_penstock "$ORIGIN/a/"
+	equal "$mode: a mount has it" "$open/penstock-0" "$(stats .cache.dir)"
+	check "$mode: status finds its daemon" grep -q "$MNT" <(penstock status --cache-dir "$open")
+	mkdir -p "$T/m3"
+	check "$mode: a second one joins" penstock mount "$ORIGIN/b/" "$T/m3" --cache-dir "$open"
+	penstock umount "$T/m3"
+	whose "$mode: verify names the mount" "is served by the mount on $MNT" penstock verify --cache-dir "$open"
+	umount_penstock
+done
+rm -r "$T/open-777/penstock-0"
+mkdir "$T/open-777/penstock-0"
+chown 12345 "$T/open-777/penstock-0"
+whose "one that another user has made" "belongs to another user" penstock warm "$T/www/a/" --cache-dir "$T/open-777"
+rmdir "$T/open-777/penstock-0"
+mkdir -m 700 "$T/elsewhere"
+ln -s "$T/elsewhere" "$T/open-777/penstock-0"
+whose "or a link" "Too many levels of symbolic links|Not a directory" penstock warm "$T/www/a/" --cache-dir "$T/open-777"
+equal "nothing is behind it" "" "$(ls -A "$T/elsewhere")"
+
+# A link in the place of the index, or of the data: by who could write there once.
+for name in index data; do
+	CACHE=$T/cache-$name
+	penstock warm -q "$T/www/a/" --cache-dir "$CACHE"
+	mv "$CACHE/$name" "$T/elsewhere/"
+	ln -s "$T/elsewhere/$name" "$CACHE/$name"
+	whose "a link as $name" "$name: (Too many levels of symbolic links|Not a directory)" penstock verify --cache-dir "$CACHE"
+done
+CACHE=$T/cache-mode
+mkdir -m 755 "$CACHE"
+penstock warm -q "$T/www/a/" --cache-dir "$CACHE"
+chmod 755 "$CACHE/index" "$CACHE/data"
+penstock verify --cache-dir "$CACHE" >/dev/null
+equal "modes are put right" "700 700" "$(stat -c %a "$CACHE/index" "$CACHE/data" | xargs)"
+
+# Its path may be changed under it by who may write above: it stays where it is.
+mkdir "$T/moving"
+chmod 777 "$T/moving"
+CACHE=$T/moving mount_penstock "$ORIGIN/a/"
+as_other mv "$T/moving/penstock-0" "$T/moving/moved" && as_other mkdir "$T/moving/penstock-0"
+check "reads go on" cmp "$MNT/shard-000001.tar" "$T/www/a/shard-000001.tar"
+check "into the folder that was opened" wait_until 10 jq -e .cache.synced "$MNT/.penstock/stats"
+equal "nothing is written to the one that took its name" "" "$(find "$T/moving/penstock-0" -mindepth 1)"
+pid=$(stats .pid)
+umount_penstock || true
+check "it ends" wait_until 20 bash -c "! kill -0 $pid 2>/dev/null"
+check "with its index whole" grep -q "^1 objects" <(mv "$T/moving/moved" "$T/kept" && penstock verify --cache-dir "$T/kept")
