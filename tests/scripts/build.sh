@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/build notices installed and upgraded packages; scripts/check refuses a build without the unit tests.
+# scripts/build notices installed and upgraded packages; scripts/check refuses a build without the unit tests; .ci/run
+# counts all that ran.
 . "$(dirname "$0")/../lib.sh"
 requires make cc pkg-config
 
@@ -69,3 +70,22 @@ check_not "check: a build without the unit tests is a failure" "$tree/scripts/ch
 "$tree/scripts/check" --no-setup >"$T/out" 2>&1 || true
 equal "check: as the only result" "0 passed, 1 failed" "$(tail -n 1 "$T/out")"
 check "check: the reason is named" grep -q 'no cmocka' "$T/out"
+
+mkdir -p "$T/ci/.ci" "$T/ci/scripts"
+cp "$top_srcdir/.ci/run" "$T/ci/.ci/"
+# counted BARE-ROOT CHECK: the last line and the exit code of .ci/run, when these are what the two scripts do.
+counted() {
+	local rc=0
+	printf '#!/bin/sh\n' | tee "$T/ci/scripts/setup-debian" >"$T/ci/scripts/bare-root"
+	echo "$1" >>"$T/ci/scripts/bare-root"
+	printf '#!/bin/sh\n%s\n' "$2" >"$T/ci/scripts/check"
+	chmod +x "$T"/ci/scripts/*
+	"$T/ci/.ci/run" >"$T/out" 2>&1 || rc=$?
+	echo "$(tail -n 1 "$T/out"); $rc"
+}
+equal "both are counted" "5 passed, 0 failed, 1 skipped; 0" "$(counted 'echo 2 passed, 0 failed, 1 skipped' 'echo 3 passed, 0 failed')"
+equal "a failure in the bare root is one" "3 passed, 1 failed, 0 skipped; 1" \
+	"$(counted 'echo 0 passed, 1 failed; exit 1' 'echo 3 passed, 0 failed')"
+equal "so is an end without a count" "2 passed, 1 failed, 0 skipped; 1" "$(counted 'echo 2 passed, 0 failed' 'echo killed; exit 137')"
+equal "no bare root is a skipped test" "3 passed, 0 failed, 1 skipped; 0" "$(counted 'exit 77' 'echo 3 passed, 0 failed')"
+check "which is said aloud" grep -q '^SKIPPED  SKIPPED  SKIPPED' "$T/out"
