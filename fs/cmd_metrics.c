@@ -22,7 +22,8 @@ static const struct ps_opt options[] = {
 static const struct ps_opts opts = {
         .command = "metrics",
         .usage = "[OPTION...]",
-        .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, each\n"
+        .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
+                 "each\n"
                  "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
         .tables = {options},
 };
@@ -44,7 +45,7 @@ static json_t *find_daemon(const json_t *docs, const json_t *doc)
 	return NULL;
 }
 
-/* A daemon tells of all its mounts, wherever it is asked; but of its others not to everybody. */
+/* A daemon lists all its mounts, whichever is asked; to other users than its own only the one asked. */
 static void add_mounts(json_t *known, const json_t *doc)
 {
 	json_t *mounts = json_object_get(known, "mounts"), *mount, *other;
@@ -54,8 +55,8 @@ static void add_mounts(json_t *known, const json_t *doc)
 	{
 		bool found = false;
 
-		json_array_foreach(mounts, j, other)
-		        found |= json_equal(json_object_get(mount, "device"), json_object_get(other, "device"));
+		json_array_foreach(mounts, j, other) found |=
+		        json_equal(json_object_get(mount, "device"), json_object_get(other, "device"));
 		if (!found)
 			json_array_append(mounts, mount);
 	}
@@ -84,7 +85,8 @@ static int collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 			add_answer(docs, answers[i].doc);
 		/* Whose series are not ours to see are not down. */
 		if (rc == -EACCES || rc == -EPERM)
-			ps_cli_fail("metrics", 0, "%s: left out: %s", info->mountpoint, ps_mounts_why_not(rc));
+			ps_cli_fail(
+			        "metrics", 0, "%s: left out: %s", info->mountpoint, ps_mounts_why_not(rc));
 		else
 			json_object_set_new(up, json_string_value(mountpoint), json_boolean(rc == 0));
 		json_decref(mountpoint);

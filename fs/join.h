@@ -21,8 +21,8 @@ struct ps_join_options {
 int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
         const struct ps_join_options *options, struct ps_error *err) PS_MUST_USE;
 
-/* What the daemon tells of all its mounts (ps_stats_daemon()); the caller owns it. -ENOENT, and a text: nobody serves
- * the cache. */
+/* What the daemon tells of all its mounts (ps_stats_daemon()); the caller owns it. -ENOENT, and a text: no daemon
+ * serves the cache. */
 int ps_join_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err) PS_MUST_USE;
 
 /* Waits until the daemon serves nothing on this device any more. *ret_left: mounts that it still has. */

@@ -30,9 +30,11 @@ static const struct row of_cache[] = {
         {"cache.held_bytes", GAUGE, "Bytes of evicted files that programs still have open."},
         {"cache.write_errors", COUNTER, "Writes that the disk of the cache refused."},
         {"cache.crc_errors", COUNTER, "Cached blocks that did not match their CRC; dropped."},
-        {"cache.checksum_errors", COUNTER, "Objects that did not match the checksum of their origin; dropped."},
+        {"cache.checksum_errors", COUNTER,
+                "Objects that did not match the checksum of their origin; dropped."},
         {"cache.disk_error", FLAG, "1 while the disk of the cache takes no data."},
-        {"cache.disk_error_at", GAUGE, "When that began, in seconds since 1970; 0 while the disk takes data."},
+        {"cache.disk_error_at", GAUGE,
+                "When that began, in seconds since 1970; 0 while the disk takes data."},
         {"cache.synced", FLAG, "1 if a power cut now would cost nothing of what is cached."},
         {"memory.limit_bytes", GAUGE, "Memory for data in flight, at most (--memory)."},
         {"memory.used_bytes", GAUGE, "Memory for data in flight."},
@@ -46,7 +48,8 @@ static const struct row of_cache[] = {
         {"origin.connections", GAUGE, "Transfers at once that are worth it now."},
         {"origin.timeout_seconds", GAUGE, "How long a read waits (--timeout)."},
         {"origin.latency_seconds", HISTOGRAM, "Time from a request to the first byte of its answer."},
-        {"origin.last_error_at", GAUGE, "When a read or lookup failed last, in seconds since 1970; 0: never."},
+        {"origin.last_error_at", GAUGE,
+                "When a read or lookup failed last, in seconds since 1970; 0: never."},
         {"reads.bytes", COUNTER, "Bytes read through the daemon; not those that the kernel reads by itself."},
         {"reads.ready_bytes", COUNTER, "Of these, bytes of reads that did not wait."},
         {"reads.fetched_bytes", COUNTER, "Bytes that reads and read-ahead fetched from the origin."},
@@ -236,15 +239,15 @@ static void add_histogram(struct ps_strbuf *b, const char *name, const char *lab
 	json_t *buckets = json_object_get(value, "buckets"), *count;
 	const char *bound;
 
-	json_object_foreach(buckets, bound, count)
-	        ps_strbuf_addf(b, "%s_bucket{%s,le=\"%s\"} %lld\n", name, labels, bound,
-	                (long long)json_integer_value(count));
+	json_object_foreach(buckets, bound, count) ps_strbuf_addf(b, "%s_bucket{%s,le=\"%s\"} %lld\n", name,
+	        labels, bound, (long long)json_integer_value(count));
 	ps_strbuf_addf(b, "%s_sum{%s} %.6f\n%s_count{%s} %lld\n", name, labels,
 	        json_number_value(json_object_get(value, "sum")), name, labels,
 	        (long long)json_integer_value(json_object_get(value, "count")));
 }
 
-static void add_row(struct ps_strbuf *b, const char *prefix, const struct row *row, const struct subjects *all)
+static void add_row(
+        struct ps_strbuf *b, const char *prefix, const struct row *row, const struct subjects *all)
 {
 	static const char *const types[] = {
 	        [COUNTER] = "counter", [GAUGE] = "gauge", [FLAG] = "gauge", [HISTOGRAM] = "histogram"};
@@ -272,15 +275,16 @@ static void add_row(struct ps_strbuf *b, const char *prefix, const struct row *r
 			ps_strbuf_addf(b, "%s{%s} %d\n", name, labels,
 			        json_is_string(value) ? json_string_length(value) > 0 : json_is_true(value));
 		else if (json_is_integer(value))
-			ps_strbuf_addf(b, "%s{%s} %lld\n", name, labels, (long long)json_integer_value(value));
+			ps_strbuf_addf(
+			        b, "%s{%s} %lld\n", name, labels, (long long)json_integer_value(value));
 		else
 			ps_strbuf_addf(b, "%s{%s} %.6f\n", name, labels, json_number_value(value));
 	}
 }
 
 /* What is no number, in labels of a series that is always 1. */
-static void add_info(struct ps_strbuf *b, const char *name, const char *help, const char *key,
-        const struct subjects *all)
+static void add_info(
+        struct ps_strbuf *b, const char *name, const char *help, const char *key, const struct subjects *all)
 {
 	for (size_t i = 0; i < all->n; i++) {
 		ps_autostrbuf struct ps_strbuf label = {0};

@@ -5,11 +5,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-static const char *const bounds_text[PS_HISTOGRAM_BUCKETS] = {"0.0001", "0.00025", "0.0005", "0.001", "0.0025",
-        "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "25", "50", "100", "+Inf"};
-static const uint64_t bounds_ns[PS_HISTOGRAM_BUCKETS] = {100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000,
-        25000000, 50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000, 10000000000,
-        25000000000, 50000000000, 100000000000, UINT64_MAX};
+static const char *const bounds_text[PS_HISTOGRAM_BUCKETS] = {"0.0001", "0.00025", "0.0005", "0.001",
+        "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "25", "50",
+        "100", "+Inf"};
+static const uint64_t bounds_ns[PS_HISTOGRAM_BUCKETS] = {100000, 250000, 500000, 1000000, 2500000, 5000000,
+        10000000, 25000000, 50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000,
+        10000000000, 25000000000, 50000000000, 100000000000, UINT64_MAX};
 
 /* Relaxed: sums that nobody orders anything by. */
 void ps_histogram_add(struct ps_histogram *histogram, uint64_t ns)

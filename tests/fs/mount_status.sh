@@ -55,12 +55,27 @@ check "what is pinned is told" grep -Eq '^  pinned +1 file, 1.0 MiB' <(penstock 
 umount_penstock
 check_not "status of what is not mounted" penstock status "$MNT"
 
+# For monitoring: a line, and the exit codes of Nagios.
+checked() { # WHAT CODE TEXT ARGUMENT...
+	local rc=0
+	penstock status --check "${@:4}" >"$T/out" 2>"$T/err" || rc=$?
+	equal "--check, $1: the code, and one line" "$2 1" "$rc $(wc -l <"$T/out")"
+	check "--check, $1: what it says" grep -Eq "^penstock $3" "$T/out"
+	rc=0
+	penstock status --check --json "${@:4}" >"$T/out" 2>"$T/err" || rc=$?
+	equal "--check --json, $1: the same" "$2 $2" "$rc $(jq .exit_code "$T/out")"
+}
+
 # What was warmed is a hit, though it came from the origin.
 CACHE=$T/cache-warm
 mount_penstock "$ORIGIN/" --no-passthrough
 check "a file is warmed" penstock warm -q "$MNT" shard-000000.tar
 check "and read" cmp "$T/www/shard-000000.tar" "$MNT/shard-000000.tar"
 equal "all of it came from the cache" 1 "$(stats '.reads.hit_ratio | floor')"
+mv "$T/www/sub/deep/7654321.bin" "$T/aside"
+check_not "a file that the origin lost is not read" cmp "$T/aside" "$MNT/sub/deep/7654321.bin"
+checked "a read failed" 1 "warning: $MNT: degraded: a read failed [0-9]+ s ago: " "$MNT"
+mv "$T/aside" "$T/www/sub/deep/7654321.bin"
 umount_penstock
 
 # What comes slowly is counted as it comes: what of a file is in the cache came from the origin.
@@ -106,16 +121,7 @@ kill "${readers[@]}" 2>/dev/null || true
 wait "${readers[@]}" 2>/dev/null || true
 umount_penstock
 
-# For monitoring: a line, and the exit codes of Nagios.
-checked() { # WHAT CODE TEXT ARGUMENT...
-	local rc=0
-	penstock status --check "${@:4}" >"$T/out" 2>"$T/err" || rc=$?
-	equal "--check, $1: the code, and one line" "$2 1" "$rc $(wc -l <"$T/out")"
-	check "--check, $1: what it says" grep -Eq "^penstock $3" "$T/out"
-	rc=0
-	penstock status --check --json "${@:4}" >"$T/out" 2>"$T/err" || rc=$?
-	equal "--check --json, $1: the same" "$2 $2" "$rc $(jq .exit_code "$T/out")"
-}
+# For monitoring.
 mkdir "$T/small"
 if ((EUID == 0)) && mount -t tmpfs -o size=48m none "$T/small" 2>/dev/null; then
 	CACHE=$T/small/cache
