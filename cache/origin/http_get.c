@@ -1,10 +1,13 @@
 #include "origin/http_get.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/size.h"
 #include "origin/url.h"
 
@@ -211,6 +214,23 @@ static int head_prepare(struct ps_http_request *rq)
 	return take_url(rq, head_of(rq->work)->url);
 }
 
+/* A folder that a listing shows as a file, or a page for logging in. Once an origin: it may be so on purpose. */
+static void warn_of_page(struct ps_http_request *rq)
+{
+	static const char *const pages[] = {".html", ".htm", ".xhtml", ".php"};
+	size_t n = strcspn(rq->url, "?#");
+	char safe[PS_URL_TEXT_LEN];
+
+	if (!rq->response.html || (rq->response.status != 200 && rq->response.status != 206))
+		return;
+	for (size_t i = 0; i < PS_ARRAY_LEN(pages); i++)
+		if (n >= strlen(pages[i]) && strncasecmp(rq->url + n - strlen(pages[i]), pages[i], strlen(pages[i])) == 0)
+			return;
+	if (!atomic_exchange(&rq->client->warned_of_page, true))
+		ps_log_warning("%s: the server sends a page (text/html): is it a folder, or does it want a login?",
+		        ps_url_redact(rq->url, safe));
+}
+
 static int head_accept(struct ps_http_request *rq)
 {
 	const struct ps_http_response *r = &rq->response;
@@ -218,6 +238,7 @@ static int head_accept(struct ps_http_request *rq)
 
 	rq->wanted_enough = true;
 	ps_http_response_remote(r, &head->seen);
+	warn_of_page(rq);
 	if (!rq->head && r->status == 416 && r->has_range && r->range_total == 0)
 		return 0; /* no first byte: it is empty */
 	return ps_http_response_status(r, NULL, &rq->error);

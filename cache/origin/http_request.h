@@ -38,6 +38,7 @@ struct ps_http_client {
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
 	struct ps_redirects redirects;
+	_Atomic bool warned_of_page;
 	bool patient; /* pages wait for as long as the server asks to, not for as long as a person would */
 	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it, or to
 	 * tell rq->error in better words. Called by the transfer's thread. NULL: nobody looks. */

@@ -197,6 +197,7 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 		r->encoded = r->encoded || (*value && strcasecmp(value, "identity") != 0);
 	} else if (strcasecmp(name, "content-type") == 0) {
 		r->multipart = strncasecmp(value, "multipart/byteranges", 20) == 0;
+		r->html = strncasecmp(value, "text/html", 9) == 0;
 		r->is_json = strncasecmp(value, "application/json", 16) == 0;
 	} else if (strcasecmp(name, "etag") == 0) {
 		take_word(r->etag, sizeof r->etag, value);

@@ -17,6 +17,7 @@ struct ps_http_response {
 	bool bad_range;                                  /* a Content-Range that does not parse */
 	bool encoded;                                    /* Content-Encoding other than identity */
 	bool multipart;                                  /* Content-Type: multipart/byteranges */
+	bool html;                                       /* Content-Type: text/html */
 	bool is_json;                                    /* Content-Type: application/json */
 	int64_t mtime_s;                                 /* -1: not told */
 	int64_t date_s;                                  /* -1: not told */

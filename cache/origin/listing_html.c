@@ -232,6 +232,14 @@ static const char *after(const char *s, const char *end, const char *what)
 	return NULL;
 }
 
+/* Some servers (aiohttp) link folders without a slash, and only the link's text has it. */
+static bool ends_in_slash(const char *s, const char *end)
+{
+	while (s < end && isspace((unsigned char)end[-1]))
+		end--;
+	return s < end && end[-1] == '/';
+}
+
 static int take_link(struct ps_listing *l, const char *tag, const char *close)
 {
 	struct ps_listing_html *scan = &l->html;
@@ -242,6 +250,7 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 	entry.name = scan->decoded.s;
 	/* The text of the link ends at the next tag, which is </a>. */
 	const char *behind = close < scan->end ? memchr(close, '<', (size_t)(scan->end - close)) : NULL;
+	entry.is_dir |= behind && is_tag(behind, scan->end, "</a") && ends_in_slash(close + 1, behind);
 	if (!entry.is_dir && behind && is_tag(behind, scan->end, "</a") && scan->end - behind > 4)
 		entry.remote.size = size_behind(behind + 4, scan->end);
 	return l->fn(l->arg, &entry);

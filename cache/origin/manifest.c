@@ -55,6 +55,10 @@ static int emit(struct ps_manifest *m, const char *name, struct ps_manifest_entr
 	ps_autofree char *url = NULL;
 	int rc = 0;
 
+	if (ps_url_has_user(name))
+		return ps_error_set(m->err, EINVAL,
+		        "a user and password do not belong into a manifest: give them by --user, "
+		        "PENSTOCK_USER_PASSWORD or --netrc-file");
 	if (!ps_s3_url_is(name) && !ps_s3_url_is(m->base))
 		rc = ps_url_join(m->base, name, &url, m->err);
 	else if (!(url = ps_s3_url_join(m->base, name)))

@@ -307,6 +307,13 @@ static bool find_userinfo(const char *url, size_t *ret_start, size_t *ret_end)
 	return false;
 }
 
+bool ps_url_has_user(const char *url)
+{
+	size_t start, end;
+
+	return strstr(url, "://") && find_userinfo(url, &start, &end);
+}
+
 struct fixed {
 	char *s;
 	size_t len, cap;

@@ -50,6 +50,9 @@ char *ps_url_escape_raw(const char *text);
 /* rel, absolute or relative to base, as a browser would; not canonical. */
 int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *err) PS_MUST_USE;
 
+/* Does an absolute URL hold user:password@, or what might be that? */
+bool ps_url_has_user(const char *url);
+
 #define PS_URL_TEXT_LEN 320
 /* For logs and errors, also of what is no URL at all: user:password@ cut out, values of signature-like
  * parameters replaced by "...", cut to fit. Returns buf. */

@@ -52,6 +52,13 @@ bad "an empty listing" "empty|no file|nothing" "$ORIGIN/empty/" "$MNT" "${ok[@]}
 bad "an empty manifest" "empty|no file|nothing|no url" "@$T/empty.txt" "$MNT" "${ok[@]}"
 bad "a manifest that is not there" "no such" "@$T/nothing.txt" "$MNT" "${ok[@]}"
 bad "a manifest of another scheme" "ftp|scheme|line 1" "@$T/ftp.txt" "$MNT" "${ok[@]}"
+echo "http://u:geheim@127.0.0.1:$closed/x.tar" >"$T/user.txt"
+CACHE=$T/cache-page
+mount_penstock "$ORIGIN/page/shard-000000.tar"
+equal "a page in a shard's place is reported, once" 1 "$(grep -c "warning: .*page/shard-000000.tar: the server sends a page" "$T/penstock.log")"
+umount_penstock
+CACHE=$T/cache
+bad "a password in a manifest" "line 1: a user and password" "@$T/user.txt" "$MNT" "${ok[@]}"
 bad "a binary manifest" "line 1|character|binary|invalid|manifest" "@$T/binary.txt" "$MNT" "${ok[@]}"
 bad "unbalanced braces" "brace|\\{" "$ORIGIN/shard-{000000..000001.tar" "$MNT" "${ok[@]}"
 bad "endless braces" "brace|too many|more than" "$ORIGIN/{0..99999999}-{0..99999999}.tar" "$MNT" "${ok[@]}"
