@@ -244,7 +244,7 @@ trap ps_on_exit EXIT
 # What a test needs -----------------------------------------------------------------------------------------------
 
 # requires NAME...: skips the whole test where something is missing. NAME is mount, loader, nginx, nginx-lua, root,
-# mount-namespace, slow (skipped by --quick), python:MODULE or a program.
+# mount-namespace, terminal, slow (skipped by --quick), python:MODULE or a program.
 requires() {
 	local name
 	for name; do
@@ -266,6 +266,7 @@ requires() {
 			unshare -m --propagation private true 2>/dev/null ||
 				skip_all "no mount namespace of its own can be had (a chroot, or not permitted)"
 			;;
+		terminal) has_terminal || skip_all "no pseudo-terminal can be had (/dev/pts)" ;;
 		root) ((EUID == 0)) || skip_all "needs root" ;;
 		slow) [[ ${PENSTOCK_TEST_QUICK-} != 1 ]] || skip_all "slow, left out by --quick" ;;
 		python:*)
@@ -278,6 +279,8 @@ requires() {
 
 # long: whether what only repeats or enlarges a test is to run, too (scripts/check --all).
 long() { [[ ${PENSTOCK_TEST_LONG-} == 1 ]]; }
+
+has_terminal() { "$python" -c 'import os; os.openpty()' 2>/dev/null; }
 
 # mock_kernels: what the mock of a CUDA driver takes for kernels, where the library was built without nvcc.
 mock_kernels() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A listing that takes long tells how far it is, on a terminal, and leaves nothing there; not elsewhere.
 . "$(dirname "$0")/../lib.sh"
-requires mount python3 script
+requires mount python3 script terminal
 
 # Half of a page, and the rest once $T/go is there.
 cat >"$T/server.py" <<'PY'
