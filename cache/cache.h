@@ -85,9 +85,11 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
-/* {"source", "files", "listed_at", "listing", "listing_error", "offline", "opens", "missing", "missing_names"}; the caller owns it.
+/* {"source", "files", "listed_at", "listing", "listing_error", "offline", "opens", "missing", "missing_names", "versionless"}; the
+ * caller owns it.
  * offline: the origin does not answer, and versions are taken as they are known.
- * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them. */
+ * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them.
+ * versionless: ps_dataset_versionless(). */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 /* Names of the list that the origin turned out not to have, or that it did not answer for, as far as they are known; waits
@@ -97,6 +99,12 @@ json_t *ps_dataset_stats(struct ps_dataset *dataset);
  * *cancelled, which may be NULL. Blocks on the network for as long as it may wait. */
 int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atomic bool *cancelled,
         char ret_text[static PS_ERROR_TEXT_LEN]) PS_MUST_USE;
+
+/* A file of it has neither ETag nor Last-Modified, as far as the origin was asked. */
+bool ps_dataset_versionless(const struct ps_dataset *dataset);
+#define PS_VERSIONLESS_TEXT \
+	"the server gives no versions (neither ETag nor Last-Modified): that a file has changed there is seen only if " \
+	"its size has"
 
 struct ps_attr {
 	uint64_t node; /* names this (object, version) for ever */

@@ -252,6 +252,8 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
 	        *text(mount, "listing_error") ? "; listing again failed: " : "", text(mount, "listing_error"));
 	print_missing(mount);
+	if (json_is_true(json_object_get(mount, "versionless")))
+		puts("  versions  none: the server sends neither ETag nor Last-Modified");
 	print_reads(mount);
 	printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
 	        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),

@@ -85,7 +85,10 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
 		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
 		        ps_dataset_source(m->sources[i].dataset));
-	return look_for_missing(m, i, cancelled, err);
+	rc = look_for_missing(m, i, cancelled, err);
+	if (rc == 0 && ps_dataset_versionless(m->sources[i].dataset))
+		rc = ps_given_add(&m->warnings, "warning", PS_VERSIONLESS_TEXT, err);
+	return rc;
 }
 
 static char *device_text(const struct ps_mount *m)

@@ -527,6 +527,11 @@ const char *ps_dataset_source(const struct ps_dataset *ds)
 	return ds->catalog->row.source;
 }
 
+bool ps_dataset_versionless(const struct ps_dataset *ds)
+{
+	return atomic_load(&ds->catalog->versionless);
+}
+
 static json_t *missing_names(struct ps_catalog *catalog, uint64_t *ret_n)
 {
 	json_t *names = json_array();
@@ -546,10 +551,11 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *names = missing_names(ds->catalog, &nmissing);
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o}", "source", ps_json_lossy(ds->catalog->row.source), "files",
+	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)nfiles, "listed_at", (json_int_t)(listed_ms / 1000), "listing",
 	        (int)!ds->listing_done, "listing_error",
 	        ps_json_lossy(ds->listing_done && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens",
-	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)nmissing, "missing_names", names);
+	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)nmissing, "missing_names", names,
+	        "versionless", (int)ps_dataset_versionless(ds));
 }

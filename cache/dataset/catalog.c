@@ -123,6 +123,13 @@ static void delete_retired(struct ps_catalog *catalog)
 		ps_log_debug("index: rows of old versions stay");
 }
 
+void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote)
+{
+	if (remote->size != PS_SIZE_UNKNOWN && ps_remote_versionless(remote) &&
+	        !atomic_exchange(&catalog->versionless, true))
+		ps_log_warning("%s: %s", catalog->row.source, PS_VERSIONLESS_TEXT);
+}
+
 void ps_catalog_none_missing(struct ps_catalog *catalog)
 {
 	PS_LOCK_SCOPE(&catalog->lock);

@@ -72,6 +72,7 @@ struct ps_catalog {
 	uint64_t nunknown;  /* names that they got no answer for */
 	uint64_t nmissing;  /* names of the list that the origin does not have; the first of them, in order: */
 	char *missing[PS_DATASET_MISSING];
+	_Atomic bool versionless; /* a file was met of which the origin gives no version */
 };
 
 struct ps_dataset {
@@ -135,6 +136,9 @@ bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *
 void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
 /* The node has been superseded: its row goes with the catalog's last dataset. names_lock is held. */
 void ps_catalog_retire(struct ps_catalog *catalog, uint64_t node);
+
+/* What the origin has told of a file, now or earlier: the first one without a version is logged. */
+void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
 
 /* A new listing: what was missing of the one before does not count. */
 void ps_catalog_none_missing(struct ps_catalog *catalog);

@@ -272,6 +272,7 @@ int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const s
 
 		bool news = take_checksum(old, listed);
 
+		ps_catalog_note_remote(m->dataset->catalog, &old->remote);
 		unsized = old->remote.size == PS_SIZE_UNKNOWN;
 		if (news || (!unsized && old->checked_ms != checked_ms)) {
 			old->checked_ms = unsized ? old->checked_ms : checked_ms;

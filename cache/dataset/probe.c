@@ -274,6 +274,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
 	if (err->err == ENOENT && !known)
 		note_missing(ds->catalog, probe->row.name);
+	if (!err->err)
+		ps_catalog_note_remote(ds->catalog, &head->seen);
 	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;

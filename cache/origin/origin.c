@@ -31,6 +31,11 @@ bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remot
 	return known->mtime_s < 0 || seen->mtime_s < 0 || known->mtime_s == seen->mtime_s;
 }
 
+bool ps_remote_versionless(const struct ps_remote *remote)
+{
+	return !remote->etag[0] && remote->mtime_s < 0;
+}
+
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)
 {

@@ -52,6 +52,9 @@ struct ps_remote {
  * ETags decide when both are strong. */
 bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen);
 
+/* Neither ETag nor Last-Modified: the origin gives no versions. */
+bool ps_remote_versionless(const struct ps_remote *remote);
+
 /* The origin's own part of a get and a head, so that handing one over cannot fail; of no interest to the
  * caller. */
 struct ps_origin_work {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # An object that changes at the origin: a new open sees new data; an old handle reads whole old data or fails with
 # ESTALE, never a mix; nor does a handle that is in the middle of a cold file when it changes.
+# Whoever mounts a server that gives no versions is told.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx
+requires mount nginx jq
 
 mkdir -p "$T/www"
 random_file "$T/old" 12000000 old
@@ -90,3 +91,23 @@ mount_penstock "$ORIGIN/" --revalidate 1s
 check "with a time a file is read" cmp "$MNT/f.bin" "$T/new"
 put old "2028-01-01 00:00:01"
 check "and after that time it is the new one" wait_until 30 cmp "$MNT/f.bin" "$T/old"
+umount_penstock
+
+# A server without versions.
+text="warning: the server gives no versions (neither ETag nor Last-Modified)"
+CACHE=$T/cache-versionless
+put old "2029-01-01 00:00:01"
+for time in first second; do
+	rm -f "$T/penstock.log"
+	mount_penstock "$ORIGIN/noversion/" --revalidate open 2>"$T/err"
+	equal "who mounts a server without versions is told ($time time)" 1 "$(grep -c "^penstock mount: $text" "$T/err")"
+	equal "so is the log, once" 1 "$(grep -c "the server gives no versions" "$T/penstock.log")"
+	check "status says so" grep -q "versions  *none" <(penstock status "$MNT")
+	equal "with --json, too" true "$(stats '.mounts[0].versionless')"
+	check "the file is read" cmp "$MNT/f.bin" "$T/old"
+	umount_penstock
+done
+mount_penstock "$ORIGIN/noetag/" 2>"$T/err"
+check "with Last-Modified alone the file is read" cmp "$MNT/f.bin" "$T/old"
+equal "nothing is said of a server with Last-Modified" "false " "$(stats '.mounts[0].versionless') $(cat "$T/err")"
+umount_penstock
