@@ -10,10 +10,11 @@
 #include "epoch_model.h"
 #include "penstock.h"
 
+/* Of random settings: a third of n, n by scripts/check --all. */
 #ifdef __SANITIZE_THREAD__ /* many times slower */
 #define TRIES(n) ((n) / 6)
 #else
-#define TRIES(n) (n)
+#define TRIES(n) (getenv("PENSTOCK_TEST_LONG") ? (n) : (n) / 3)
 #endif
 
 /* In a folder of their own, shard i with i * 5 % 13 samples (some have none); for a group. */

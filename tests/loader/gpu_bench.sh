@@ -71,11 +71,12 @@ check "without nvJPEG's bare loop the loader is measured" grep -q '^JPEG to f16 
 cp "$T/jpeg" "$T/tree/tests/bench/gpu_jpeg"
 cp "$T/rates" "$T/tree/tests/bench/gpu_rates"
 
-# check-gpu of the tree, on the stand-in.
+# check-gpu of the tree, on the stand-in; device_cuda.sh runs the longer programs on it.
+long || export CHECK_GPU_TESTS="device_test nvjpeg_state_test"
 rc=0
 PENSTOCK_NVJPEG=$T/mock/libnvjpeg.so.12 PENSTOCK_TEST_GPU='' LD_LIBRARY_PATH=$T/mock "$T/tree/run" check-gpu >"$T/out" 2>&1 || rc=$?
 equal "check-gpu of the tree: passes on a stand-in" 0 "$rc"
-check "and counts" grep -Eq '^GPU: [2-9][0-9] passed, 0 failed' "$T/out"
+check "and counts" grep -Eq '^GPU: [1-9][0-9] passed, 0 failed' "$T/out"
 CHECK_GPU_LIMIT=0.01 PENSTOCK_TEST_GPU='' LD_LIBRARY_PATH=$T/mock "$T/tree/run" check-gpu >"$T/out" 2>&1 || true
 check "what does not end there has failed" grep -q '^not ok - device_test did not end within' "$T/out"
 check_not "a library that is not there is refused" "$top_srcdir/scripts/gpu-tree" "$top_builddir" "$T/tree2" /nonexistent.so

@@ -104,8 +104,11 @@ static void same(const char *name, const void *args, uint32_t nblocks)
 
 static void products(void **state)
 {
+	/* More than one tile: only by scripts/check --all, for it takes eight times as long. */
+	const uint32_t most = getenv("PENSTOCK_TEST_LONG") ? 128 : 64;
+
 	(void)state;
-	for (uint32_t n = 64; n <= 128; n += 64) {
+	for (uint32_t n = 64; n <= most; n += 64) {
 		float *a = piece_new(n * n * 4), *b = piece_new(n * n * 4), *c = piece_new(n * n * 4);
 		struct ps_gemm_args args = {a, b, c, n};
 

@@ -191,12 +191,27 @@ static bool enter(struct ptx_run *run, const struct ptx_warp *w, const struct pt
 	return !wrong;
 }
 
+/* Of 1, 2, 4 or 8 bytes, each by a load of that length: a word that is read right after a part of it was written stalls.
+ */
 static uint64_t fetched(const uint8_t *p, uint32_t n)
 {
-	uint64_t v = 0;
+	uint64_t v;
+	uint32_t v4;
+	uint16_t v2;
 
-	memcpy(&v, p, n);
-	return v;
+	switch (n) {
+	case 1:
+		return *p;
+	case 2:
+		memcpy(&v2, p, 2);
+		return v2;
+	case 4:
+		memcpy(&v4, p, 4);
+		return v4;
+	default:
+		memcpy(&v, p, 8);
+		return v;
+	}
 }
 
 static void unknown_note(

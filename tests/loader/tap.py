@@ -99,9 +99,10 @@ def python_environment(name, modules, packages):
             if not os.path.exists(ready):
                 shutil.rmtree(venv, ignore_errors=True)
                 try:
-                    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", venv], check=True,
-                                   capture_output=True, timeout=60, env=clean_environment())
-                    subprocess.run([venv + "/bin/pip", "install", "-q", "--disable-pip-version-check", "--no-deps",
+                    python = venv + "/bin/python"
+                    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", venv],
+                                   check=True, capture_output=True, timeout=60, env=clean_environment())
+                    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps",
                                     *packages], check=True, capture_output=True, timeout=200, env=clean_environment())
                 except (subprocess.SubprocessError, OSError) as e:
                     skip_all("%s cannot be had: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
