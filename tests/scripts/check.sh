@@ -3,6 +3,7 @@
 # tests are a few lines.
 . "$(dirname "$0")/../lib.sh"
 requires make
+unset PENSTOCK_TEST_QUICK PENSTOCK_TEST_LONG # those of the run that this test is part of
 
 mkdir -p "$T/tree/scripts"
 cp "$top_srcdir/scripts/check" "$T/tree/scripts/"
