@@ -24,8 +24,9 @@
 #include "image/format.h"
 
 /* Of the library that is loaded, whatever header this was compiled with: a hash of its messages, with its version
- * and the years of its copyright, and of pixels that it makes. Another one may give other pixels. Any thread; the
- * first call decodes a few small files. */
+ * and the years of its copyright, of pixels that it makes, and of whose entropy decoder runs (huffman.h: ours
+ * refuses damage that the library's does not see). Another one may give other pixels. Any thread; the first call
+ * decodes a few small files. */
 uint32_t ps_jpeg_version(void);
 
 /* What decodes entropy: "penstock", or "libjpeg: " and why (jpeg_entropy.h). Static text; as ps_jpeg_version(). */

@@ -236,6 +236,7 @@ static void library_learn(void)
 	library.version = messages_hash();
 	if (trials)
 		files_compare(&trials[0], &trials[1]);
+	library.version = ps_hash(library.version, &library.same, sizeof library.same);
 }
 
 uint32_t ps_jpeg_entropy_library(void)
