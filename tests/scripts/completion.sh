@@ -5,6 +5,9 @@
 
 # shellcheck source=scripts/bash-completion
 . "$top_srcdir/scripts/bash-completion"
+# Other tests mount and unmount meanwhile.
+eval "all$(declare -f _penstock_mounts)"
+_penstock_mounts() { all_penstock_mounts | grep -F "$T/" || true; }
 export PENSTOCK_CONFIG=$T/penstock.conf
 printf '[defaults]\ncache-size = 1G\n[imagenet]\n [ laion-400m ]\n' >"$PENSTOCK_CONFIG"
 
