@@ -187,6 +187,14 @@ static bool host_stays(const struct ps_url *u)
 	return strcmp(again, u->host) == 0;
 }
 
+static bool has_control(const char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			return true;
+	return false;
+}
+
 int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -199,10 +207,8 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 	if (n > PS_URL_MAX_LEN)
 		return ps_error_set(
 		        err, EINVAL, "%s: longer than %d bytes", ps_url_redact(text, safe), PS_URL_MAX_LEN);
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
-			return ps_error_set(
-			        err, EINVAL, "%s: control character in a URL", ps_url_redact(text, safe));
+	if (has_control(text))
+		return ps_error_set(err, EINVAL, "%s: control character in a URL", ps_url_redact(text, safe));
 	CURLUcode uc = set_url(h, text);
 	if (uc == CURLUE_OUT_OF_MEMORY)
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -279,7 +285,8 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 
 	if (!h)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	if (strlen(rel) > PS_URL_MAX_LEN || set_url(h, base) != CURLUE_OK || set_url(h, rel) != CURLUE_OK ||
+	/* libcurl 8 escapes those of a relative reference, libcurl 7 refuses them. */
+	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel) || set_url(h, base) != CURLUE_OK || set_url(h, rel) != CURLUE_OK ||
 	        curl_url_get(h, CURLUPART_URL, &s, 0) != CURLUE_OK)
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
 	char *joined = strdup(s);
