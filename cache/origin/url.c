@@ -286,8 +286,8 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 	if (!h)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	/* libcurl 8 escapes those of a relative reference, libcurl 7 refuses them. */
-	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel) || set_url(h, base) != CURLUE_OK || set_url(h, rel) != CURLUE_OK ||
-	        curl_url_get(h, CURLUPART_URL, &s, 0) != CURLUE_OK)
+	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel) || set_url(h, base) != CURLUE_OK ||
+	        set_url(h, rel) != CURLUE_OK || curl_url_get(h, CURLUPART_URL, &s, 0) != CURLUE_OK)
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
 	char *joined = strdup(s);
 	if (!joined)
