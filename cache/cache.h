@@ -103,8 +103,8 @@ int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atom
 /* A file of it has neither ETag nor Last-Modified, as far as the origin was asked. */
 bool ps_dataset_versionless(const struct ps_dataset *dataset);
 #define PS_VERSIONLESS_TEXT \
-	"the server gives no versions (neither ETag nor Last-Modified): that a file has changed there is seen only if " \
-	"its size has"
+	"the server gives no versions (neither ETag nor Last-Modified): that a file has changed there is seen only in its " \
+	"size and its first 64 KiB"
 
 struct ps_attr {
 	uint64_t node; /* names this (object, version) for ever */

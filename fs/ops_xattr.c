@@ -1,7 +1,7 @@
 /* Extended attributes: what the cache knows of a file.
  *
  *   user.penstock.url     where it comes from, without credentials
- *   user.penstock.etag    the version, "" if the origin tells none
+ *   user.penstock.etag    the version, that of the origin or "first64k:..." (origin.h)
  *   user.penstock.size    bytes                  user.penstock.cached   of which in the cache
  *   user.penstock.state   remote, partial, cached
  *   user.penstock.pinned  yes, no

@@ -342,7 +342,7 @@ free_port() {
 #   /hub/        302 to /old/, once $T/nginx/moved is there to /new/, and /old/ refuses
 #   /flaky/      503 twice of three      /norange/   200 to ranges           /token/   needs the header X-Token: secret
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
-#   /noversion/  neither ETag nor Last-Modified
+#   /noversion/  neither ETag nor Last-Modified, 20 MB/s a request
 #   /busy/       503 while $T/nginx/busy is there    /stall/     no answer to GET while $T/nginx/stall is there
 #   /raw/        302 to /, in a Location with the bytes of the name as they are
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
@@ -435,7 +435,7 @@ ps_nginx_conf() {
 		location /403/ { return 403; }
 		location /norange/ { alias $www/; autoindex on; max_ranges 0; }
 		location /noetag/ { alias $www/; autoindex on; etag off; }
-		location /noversion/ { alias $www/; autoindex on; etag off; add_header Last-Modified ""; }
+		location /noversion/ { alias $www/; autoindex on; limit_rate 20m; etag off; add_header Last-Modified ""; }
 		location /gz/ { alias $www/; autoindex on; gzip on; gzip_types *; gzip_min_length 1; }
 		location /slow/ { alias $www/; autoindex on; limit_rate 200k; }
 		location /limit/ { alias $www/; autoindex on; limit_rate 20m; }

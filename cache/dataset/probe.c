@@ -225,6 +225,18 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 	return true;
 }
 
+/* No condition can be sent with requests for it: nothing more of it is fetched, or an open file would become a
+ * mix. */
+static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
+{
+	struct ps_object *object;
+
+	if (!ps_remote_is_marked(&old->remote) || ps_view_object(ds, old, false, &object) < 0)
+		return;
+	ps_fill_object_doubt(ds->cache->fill, object);
+	ps_object_put(object);
+}
+
 static void head_done(struct ps_head *head, const struct ps_error *err)
 {
 	struct probe *probe = PS_CONTAINER_OF(head, struct probe, head);
@@ -281,6 +293,8 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		return;
 	if (rc == -EAGAIN) /* there is no time left to ask once more */
 		rc = -ETIMEDOUT;
+	if (rc == 0 && row.node != probe->row.node)
+		end_marked(ds, &probe->row);
 	if (rc == 0)
 		ps_attr_of_row(ds, &row, &attr);
 	probe_end(probe, -rc, rc == 0 ? &attr : NULL);

@@ -146,6 +146,17 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
 	snprintf(ret_text, cap, "%s", file->error);
 }
 
+void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+
+		if (file->object == object)
+			ps_fill_file_doubt(file);
+	}
+}
+
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, char *ret_text, size_t cap)
 {
 	PS_LOCK_SCOPE(&fill->lock);

@@ -53,6 +53,8 @@ struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
 bool ps_fill_file_doubted(struct ps_fill_file *file);
 void ps_fill_file_doubt(struct ps_fill_file *file);
 void ps_fill_file_trust(struct ps_fill_file *file);
+/* doubt() of the object, whoever has it open. */
+void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object);
 /* The text of the last failure, "" if none; cap is the buffer's size. */
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
 /* The same for an object that somebody has open; untouched if nobody has, or nothing failed. */

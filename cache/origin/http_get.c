@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/crc64.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "origin/url.h"
@@ -61,6 +62,29 @@ static int get_accept(struct ps_http_request *rq)
 	return ps_http_get_check_range(rq, &get->expect);
 }
 
+/* How much of the get's beginning tells whether it is of the version expected; 0: nothing does. */
+static size_t marked_nbytes(const struct ps_get *get)
+{
+	size_t n = (size_t)PS_MIN((uint64_t)PS_MARKED_NBYTES, get->expect.size);
+
+	return get->offset == 0 && get->nbytes >= n && ps_remote_is_marked(&get->expect) ? n : 0;
+}
+
+static bool has_mark(const struct ps_get *get, size_t nbytes)
+{
+	struct ps_remote seen = PS_REMOTE_UNKNOWN;
+	uint64_t crc = 0;
+
+	for (int i = 0; nbytes; i++) {
+		size_t n = PS_MIN(nbytes, get->iov[i].iov_len);
+
+		crc = ps_crc64nvme(crc, get->iov[i].iov_base, n);
+		nbytes -= n;
+	}
+	ps_remote_mark(&seen, crc);
+	return strcmp(seen.etag, get->expect.etag) == 0;
+}
+
 /* Copies to the place behind what has come so far. The vectors are few (a vector a block), so the search is
  * short. */
 static void scatter(const struct ps_get *get, const char *bytes, size_t n)
@@ -106,6 +130,16 @@ int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	}
 	scatter(get, bytes, n);
 	get->nbytes_done += n;
+	size_t marked = marked_nbytes(get);
+	if (get->nbytes_done < marked)
+		return 0;
+	if (get->nbytes_done - n < marked && !has_mark(get, marked)) {
+		get->nbytes_done = 0;
+		ps_error_set(&rq->error, ESTALE,
+		        "the object has changed at the origin: its first %zu bytes are others", marked);
+		rq->error.http_status = rq->response.status;
+		return -ESTALE;
+	}
 	rq->untold_nbytes += n;
 	if (rq->untold_nbytes >= TELL_NBYTES)
 		ps_http_get_tell(rq);
@@ -120,6 +154,8 @@ void ps_http_get_finish(struct ps_http_request *rq)
 
 	if (rq->untold_nbytes)
 		ps_http_get_tell(rq);
+	if (get->nbytes_done < marked_nbytes(get))
+		get->nbytes_done = 0; /* not known to be right */
 	get->wire_nbytes = rq->wire_nbytes;
 	get->first_byte_ns = rq->first_byte_ns;
 }
@@ -208,8 +244,19 @@ static struct ps_head *head_of(struct ps_origin_work *work)
 	return PS_CONTAINER_OF(work, struct ps_head, work);
 }
 
+/* Of an object without a version: they make its mark. */
+static void ask_first_bytes(struct ps_http_request *rq)
+{
+	rq->head = false;
+	rq->ranged = true;
+	rq->range_first = 0;
+	rq->range_last = PS_MARKED_NBYTES - 1;
+}
+
 static int head_prepare(struct ps_http_request *rq)
 {
+	if (atomic_load(&rq->client->versionless))
+		ask_first_bytes(rq);
 	rq->fresh = head_of(rq->work)->fresh;
 	return take_url(rq, head_of(rq->work)->url);
 }
@@ -231,23 +278,66 @@ static void warn_of_page(struct ps_http_request *rq)
 		        ps_url_redact(rq->url, safe));
 }
 
+/* So many bytes of the answer make a mark; 0: there is none to make. */
+static size_t mark_nbytes(const struct ps_http_request *rq, const struct ps_remote *seen)
+{
+	const struct ps_http_response *r = &rq->response;
+	uint64_t n = PS_MIN((uint64_t)PS_MARKED_NBYTES, seen->size);
+	bool asked = !rq->head && rq->range_last == PS_MARKED_NBYTES - 1;
+	bool fits = r->has_range ? r->range_first == 0 && r->range_nbytes == n : r->status == 200;
+
+	return asked && fits && !r->encoded && seen->size != PS_SIZE_UNKNOWN && ps_remote_versionless(seen)
+	               ? (size_t)n
+	               : 0;
+}
+
 static int head_accept(struct ps_http_request *rq)
 {
 	const struct ps_http_response *r = &rq->response;
 	struct ps_head *head = head_of(rq->work);
 
 	rq->wanted_enough = true;
+	rq->mark_left = 0;
 	ps_http_response_remote(r, &head->seen);
 	warn_of_page(rq);
 	if (!rq->head && r->status == 416 && r->has_range && r->range_total == 0)
 		return 0; /* no first byte: it is empty */
-	return ps_http_response_status(r, NULL, &rq->error);
+	int rc = ps_http_response_status(r, NULL, &rq->error);
+	if (rc == 0)
+		rq->mark_left = mark_nbytes(rq, &head->seen);
+	rq->mark_crc = 0;
+	rq->wanted_enough = rq->mark_left == 0;
+	return rc;
 }
 
 static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
 {
-	(void)rq, (void)bytes, (void)n;
+	n = PS_MIN(n, rq->mark_left);
+	rq->mark_crc = ps_crc64nvme(rq->mark_crc, bytes, n);
+	rq->mark_left -= n;
+	rq->wanted_enough = rq->mark_left == 0;
+	if (rq->wanted_enough)
+		ps_remote_mark(&head_of(rq->work)->seen, rq->mark_crc);
 	return 0;
+}
+
+/* The answer told the size. Without a version the first bytes are asked for, unless they were. */
+static bool again_for_mark(struct ps_http_request *rq)
+{
+	struct ps_head *head = head_of(rq->work);
+	bool versionless = ps_remote_versionless(&head->seen) && !rq->client->dialect;
+
+	atomic_store(&rq->client->versionless, versionless);
+	if (rq->mark_left) {
+		ps_error_set(&rq->error, EIO, "the connection ended %zu bytes early", rq->mark_left);
+		rq->error.retryable = true;
+		rq->error.http_status = rq->response.status;
+		return false;
+	}
+	if (!versionless || head->seen.size == 0 || (!rq->head && rq->range_last == PS_MARKED_NBYTES - 1))
+		return false;
+	ask_first_bytes(rq);
+	return true;
 }
 
 /* A server that refuses HEAD, or whose answer tells no size, is asked for the first byte. (403: a URL signed
@@ -259,7 +349,7 @@ static bool head_again(struct ps_http_request *rq)
 	bool told = !rq->error.err && head->seen.size != PS_SIZE_UNKNOWN;
 
 	if (told)
-		return false;
+		return again_for_mark(rq);
 	/* And of a refused HEAD there is no document that says why. */
 	bool unclear = rq->client->dialect && status >= 300 && status < 500 && status != 404;
 	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 500 || status == 501)) {

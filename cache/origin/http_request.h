@@ -38,6 +38,7 @@ struct ps_http_client {
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
 	struct ps_redirects redirects;
+	_Atomic bool versionless; /* the last HEAD told neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
 	bool patient; /* pages wait for as long as the server asks to, not for as long as a person would */
 	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it, or to
@@ -107,6 +108,8 @@ struct ps_http_request {
 	struct ps_error error; /* verdict of accept() or body() */
 	bool header_done;
 	unsigned redirects;
+	uint64_t mark_crc; /* of a HEAD's object without versions: of its first bytes so far, ... */
+	size_t mark_left;  /* ... and how many are still to come */
 	size_t untold_nbytes; /* of the body, since the caller was last told */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;

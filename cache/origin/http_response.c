@@ -269,6 +269,8 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof ret->etag);
+	if (ps_remote_is_marked(ret)) /* no ETag: those are quoted */
+		ret->etag[0] = '\0';
 	/* With a range it may be that of the range. */
 	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
 		memcpy(ret->checksum, r->checksum, sizeof ret->checksum);

@@ -1,6 +1,8 @@
 #include "origin/origin.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "origin/file.h"
@@ -33,7 +35,19 @@ bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remot
 
 bool ps_remote_versionless(const struct ps_remote *remote)
 {
-	return !remote->etag[0] && remote->mtime_s < 0;
+	return (!remote->etag[0] || ps_remote_is_marked(remote)) && remote->mtime_s < 0;
+}
+
+static const char mark[] = "first64k:";
+
+bool ps_remote_is_marked(const struct ps_remote *remote)
+{
+	return strncmp(remote->etag, mark, sizeof mark - 1) == 0;
+}
+
+void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme)
+{
+	snprintf(remote->etag, sizeof remote->etag, "%s%016" PRIx64, mark, crc64nvme);
 }
 
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,

@@ -55,6 +55,12 @@ bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remot
 /* Neither ETag nor Last-Modified: the origin gives no versions. */
 bool ps_remote_versionless(const struct ps_remote *remote);
 
+/* Of such an object etag holds a mark of ours, never sent to anyone: a checksum of its first bytes, which a head finds
+ * out. A get that covers them all compares them before it tells of any: ESTALE. */
+#define PS_MARKED_NBYTES ((size_t)64 * 1024) /* or all, if it has fewer */
+bool ps_remote_is_marked(const struct ps_remote *remote);
+void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme);
+
 /* The origin's own part of a get and a head, so that handing one over cannot fail; of no interest to the
  * caller. */
 struct ps_origin_work {

@@ -226,6 +226,62 @@ static void head_fails_as_get_does(void **state)
 	assert_int_equal(c.err.retry_after_ms, 2000);
 }
 
+static void without_a_version_the_first_bytes_tell(void **state)
+{
+	static const char *const paths[] = {"/noversion/", "/noversionnohead/"};
+	static char small[2][1000];
+	char marks[2][PS_ETAG_LEN];
+	struct call c;
+
+	(void)state;
+	small[1][999] = 1;
+	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+		struct ps_origin *o = open_origin(server.http, paths[i], NULL);
+		char path[64];
+
+		/* The second time it is the first request that tells. */
+		for (int j = 0; j < 2; j++) {
+			snprintf(path, sizeof path, "%ssmall.bin", paths[i]);
+			ps_web_server_put(&server, "small.bin", small[j], sizeof small[j]);
+			ask_head(o, &c, server.http, path);
+			assert_int_equal(c.err.err, 0);
+			assert_int_equal(c.head.seen.size, sizeof small[j]);
+			assert_true(ps_remote_is_marked(&c.head.seen));
+			assert_true(ps_remote_versionless(&c.head.seen));
+			strcpy(marks[j], c.head.seen.etag);
+		}
+		assert_string_not_equal(marks[0], marks[1]);
+		snprintf(path, sizeof path, "%sempty.bin", paths[i]);
+		ask_head(o, &c, server.http, path);
+		assert_int_equal(c.err.err, 0);
+		assert_int_equal(c.head.seen.size, 0);
+		snprintf(path, sizeof path, "%sobject.bin", paths[i]);
+		ask_head(o, &c, server.http, path);
+		assert_int_equal(c.head.seen.size, PS_TEST_OBJECT_NBYTES);
+		assert_true(ps_remote_is_marked(&c.head.seen));
+		o->ops->close(o);
+	}
+
+	struct ps_remote kept = version;
+	version = c.head.seen;
+	fetch_path(&c, "/noversion/object.bin", 0, 300000);
+	assert_int_equal(c.err.err, 0);
+	call_end(&c);
+
+	ps_remote_mark(&version, 0);
+	fetch_path(&c, "/noversion/object.bin", 0, 300000);
+	assert_int_equal(c.err.err, ESTALE);
+	assert_false(c.err.retryable);
+	assert_int_equal(c.get.nbytes_done, 0);
+	assert_int_equal(c.told, 0);
+	free(c.bytes);
+	sem_destroy(&c.done);
+	fetch_path(&c, "/noversion/object.bin", PS_MARKED_NBYTES, 300000);
+	assert_int_equal(c.err.err, 0);
+	call_end(&c);
+	version = kept;
+}
+
 /* Ends -------------------------------------------------------------------------------------------- */
 
 static void cancel_in_mid_body(void **state)
@@ -359,6 +415,7 @@ int main(void)
 	        cmocka_unit_test(a_transfer_that_waits_for_its_place_is_cancelled_at_once),
 	        cmocka_unit_test(head_tells_size_and_version),
 	        cmocka_unit_test(head_fails_as_get_does),
+	        cmocka_unit_test(without_a_version_the_first_bytes_tell),
 	        cmocka_unit_test(cancel_in_mid_body),
 	        cmocka_unit_test(cancel_at_once),
 	        cmocka_unit_test(close_with_transfers_in_flight),

@@ -3,7 +3,7 @@
 # ESTALE, never a mix; nor does a handle that is in the middle of a cold file when it changes.
 # Whoever mounts a server that gives no versions is told.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx jq
+requires mount nginx jq getfattr
 
 mkdir -p "$T/www"
 random_file "$T/old" 12000000 old
@@ -41,18 +41,19 @@ sys.exit(0 if got == old else f"{len(got)} bytes that are not the old file")
 PY
 }
 
-for warm in part all; do
-	CACHE=$T/cache-$warm
+for how in limit-part limit-all noversion-part noversion-all; do
+	at=${how%-*} warm=${how#*-}
+	CACHE=$T/cache-$how
 	put old "2020-01-01 00:00:01"
 	rm -f "$T/opened" "$T/go"
 	# Slow, so that little was read ahead when the object changes.
-	mount_penstock "$ORIGIN/limit/" --revalidate open
+	mount_penstock "$ORIGIN/$at/" --revalidate open
 	whole_or_stale "$warm" >"$T/out" 2>&1 &
 	reader=$!
 	wait_until 20 test -e "$T/opened" || die "a program reads the old file" "$(cat "$T/out")"
 	put new "2021-01-01 00:00:01"
-	check "a new open sees the new data ($warm of the old was read)" cmp "$MNT/f.bin" "$T/new"
-	equal "and its time" "$(stat -c %Y "$T/www/f.bin")" "$(stat -c %Y "$MNT/f.bin")"
+	check "a new open sees the new data ($warm of the old was read, $at)" cmp "$MNT/f.bin" "$T/new"
+	[[ $at = noversion ]] || equal "and its time" "$(stat -c %Y "$T/www/f.bin")" "$(stat -c %Y "$MNT/f.bin")"
 	touch "$T/go"
 	rc=0
 	wait "$reader" || rc=$?
@@ -60,7 +61,7 @@ for warm in part all; do
 	umount_penstock
 
 	put old "2022-01-01 00:00:01"
-	mount_penstock "$ORIGIN/limit/"
+	mount_penstock "$ORIGIN/$at/"
 	check "after a remount, too, the origin's data are seen" cmp "$MNT/f.bin" "$T/old"
 	umount_penstock
 done
@@ -110,4 +111,22 @@ done
 mount_penstock "$ORIGIN/noetag/" 2>"$T/err"
 check "with Last-Modified alone the file is read" cmp "$MNT/f.bin" "$T/old"
 equal "nothing is said of a server with Last-Modified" "false " "$(stats '.mounts[0].versionless') $(cat "$T/err")"
+umount_penstock
+
+# Where it gives none, the first 64 KiB are the version.
+CACHE=$T/cache-first
+mount_penstock "$ORIGIN/noversion/" --revalidate never
+equal "the version is a checksum" first64k: "$(getfattr --only-values -n user.penstock.etag "$MNT/f.bin" | head -c 9)"
+put new "2030-01-01 00:00:01"
+origin_forget
+cat "$MNT/f.bin" >"$T/out" 2>"$T/err" || true
+equal "other first bytes than those of the version are never read" "0 Stale" "$(stat -c %s "$T/out") $(grep -o Stale "$T/err")"
+at_most "nor asked for again and again" 3 "$(grep -c "GET /noversion/f.bin" "$T/nginx/access.log")"
+check "the next open sees the new data" cmp "$MNT/f.bin" "$T/new"
+umount_penstock
+mount_penstock "$ORIGIN/noversion/"
+check "after a restart, too" cmp "$MNT/f.bin" "$T/new"
+equal "from the cache: the version was kept" cached "$(getfattr --only-values -n user.penstock.state "$MNT/f.bin")"
+at_most "which one small request confirmed" 200000 "$(origin_forget; umount_penstock
+	mount_penstock "$ORIGIN/noversion/" --revalidate open; cat "$MNT/f.bin" >/dev/null; origin_bytes /noversion/f.bin)"
 umount_penstock
