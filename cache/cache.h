@@ -69,7 +69,8 @@ struct ps_dataset_options {
 };
 
 /* A source that is attached with the same credentials already is shared: the same dataset, with the
- * options of the first, until the last detach. Otherwise: lists the source and stores the names; of a bucket that is
+ * options of the first, until the last detach; it is listed again, unless that is under way, and the listing is
+ * waited for as below. Otherwise: lists the source and stores the names; of a bucket that is
  * attached with other credentials, one page shows that these may list it, too. With a
  * stored listing of the same source and credentials (of a bucket: and a page of it) it waits at most PS_ATTACH_WAIT_MS for a fresh one (of
  * very many names PS_ATTACH_WAIT_MANY_MS: listing them takes longer than either), then goes on with the
@@ -91,6 +92,46 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them.
  * versionless: ps_dataset_versionless(). */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
+
+/* Listing again ------------------------------------------------------------------------------------ */
+
+/* Hears of names that other nodes stand for, that are new, or that are gone: after a listing, in the index already.
+ * The caller's until unwatch. */
+struct ps_watch {
+	struct ps_dataset *dataset;
+	/* By a thread of the cache, with no lock held; may block for as long as a lookup takes. */
+	void (*changed)(void *arg, uint64_t parent, const char *name);
+	void *arg;
+	struct { /* the cache's */
+		struct ps_list link;
+		size_t ntold;
+		uint64_t round;
+		bool busy;
+		_Atomic bool ending;
+	} priv;
+};
+void ps_dataset_watch(struct ps_watch *watch);
+/* Afterwards nothing is called back; refreshes of this watch are ended first (ECANCELED). Blocks on `changed`. */
+void ps_dataset_unwatch(struct ps_watch *watch);
+
+struct ps_refreshed {
+	uint64_t nfiles, nadded, nvanished;
+};
+/* One request; the caller's until done. */
+struct ps_refresh {
+	struct ps_watch *watch;
+	/* Once, after all watches of these names have been called. An error: the names are what they were, and what the
+	 * listing has found before it failed. */
+	void (*done)(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result);
+	void *arg;
+	struct {
+		struct ps_list link;
+		uint64_t number;
+	} priv;
+};
+/* Lists the source again; requests made before that listing begins share it. Names vanish by a complete listing only. Open
+ * handles are not concerned. Never blocks. */
+void ps_dataset_refresh(struct ps_refresh *refresh);
 
 /* Names of the list that the origin turned out not to have, or that it did not answer for, as far as they are known; waits
  * at most wait_ms until all have been asked for, but for no listing that goes on in the background; UINT64_MAX: as long as

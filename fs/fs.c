@@ -1,10 +1,11 @@
 #include "fs.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/clock.h"
 
-void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, const struct ps_fs_source *sources, size_t nsources,
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
         const struct ps_mount_options *options, const char *mountpoint)
 {
 	*fs = (struct ps_fs){.cache = cache,
@@ -32,6 +33,57 @@ void ps_fs_fini(struct ps_fs *fs)
 	ps_pending_table_fini(&fs->pending);
 	pthread_mutex_destroy(&fs->lock);
 }
+
+/* Names ------------------------------------------------------------------------------------------- */
+
+static bool begin_notifying(struct ps_fs *fs)
+{
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->nnotifying += !fs->hushed;
+	return !fs->hushed;
+}
+
+/* Negative entries, too. The kernel takes the folder's lock: a LOOKUP that was answered before is over then. */
+static void name_changed(void *arg, uint64_t parent, const char *name)
+{
+	struct ps_fs_source *source = arg;
+	struct ps_fs *fs = source->fs;
+
+	if (!begin_notifying(fs))
+		return;
+	/* What the kernel does not know (ENOENT) need not be forgotten. */
+	(void)fuse_lowlevel_notify_inval_entry(
+	        fs->session, ps_fs_ino(fs, source, parent), name, strlen(name));
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->nnotifying--;
+}
+
+void ps_fs_watch(struct ps_fs *fs)
+{
+	for (size_t i = 0; i < fs->nsources; i++) {
+		struct ps_fs_source *source = &fs->sources[i];
+
+		source->fs = fs;
+		source->watch =
+		        (struct ps_watch){.dataset = source->dataset, .changed = name_changed, .arg = source};
+		ps_dataset_watch(&source->watch);
+	}
+}
+
+void ps_fs_unwatch(struct ps_fs *fs)
+{
+	for (size_t i = 0; i < fs->nsources; i++)
+		ps_dataset_unwatch(&fs->sources[i].watch);
+}
+
+bool ps_fs_hush(struct ps_fs *fs)
+{
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->hushed = true;
+	return fs->nnotifying == 0;
+}
+
+/* Open files --------------------------------------------------------------------------------------- */
 
 static void close_open(struct ps_fs *fs, struct ps_open *open)
 {

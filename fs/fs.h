@@ -9,8 +9,11 @@
  *
  * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it;
  * open files belong to the kernel until it releases them, and what it never released is closed by
- * ps_fs_close_all(). Threads: any, but init, fini and close_all.   Locks: fs.lock covers the list of open
- * files. */
+ * ps_fs_close_all(). Threads: any, but init, fini, watch, unwatch and close_all.   Locks: fs.lock covers the list of open
+ * files, and what of notifications is said below.
+ *
+ * Notifications (names that changed) are written by the datasets' threads. The kernel holds one up while a LOOKUP in the same
+ * folder waits for us, so the loop serves until it is done: ps_fs_hush() before the loop is ended. */
 #ifndef PS_FS_H
 #define PS_FS_H
 
@@ -57,11 +60,13 @@ struct ps_fs_source {
 	char *name; /* of its folder; "": it is the root */
 	struct ps_dataset *dataset;
 	uint64_t root;
+	struct ps_fs *fs;
+	struct ps_watch watch;
 };
 
 struct ps_fs {
 	struct ps_cache *cache;
-	const struct ps_fs_source *sources;
+	struct ps_fs_source *sources;
 	size_t nsources;
 	bool named; /* the sources have folders of their own */
 	const struct ps_mount_options *options;
@@ -77,16 +82,25 @@ struct ps_fs {
 	_Atomic size_t read_ahead_nbytes; /* the kernel's, for this mount */
 	struct ps_pending_table pending;
 	struct ps_background background;
-	pthread_mutex_t lock; /* opens, closing */
+	pthread_mutex_t lock; /* opens, closing, hushed, nnotifying */
 	struct ps_list opens;
 	bool closing; /* an open that succeeds now is closed at once */
+	bool hushed;  /* no further notification begins */
+	unsigned nnotifying;
 	_Alignas(64) struct ps_read_stats reads; /* through the daemon; the kernel's own are not known */
 };
 
 /* All is borrowed until fini. With named false there is one source. */
-void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, const struct ps_fs_source *sources, size_t nsources,
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
         const struct ps_mount_options *options, const char *mountpoint);
 void ps_fs_fini(struct ps_fs *fs);
+
+/* From here on the kernel is notified of names that change: before the session's loop begins. */
+void ps_fs_watch(struct ps_fs *fs);
+/* After the loop has ended. */
+void ps_fs_unwatch(struct ps_fs *fs);
+/* True: no notification is under way, and none will be. Blocks never. */
+bool ps_fs_hush(struct ps_fs *fs);
 
 /* Makes and lists an open file; takes over what `like` holds, also on failure (NULL: out of memory or
  * closing). */

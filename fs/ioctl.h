@@ -32,4 +32,13 @@ struct ps_ioc_text {
 };
 #define PS_IOC_PLAN _IOW(PS_IOC_TYPE, 6, struct ps_ioc_text)
 
+/* On the mount's root folder, for root and the mount's owner: list the sources again. Returns when that is done and the
+ * kernel has forgotten what it knew of names that changed; EINTR: the listing goes on. Others of the errors: of the listing,
+ * and .penstock/stats says more (listing_error). Tells the files there are, and of these how many are new, and how many
+ * are gone. */
+struct ps_ioc_refreshed {
+	uint64_t nfiles, nadded, nvanished;
+};
+#define PS_IOC_REFRESH _IOR(PS_IOC_TYPE, 7, struct ps_ioc_refreshed)
+
 #endif

@@ -17,6 +17,7 @@ static const struct {
         {"umount", ps_cmd_umount, "take a mount away"},
         {"warm", ps_cmd_warm, "fetch files into the cache ahead of time"},
         {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
+        {"refresh", ps_cmd_refresh, "list the source of a mount again"},
         {"metrics", ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},
         {"verify", ps_cmd_verify, "check every cached block against its checksum"},
         {"evict", ps_cmd_evict, "drop files from the cache"},

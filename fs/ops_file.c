@@ -376,6 +376,71 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 	ps_background_add(&ps_op_fs(req)->background, &op->job);
 }
 
+/* Listing again ------------------------------------------------------------------------------------ */
+
+struct refresh_op {
+	struct ps_pending pending;
+	struct ps_fs *fs;
+	size_t nleft; /* with what follows under fs.lock */
+	int errnum;   /* the first failure */
+	struct ps_ioc_refreshed sum;
+	struct ps_refresh of[]; /* each source */
+};
+
+static void free_refresh_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct refresh_op, pending));
+}
+
+/* One source's, or (NULL) that all have been asked. */
+static void count_refreshed(struct refresh_op *op, int errnum, const struct ps_refreshed *result)
+{
+	struct ps_fs *fs = op->fs;
+
+	pthread_mutex_lock(&fs->lock);
+	if (errnum && !op->errnum)
+		op->errnum = errnum;
+	if (result) {
+		op->sum.nfiles += result->nfiles;
+		op->sum.nadded += result->nadded;
+		op->sum.nvanished += result->nvanished;
+	}
+	bool last = --op->nleft == 0;
+	pthread_mutex_unlock(&fs->lock);
+	if (!last)
+		return;
+	if (ps_pending_claim(&op->pending)) {
+		if (op->errnum)
+			fuse_reply_err(op->pending.req, ps_fs_errno(op->errnum));
+		else
+			fuse_reply_ioctl(op->pending.req, 0, &op->sum, sizeof op->sum);
+	}
+	ps_pending_put(&op->pending);
+}
+
+static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
+{
+	count_refreshed(refresh->arg, errnum, result);
+}
+
+static void ioctl_refresh(fuse_req_t req, struct ps_fs *fs)
+{
+	struct refresh_op *op = malloc(sizeof *op + fs->nsources * sizeof *op->of);
+
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	*op = (struct refresh_op){.fs = fs, .nleft = fs->nsources + 1};
+	ps_pending_init(&op->pending, &fs->pending, req, free_refresh_op, NULL);
+	for (size_t i = 0; i < fs->nsources; i++) {
+		op->of[i] = (struct ps_refresh){.watch = &fs->sources[i].watch, .done = refreshed, .arg = op};
+		ps_dataset_refresh(&op->of[i]);
+	}
+	count_refreshed(op, 0, NULL);
+	ps_pending_issued(&op->pending);
+}
+
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
 {
@@ -394,6 +459,13 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	size_t i = 0;
 
 	(void)arg;
+	if (flags & FUSE_IOCTL_DIR && ino == FUSE_ROOT_ID && cmd == PS_IOC_REFRESH) {
+		if (!ps_op_is_owner(req))
+			fuse_reply_err(req, EPERM);
+		else
+			ioctl_refresh(req, ps_op_fs(req));
+		return;
+	}
 	if (!(flags & FUSE_IOCTL_DIR) && ps_virtual_is_plan(ino) && cmd == PS_IOC_PLAN) {
 		ioctl_plan(req, open, in, in_nbytes);
 		return;

@@ -125,10 +125,12 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 		return rc;
 	}
 	rc = ps_background_start(&fs->background);
+	ps_fs_watch(fs);
 	if (rc == 0)
 		rc = -pthread_create(&s->thread, NULL, run_loop, s);
 	s->started = rc == 0;
 	if (rc < 0) {
+		ps_fs_unwatch(fs);
 		ps_background_stop(&fs->background);
 		return ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	}
@@ -144,7 +146,7 @@ void ps_session_answers(struct ps_session *s)
 
 void ps_session_kick(struct ps_session *s)
 {
-	if (atomic_load(&s->ended))
+	if (atomic_load(&s->ended) || !ps_fs_hush(s->fs))
 		return;
 	fuse_session_exit(s->fs->session);
 	pthread_kill(s->thread, SIGUSR2);
@@ -160,6 +162,8 @@ int ps_session_finish(struct ps_session *s)
 {
 	pthread_join(s->thread, NULL);
 	s->started = false;
+	(void)ps_fs_hush(s->fs);
+	ps_fs_unwatch(s->fs);
 	ps_background_stop(&s->fs->background);
 	ps_pending_cancel_all(&s->fs->pending);
 	if (!ps_pending_drain(&s->fs->pending, true, CANCEL_WAIT_MS))

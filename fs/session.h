@@ -32,8 +32,8 @@ void ps_session_setup(void);
 /* fd: what ps_mountfd_mount() gave; taken over, also on failure. */
 int ps_session_start(struct ps_session *session, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
 void ps_session_answers(struct ps_session *session);
-/* Tells the loop to end, open files or not. It may come just before libfuse begins to wait: repeat it until
- * session->ended. */
+/* Tells the loop to end, open files or not. It may come just before libfuse begins to wait, or while the kernel is notified,
+ * which needs the loop: repeat it until session->ended. */
 void ps_session_kick(struct ps_session *session);
 void ps_session_await(struct ps_session *session);
 /* The loop's result. -EDEADLK: reads do not end, and files cannot be closed under them; nothing may be freed. */

@@ -112,12 +112,17 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 	return rc;
 }
 
-/* As a whole, unless another dataset of the catalog has done that or is at it: then a page, and its end. */
+/* As a whole, unless another dataset of the catalog has done that since it was asked for: then a page of it. */
 static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
 {
 	bool listed, has_page = false;
+	uint64_t since;
 
-	while (!ps_catalog_list_begin(ds->catalog, ds, &listed)) {
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		since = ds->since;
+	}
+	while (!ps_catalog_list_begin(ds->catalog, ds, since, &listed)) {
 		int rc = has_page ? 0 : list_page(ds, err);
 
 		if (rc < 0 || listed)
@@ -171,7 +176,7 @@ static void end_sweep(struct ps_dataset *ds, bool report)
 			wait_a_while(ds);
 	}
 	add_sweeping(ds->catalog, -1);
-	if (report && !atomic_load(&ds->stop) && missing_now(ds->catalog, &done, text) > 0)
+	if (report && !atomic_load(&ds->stop) && !atomic_load(&ds->asked_again) && missing_now(ds->catalog, &done, text) > 0)
 		ps_log_warning("list: %s: %s", ds->catalog->row.source, text);
 }
 
@@ -187,16 +192,94 @@ int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bo
 		if (cancelled && atomic_load(cancelled))
 			return -ECANCELED;
 		PS_LOCK_SCOPE(&ds->lock);
-		if (!ds->listing_done && wait_ms != UINT64_MAX)
+		if (ds->ended < ds->asked && wait_ms != UINT64_MAX)
 			break;
 		wait_a_while(ds);
 	}
 	return n == 0 && !done ? -EAGAIN : (int)PS_MIN(n, (uint64_t)INT_MAX);
 }
 
-static void *dataset_main(void *arg)
+void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result)
 {
-	struct ps_dataset *ds = arg;
+	while (!ps_list_empty(refreshes)) {
+		struct ps_refresh *refresh = PS_CONTAINER_OF(refreshes->next, struct ps_refresh, priv.link);
+
+		ps_list_remove(&refresh->priv.link);
+		refresh->done(refresh, errnum, result);
+	}
+}
+
+/* Those that the listing which has just ended was for. */
+static void end_refreshes(struct ps_dataset *ds, int errnum)
+{
+	struct ps_list ended, *l, *next;
+	struct ps_refreshed result;
+	{
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		result = (struct ps_refreshed){
+		        ds->catalog->row.nfiles, ds->catalog->nadded, ds->catalog->nvanished};
+	}
+	ps_list_init(&ended);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (l = ds->refreshes.next; l != &ds->refreshes; l = next) {
+			next = l->next;
+			if (PS_CONTAINER_OF(l, struct ps_refresh, priv.link)->priv.number <= ds->ended) {
+				ps_list_remove(l);
+				ps_list_append(&ended, l);
+			}
+		}
+	}
+	ps_refreshes_end(&ended, errnum, &result);
+}
+
+/* The next listing that is asked for has begun; false: the dataset ends. */
+static bool begin_listing(struct ps_dataset *ds)
+{
+	PS_LOCK_SCOPE(&ds->lock);
+	while (!atomic_load(&ds->stop) && ds->asked == ds->begun)
+		pthread_cond_wait(&ds->cond, &ds->lock);
+	ds->begun = ds->asked;
+	atomic_store(&ds->asked_again, false);
+	atomic_store(&ds->nlisted, 0);
+	return !atomic_load(&ds->stop);
+}
+
+/* Returns the number of a listing that begins after this, or, with `joins`, is under way. */
+static uint64_t ask(struct ps_dataset *ds, bool joins, struct ps_refresh *refresh)
+{
+	uint64_t since = ps_catalog_listings(ds->catalog, joins), number;
+	bool more;
+
+	add_sweeping(ds->catalog, 1);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		more = ds->asked == ds->begun && !(joins && ds->begun > ds->ended);
+		if (more) {
+			ds->asked++;
+			atomic_store(&ds->asked_again, true);
+		}
+		if (ds->asked > ds->begun)
+			ds->since = PS_MAX(ds->since, since);
+		number = ds->asked;
+		if (refresh) {
+			refresh->priv.number = number;
+			ps_list_append(&ds->refreshes, &refresh->priv.link);
+		}
+		pthread_cond_broadcast(&ds->cond);
+	}
+	if (!more)
+		add_sweeping(ds->catalog, -1);
+	return number;
+}
+
+void ps_dataset_refresh(struct ps_refresh *refresh)
+{
+	(void)ask(refresh->watch->dataset, false, refresh);
+}
+
+static void list_once(struct ps_dataset *ds)
+{
 	struct ps_error err = {0};
 	uint64_t first_unsized = 0;
 
@@ -211,15 +294,27 @@ static void *dataset_main(void *arg)
 	}
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		ds->listing_done = true;
+		ds->ended = ds->begun;
 		ds->listing_ok = rc == 0;
 		ds->listing_error = err;
 		ds->first_unsized = first_unsized;
 		pthread_cond_broadcast(&ds->cond);
 	}
+	end_refreshes(ds, -rc);
 	if (first_unsized)
 		ps_probe_sweep(ds);
 	end_sweep(ds, first_unsized);
+}
+
+static void *dataset_main(void *arg)
+{
+	struct ps_dataset *ds = arg;
+
+	while (begin_listing(ds)) {
+		pthread_setname_np(pthread_self(), "dataset");
+		list_once(ds);
+		pthread_setname_np(pthread_self(), "dataset-idle");
+	}
 	return NULL;
 }
 
@@ -282,8 +377,8 @@ static uint64_t listed_files(struct ps_dataset *ds, int64_t *ret_listed_ms)
 	return ds->catalog->row.nfiles;
 }
 
-/* Waits for the listing: for ever if there is no stored one, or none that this access may be shown. */
-static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options,
+/* Waits for the listing of this number: for ever if there is no stored one, or none that this access may be shown. */
+static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored, const struct ps_dataset_options *options,
         uint64_t *ret_first_unsized, struct ps_error *err)
 {
 	int64_t listed_ms;
@@ -291,7 +386,7 @@ static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_data
 
 	PS_LOCK_SCOPE(&ds->lock);
 	uint64_t until_ns = ps_clock_mono_ns() + wait_ms * PS_NS_PER_MS;
-	while (!ds->listing_done) {
+	while (ds->ended < number) {
 		if (options->cancelled && atomic_load(options->cancelled))
 			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->catalog->row.source);
 		wait_a_while(ds);
@@ -300,7 +395,7 @@ static int wait_listing(struct ps_dataset *ds, bool stored, const struct ps_data
 			options->listed(options->listed_arg, ds->catalog->row.source, atomic_load(&ds->nlisted));
 			pthread_mutex_lock(&ds->lock);
 		}
-		if (stored && atomic_load(&ds->shown_names) && !ds->listing_done && ps_clock_mono_ns() >= until_ns) {
+		if (stored && atomic_load(&ds->shown_names) && ds->ended < number && ps_clock_mono_ns() >= until_ns) {
 			ps_log_info("list: %s: using the stored listing while the new one is on its way",
 			        ds->catalog->row.source);
 			return 0;
@@ -438,6 +533,8 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->access = id->access;
 	ds->raw = options->raw;
 	ps_list_init(&ds->probes);
+	ps_list_init(&ds->refreshes);
+	ds->asked = 1;
 	pthread_mutex_init(&ds->lock, NULL);
 	ps_cond_init(&ds->cond);
 
@@ -470,13 +567,14 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	struct ps_id names;
 	(void)listed_files(ds, &listed_ms);
 	bool stored = listed_ms != 0;
+	ds->since = ps_catalog_listings(ds->catalog, true);
 	ps_grant_id_of_names(ds->catalog, &names);
 	atomic_store(&ds->shown_names, ps_grant_look(ds, &names) != PS_GRANT_NONE);
 	rc = start_threads(ds);
 	if (rc < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
 	if (rc == 0)
-		rc = wait_listing(ds, stored, options, &first_unsized, err);
+		rc = wait_listing(ds, 1, stored, options, &first_unsized, err);
 	if (rc == 0 && first_unsized && !stored) {
 		rc = check_first(ds, first_unsized, options->cancelled, err);
 		if (rc < 0)
@@ -488,6 +586,13 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	}
 	*ret = ds;
 	return 0;
+}
+
+int ps_dataset_rejoin(struct ps_dataset *ds, const struct ps_dataset_options *options, struct ps_error *err)
+{
+	uint64_t first_unsized;
+
+	return wait_listing(ds, ask(ds, true, NULL), true, options, &first_unsized, err);
 }
 
 void ps_dataset_free(struct ps_dataset *ds)
@@ -553,8 +658,8 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	PS_LOCK_SCOPE(&ds->lock);
 	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)nfiles, "listed_at", (json_int_t)(listed_ms / 1000), "listing",
-	        (int)!ds->listing_done, "listing_error",
-	        ps_json_lossy(ds->listing_done && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
+	        (int)(ds->ended < ds->asked), "listing_error",
+	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens",
 	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)nmissing, "missing_names", names,
 	        "versionless", (int)ps_dataset_versionless(ds));

@@ -9,6 +9,7 @@
 #include "dataset/dataset.h"
 
 #define RETIRED_BATCH 2000
+#define CHANGED_BATCH 64
 
 /* The row, made with its root directory the first time. */
 static int load_row(struct ps_catalog *catalog, const char *source)
@@ -76,6 +77,8 @@ static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_i
 	catalog->row.id = *id;
 	pthread_mutex_init(&catalog->names_lock, NULL);
 	pthread_mutex_init(&catalog->lock, NULL);
+	pthread_cond_init(&catalog->watch_cond, NULL);
+	ps_list_init(&catalog->watches);
 	ps_list_append(&cache->catalogs, &catalog->link);
 	return catalog;
 }
@@ -103,10 +106,10 @@ static void delete_retired(struct ps_catalog *catalog)
 {
 	struct ps_index_batch *batch = NULL;
 
-	for (size_t i = 0; i < catalog->nretired; i++) {
+	for (size_t i = 0; i < catalog->nchanged; i++) {
 		struct ps_node_row row;
 
-		if (ps_index_get_node(catalog->index, catalog->retired[i], &row) < 0)
+		if (ps_index_get_node(catalog->index, catalog->changed[i], &row) < 0)
 			continue;
 		/* Only if that it was superseded has come to the index. */
 		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
@@ -151,39 +154,147 @@ void ps_catalog_put(struct ps_catalog *catalog)
 	delete_retired(catalog);
 	ps_dataset_row_fini(&catalog->row);
 	ps_catalog_none_missing(catalog);
-	free(catalog->retired);
+	free(catalog->changed);
+	pthread_cond_destroy(&catalog->watch_cond);
 	pthread_mutex_destroy(&catalog->names_lock);
 	pthread_mutex_destroy(&catalog->lock);
 	free(catalog);
 }
 
-bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, bool *ret_listed)
+uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins)
 {
 	PS_LOCK_SCOPE(&catalog->lock);
-	*ret_listed = catalog->listed;
-	if (catalog->listed || catalog->lister)
+	return catalog->nbegun - (joins && catalog->lister);
+}
+
+bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	*ret_listed = catalog->nlisted > since;
+	if (*ret_listed || catalog->lister)
 		return false;
 	catalog->lister = dataset;
+	catalog->nbegun++;
 	return true;
+}
+
+/* Watches --------------------------------------------------------------------------------------- */
+
+/* Those from *told on, as far as there is room. */
+static size_t changed_since(struct ps_catalog *catalog, size_t told, uint64_t ret[static CHANGED_BATCH])
+{
+	PS_LOCK_SCOPE(&catalog->names_lock);
+	size_t n = PS_MIN(catalog->nchanged - told, (size_t)CHANGED_BATCH);
+
+	memcpy(ret, catalog->changed + told, n * sizeof *ret);
+	return n;
+}
+
+/* No lock is held while it is called: only `busy` keeps it from being freed. */
+static void report(struct ps_catalog *catalog, struct ps_watch *watch)
+{
+	uint64_t nodes[CHANGED_BATCH];
+	size_t n;
+
+	while (!atomic_load(&watch->priv.ending) && (n = changed_since(catalog, watch->priv.ntold, nodes)) > 0) {
+		for (size_t i = 0; i < n && !atomic_load(&watch->priv.ending); i++) {
+			struct ps_node_row row;
+
+			if (ps_index_get_node(catalog->index, nodes[i], &row) < 0)
+				continue;
+			watch->changed(watch->arg, row.parent, row.name);
+			ps_node_row_fini(&row);
+		}
+		watch->priv.ntold += n;
+	}
+}
+
+static struct ps_watch *next_watch(struct ps_catalog *catalog, struct ps_watch *last, uint64_t round)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	if (last) {
+		last->priv.busy = false;
+		pthread_cond_broadcast(&catalog->watch_cond);
+	}
+	for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
+		struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
+
+		if (watch->priv.round == round)
+			continue;
+		watch->priv.round = round;
+		watch->priv.busy = true;
+		return watch;
+	}
+	return NULL;
 }
 
 void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
 {
+	/* Only the lister comes here. */
+	for (struct ps_watch *watch = NULL; (watch = next_watch(catalog, watch, catalog->nbegun));)
+		report(catalog, watch);
 	PS_LOCK_SCOPE(&catalog->lock);
 	catalog->lister = NULL;
-	catalog->listed = listed;
+	if (listed)
+		catalog->nlisted = catalog->nbegun;
 }
 
-void ps_catalog_retire(struct ps_catalog *catalog, uint64_t node)
+void ps_dataset_watch(struct ps_watch *watch)
 {
-	if (catalog->nretired == catalog->retired_cap) {
-		size_t cap = catalog->retired_cap ? catalog->retired_cap * 2 : 256;
-		uint64_t *retired = realloc(catalog->retired, cap * sizeof *retired);
+	struct ps_catalog *catalog = watch->dataset->catalog;
 
-		if (!retired)
-			return; /* its row stays: some bytes on disk */
-		catalog->retired = retired;
-		catalog->retired_cap = cap;
+	watch->priv.round = 0;
+	watch->priv.busy = false;
+	atomic_store(&watch->priv.ending, false);
+	{
+		PS_LOCK_SCOPE(&catalog->names_lock);
+		watch->priv.ntold = catalog->nchanged;
 	}
-	catalog->retired[catalog->nretired++] = node;
+	PS_LOCK_SCOPE(&catalog->lock);
+	ps_list_append(&catalog->watches, &watch->priv.link);
+}
+
+static void unwatch(struct ps_watch *watch)
+{
+	struct ps_catalog *catalog = watch->dataset->catalog;
+
+	atomic_store(&watch->priv.ending, true);
+	PS_LOCK_SCOPE(&catalog->lock);
+	while (watch->priv.busy)
+		pthread_cond_wait(&catalog->watch_cond, &catalog->lock);
+	ps_list_remove(&watch->priv.link);
+}
+
+void ps_dataset_unwatch(struct ps_watch *watch)
+{
+	struct ps_dataset *ds = watch->dataset;
+	struct ps_list ended, *l, *next;
+
+	unwatch(watch);
+	ps_list_init(&ended);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (l = ds->refreshes.next; l != &ds->refreshes; l = next) {
+			next = l->next;
+			if (PS_CONTAINER_OF(l, struct ps_refresh, priv.link)->watch == watch) {
+				ps_list_remove(l);
+				ps_list_append(&ended, l);
+			}
+		}
+	}
+	ps_refreshes_end(&ended, ECANCELED, &(struct ps_refreshed){0});
+}
+
+void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
+{
+	if (catalog->nchanged == catalog->changed_cap) {
+		size_t cap = catalog->changed_cap ? catalog->changed_cap * 2 : 256;
+		uint64_t *changed = realloc(catalog->changed, cap * sizeof *changed);
+
+		if (!changed)
+			return; /* its row stays: some bytes on disk; and the kernel learns of it by ESTALE alone */
+		catalog->changed = changed;
+		catalog->changed_cap = cap;
+	}
+	catalog->changed[catalog->nchanged++] = node;
 }

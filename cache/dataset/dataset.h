@@ -7,7 +7,7 @@
  * Names and access are two things. A catalog is the names of a source, with their versions: rows of the index, shared by
  * all who list the same; it alone decides what stands for a name. A dataset is a catalog seen with one access: its origin
  * signs with the credentials of its mounts and of no other. Before a dataset shows names that another access has listed, the
- * origin has shown it one page of them. Only one dataset of a catalog lists it as a whole.
+ * origin has shown it one page of them. One dataset of a catalog at a time lists it as a whole.
  *
  *   mount ─▶ dataset (catalog, access): origin, probes, read-ahead ─▶ catalog: names, versions
  *   mount ─▶ dataset (same catalog, other access) ──────────────────────┘
@@ -59,15 +59,20 @@ struct ps_catalog {
 	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
 	bool loaded;
 	struct ps_merge *merge; /* the listing under way, or NULL */
-	uint64_t *retired;      /* nodes superseded since it was loaded: gone when nobody can name them */
-	size_t nretired, retired_cap;
+	/* Nodes superseded since it was loaded, and those that a later listing made: what watches are told of, in this
+	 * order. What is superseded is deleted when nobody can name it. */
+	uint64_t *changed;
+	size_t nchanged, changed_cap;
 
 	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows (lock) */
 	struct ps_dataset_row row;
 	int64_t attached_ms; /* since when the origin is asked for what it has now */
 	pthread_mutex_t lock;
 	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
-	bool listed;                     /* as a whole, since attached_ms */
+	uint64_t nbegun, nlisted; /* listings of all of it: begun since it was loaded; the last of these that was complete */
+	uint64_t nadded, nvanished; /* files, by that one */
+	struct ps_list watches;
+	pthread_cond_t watch_cond; /* no callback of a watch is under way any more */
 	unsigned nsweeping; /* datasets that list, or ask for what a listing did not tell */
 	uint64_t nunknown;  /* names that they got no answer for */
 	uint64_t nmissing;  /* names of the list that the origin does not have; the first of them, in order: */
@@ -92,14 +97,18 @@ struct ps_dataset {
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
 	_Atomic uint64_t nlisted; /* files of the listing under way */
+	_Atomic bool asked_again; /* another listing is to begin: the sweep ends */
 	_Atomic bool offline; /* offline.h; when the origin is asked again, and how often it was */
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;
 
 	pthread_mutex_t lock; /* protects what follows */
-	pthread_cond_t cond;  /* listing_done, or probes changed; monotonic clock */
-	bool listing_done;
-	bool listing_ok;
+	pthread_cond_t cond;  /* asked, ended, or probes changed; monotonic clock */
+	/* Listings by number: the last that was asked for (one more than begun, at most), begun, ended. */
+	uint64_t asked, begun, ended;
+	uint64_t since; /* of the catalog's listings, later ones are new enough for what was asked last */
+	struct ps_list refreshes;
+	bool listing_ok; /* the last that ended */
 	struct ps_error listing_error;
 	uint64_t first_unsized; /* a node of the listing whose size it did not tell; 0: none */
 	struct ps_list probes;  /* under way, or waiting for another attempt */
@@ -125,23 +134,33 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
         const struct ps_dataset_options *options, struct ps_dataset_id *ret) PS_MUST_USE;
 int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
         const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
+/* For one more mount: lists again, or joins the listing under way, and waits for it as an attach does. */
+int ps_dataset_rejoin(struct ps_dataset *dataset, const struct ps_dataset_options *options, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_free(struct ps_dataset *dataset);
 
 /* catalog.c */
 /* The catalog of this id, with one more reference. Blocks on the index. */
 int ps_catalog_get(struct ps_cache *cache, const struct ps_id *id, const char *source, struct ps_catalog **ret) PS_MUST_USE;
 void ps_catalog_put(struct ps_catalog *catalog);
-/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, or another dataset is at it. */
-bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, bool *ret_listed);
+/* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
+uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
+/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after so many was
+ * complete; or another dataset is at it. */
+bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
+/* Reports to the watches what has changed, complete or not. Blocks on the index and on the watches. */
 void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
-/* The node has been superseded: its row goes with the catalog's last dataset. names_lock is held. */
-void ps_catalog_retire(struct ps_catalog *catalog, uint64_t node);
+/* The node has been superseded: its row is deleted with the catalog's last dataset. Or it stands for a new name. names_lock
+ * is held. */
+void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
 
 /* What the origin has told of a file, now or earlier: the first one without a version is logged. */
 void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
 
 /* A new listing: what was missing of the one before does not count. */
 void ps_catalog_none_missing(struct ps_catalog *catalog);
+
+/* Answers them, by attach.c; no lock is held. */
+void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
 
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);

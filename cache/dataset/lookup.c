@@ -86,7 +86,7 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	ps_index_batch_put_node(batch, &old);
 	ps_index_batch_put_node(batch, &next);
 	ps_index_batch_put_child(batch, next.parent, next.name, next.node);
-	ps_catalog_retire(ds->catalog, row->node);
+	ps_catalog_changed(ds->catalog, row->node);
 	return ps_index_batch_commit_or_keep(ds->index, batch);
 }
 

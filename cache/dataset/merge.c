@@ -32,6 +32,10 @@ struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
 		return NULL;
 	m->dataset = dataset;
 	m->begun_ms = ps_clock_real_ms();
+	{
+		PS_LOCK_SCOPE(&dataset->catalog->lock);
+		m->relists = dataset->catalog->row.listed_ms != 0;
+	}
 	m->batch = ps_index_batch_new();
 	if (!m->batch || ps_index_new_node(dataset->index, &m->first_number) < 0 ||
 	        !dir_remember(m, "", 0, dataset->catalog->row.root)) {
@@ -148,6 +152,8 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 	ps_index_batch_put_child(m->batch, row->parent, row->name, row->node);
 	note_batched(m, row->parent, row->name);
 	m->nbatched += 2;
+	if (m->relists)
+		ps_catalog_changed(m->dataset->catalog, row->node);
 	return 0;
 }
 
@@ -156,7 +162,7 @@ void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 	row->superseded = true;
 	ps_index_batch_put_node(m->batch, row);
 	m->nbatched++;
-	ps_catalog_retire(m->dataset->catalog, row->node);
+	ps_catalog_changed(m->dataset->catalog, row->node);
 }
 
 /* The directory `name` of parent, made where there is none. A file that was called so goes; a shard that is
@@ -296,6 +302,7 @@ int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const s
 		if (rc == 0)
 			rc = put_new(m, &row, old && old->kind == PS_NODE_FILE ? old->ino : 0);
 		node = row.node;
+		m->nadded += !old;
 	}
 	if (rc < 0)
 		return rc;
@@ -338,6 +345,8 @@ static int finish_row(struct ps_merge *m)
 		PS_LOCK_SCOPE(&ds->catalog->lock);
 		ds->catalog->row.listed_ms = PS_MAX(ps_clock_real_ms(), ds->catalog->attached_ms);
 		ds->catalog->row.nfiles = m->nfiles;
+		ds->catalog->nadded = m->nadded;
+		ds->catalog->nvanished = m->nvanished;
 		ds->catalog->row.generation++;
 		ps_index_batch_put_dataset(m->batch, &ds->catalog->row);
 		m->nbatched++;

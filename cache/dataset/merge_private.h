@@ -34,6 +34,8 @@ struct ps_merge {
 	size_t nseen, seen_cap;
 	size_t nsorted; /* the first of them, in order already */
 	uint64_t nfiles, first_unsized;
+	bool relists;                /* names are known: what is new is reported */
+	uint64_t nadded, nvanished; /* files */
 	uint64_t first_number; /* nodes made since this merge began have higher ones */
 	int64_t begun_ms;
 	int failed; /* a commit, by whomever */

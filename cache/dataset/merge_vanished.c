@@ -18,6 +18,7 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 
 	if (rc == 0) {
 		ps_merge_supersede(m, &row);
+		m->nvanished += row.kind == PS_NODE_FILE;
 		if (row.kind == PS_NODE_DIR)
 			rc = ps_merge_remove_children(m, node, depth);
 		ps_node_row_fini(&row);

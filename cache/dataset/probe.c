@@ -139,7 +139,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
 		ps_index_batch_del_child(batch, row->parent, row->name);
-		ps_catalog_retire(ds->catalog, row->node);
+		ps_catalog_changed(ds->catalog, row->node);
 	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
 		/* A known version keeps its words: they are part of the object's identity. */
 		take_seen(row, seen, row_sized(row), true);
@@ -148,7 +148,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	} else {
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
-		ps_catalog_retire(ds->catalog, row->node);
+		ps_catalog_changed(ds->catalog, row->node);
 		ps_log_info("changed: %s: the origin has a new version", row->url);
 		row->superseded = false;
 		take_seen(row, seen, false, row->sum_of_name);

@@ -26,10 +26,10 @@ static struct ps_attached *find(struct ps_cache *cache, const struct ps_dataset_
 	return NULL;
 }
 
-/* One more reference of an attached one; else *ret_new is a place for the caller to attach it. Waits while
+/* One more reference of an attached one (*ret_waited: the attach was under way); else *ret_new is a place for the caller to attach it. Waits while
  * another attaches or detaches it. */
 static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _Atomic bool *cancelled,
-        struct ps_attached **ret_new, struct ps_dataset **ret)
+        struct ps_attached **ret_new, struct ps_dataset **ret, bool *ret_waited)
 {
 	struct ps_attached *a;
 
@@ -37,6 +37,7 @@ static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _
 	while ((a = find(cache, id)) && !a->dataset) {
 		if (cancelled && atomic_load(cancelled))
 			return -ECANCELED;
+		*ret_waited = true;
 		ps_cond_wait_until(&cache->cond, &cache->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
 	}
 	if (a) {
@@ -73,17 +74,23 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	struct ps_attached *new = NULL;
 	struct ps_dataset *dataset = NULL;
 	struct ps_dataset_id id;
+	bool waited = false;
 
 	if (!canonical)
 		return err && err->err ? -err->err : -EINVAL;
 	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
 	if (rc == 0)
-		rc = enter(cache, &id, options->cancelled, &new, &dataset);
+		rc = enter(cache, &id, options->cancelled, &new, &dataset, &waited);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
 	if (new) {
 		rc = ps_dataset_new(cache, source, canonical, &id, options, &dataset, err);
 		publish(cache, new, rc < 0 ? NULL : dataset);
+	}
+	if (rc == 0 && !new && !waited) {
+		rc = ps_dataset_rejoin(dataset, options, err);
+		if (rc < 0)
+			ps_dataset_detach(dataset);
 	}
 	if (rc == 0)
 		*ret = dataset;

@@ -9,6 +9,11 @@
 #define SWEEP_CONCURRENCY 16
 #define SWEEP_AT_ONCE 256 /* names that are taken from the index together */
 
+static bool is_over(struct ps_dataset *ds)
+{
+	return atomic_load(&ds->stop) || atomic_load(&ds->asked_again);
+}
+
 static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
 
 /* The next nodes of a directory, behind the name *after (NULL: from its beginning), which becomes that of the
@@ -48,9 +53,9 @@ static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
 		return;
 	while (n == SWEEP_AT_ONCE) {
 		n = take_children(ds, dir, &after, nodes);
-		for (size_t i = 0; i < n && !atomic_load(&ds->stop); i++)
+		for (size_t i = 0; i < n && !is_over(ds); i++)
 			sweep_node(ds, nodes[i], depth);
-		if (atomic_load(&ds->stop))
+		if (is_over(ds))
 			return;
 	}
 }
@@ -66,13 +71,13 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 	} else if (row.remote.size == PS_SIZE_UNKNOWN && !row.superseded) {
 		bool full = true;
 
-		while (full && !atomic_load(&ds->stop)) {
+		while (full && !is_over(ds)) {
 			PS_LOCK_SCOPE(&ds->lock);
 			full = ds->nsweep >= SWEEP_CONCURRENCY;
 			if (full)
 				ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
 		}
-		if (!atomic_load(&ds->stop))
+		if (!is_over(ds))
 			ps_probe_unasked(ds, &row);
 	}
 	ps_node_row_fini(&row);

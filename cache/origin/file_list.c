@@ -131,10 +131,14 @@ static int list_manifest(const struct ps_source *source, struct ps_names *names)
 {
 	ps_autopacked struct ps_packed text = {0};
 
-	if (source->text.nbytes)
-		return ps_expand(source, &source->text, NULL, NULL, names);
 	ps_autofree char *path = NULL;
-	int rc = ps_file_path(source->canonical, &path);
+	int rc;
+
+	if (ps_source_is_local_list(source)) {
+		rc = ps_source_read_list(source, &text, names->err);
+		return rc ? rc : ps_expand(source, &text, NULL, NULL, names);
+	}
+	rc = ps_file_path(source->canonical, &path);
 	if (rc)
 		return ps_error_set(names->err, -rc, "%s: %s", source->canonical, strerror(-rc));
 	rc = ps_source_read_file(path, &text, names->err);

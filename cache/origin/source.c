@@ -223,6 +223,16 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
 	return 0;
 }
 
+bool ps_source_is_local_list(const struct ps_source *s)
+{
+	return s->canonical[0] == '@';
+}
+
+int ps_source_read_list(const struct ps_source *s, struct ps_packed *ret, struct ps_error *err)
+{
+	return ps_source_read_file(s->canonical + 1, ret, err);
+}
+
 struct first_entry {
 	char *url;
 	int rc;

@@ -39,6 +39,10 @@ struct ps_source {
 int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *err) PS_MUST_USE;
 void ps_source_fini(struct ps_source *s);
 
+/* A manifest that was read from a local path when it was parsed. */
+bool ps_source_is_local_list(const struct ps_source *s);
+/* Adds what it holds now. */
+int ps_source_read_list(const struct ps_source *s, struct ps_packed *ret, struct ps_error *err) PS_MUST_USE;
 /* Adds a local list's whole text. -EINVAL: not a regular file, -EFBIG. Blocks on disk. */
 int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error *err) PS_MUST_USE;
 
