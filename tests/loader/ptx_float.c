@@ -169,6 +169,8 @@ static uint64_t bits_small(double x, int fraction, int least_exponent, uint64_t 
 
 	if (isnan(x))
 		return nan;
+	if (x == 0) /* of which frexp() says that its exponent is 0 */
+		return sign;
 	(void)frexp(x, &exponent); /* x is 0.5 to 1 times 2^exponent */
 	exponent = exponent - 1 < least_exponent ? least_exponent : exponent - 1;
 	if (isinf(x) || (exponent > greatest && fegetround() != FE_TOWARDZERO))

@@ -176,6 +176,9 @@ static const struct {
         {"cvt.rmi.f32.f32 %r0, %r1;", 0xbf000000, 0, 0, 0xbf800000},
         {"cvt.sat.f32.f32 %r0, %r1;", 0x40000000, 0, 0, 0x3f800000},
         {"cvt.rn.f16.f32 %h0, %r1;", 0x3f800000, 0, 0, 0x3c00},
+        {"cvt.rn.f16.f32 %h0, %r1;", 0, 0, 0, 0},
+        {"cvt.rn.f16.f32 %h0, %r1;", 0x80000000, 0, 0, 0x8000},
+        {"cvt.rn.bf16.f32 %h0, %r1;", 0, 0, 0, 0},
         {"cvt.rn.f16.f32 %h0, %r1;", 0x477fefff, 0, 0, 0x7bff}, /* just under 65520 */
         {"cvt.rn.f16.f32 %h0, %r1;", 0x477ff000, 0, 0, 0x7c00},
         {"cvt.rz.f16.f32 %h0, %r1;", 0x477fffff, 0, 0, 0x7bff},
