@@ -235,10 +235,14 @@ static void print_cache(const json_t *doc)
 	        size(number(doc, "cache", "limit_bytes"), b));
 	if (reserved > 0)
 		printf(" (%s reserved for what is being fetched)", size(reserved, a));
+	printf(", %s by the index", size(number(doc, "cache", "index_bytes"), a));
 	printf(", %s", PS_COUNTED(number(doc, "cache", "objects"), "object"));
 	if (json_is_real(ratio))
 		printf(", hit ratio %.1f %%", 100 * json_real_value(ratio));
 	printf(", in %s\n", text(json_object_get(doc, "cache"), "dir"));
+	if (number(doc, "cache", "reachable_bytes") < number(doc, "cache", "limit_bytes"))
+		printf("  reach     %s: the disk has room for no more\n",
+		        size(number(doc, "cache", "reachable_bytes"), a));
 }
 
 static void print_mount(const json_t *doc, const json_t *mount, struct seen *last)

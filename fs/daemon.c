@@ -4,12 +4,14 @@
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "cgroup.h"
 #include "control.h"
 #include "daemon_private.h"
@@ -364,6 +366,24 @@ static void main_loop(struct ps_daemon *d)
 	}
 }
 
+/* Of more than the disk has, who gave the size is told. */
+static void report_reach(const struct ps_daemon *d)
+{
+	struct ps_store *store = ps_cache_store(d->cache);
+	uint64_t limit = ps_store_limit(store), reachable = ps_store_reachable(store);
+	const char *given = d->options->cache_size;
+	bool exact = given && !strchr(given, '%');
+	char text[PS_ERROR_TEXT_LEN], a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
+
+	if (reachable >= limit)
+		return;
+	snprintf(text, sizeof text, "cache %.300s: the limit is %s, but the disk has room for %s", ps_store_dir(store),
+	        ps_size_format(limit, a), ps_size_format(reachable, b));
+	ps_log(exact ? PS_LOG_WARNING : PS_LOG_INFO, "%s", text);
+	if (exact && d->launch->background)
+		ps_cli_fail("mount", 0, "warning: %s", text);
+}
+
 static int open_all(struct ps_daemon *d, struct ps_error *err)
 {
 	struct ps_mount_options options = *d->options; /* a shallow one: it fills in what is not told */
@@ -379,6 +399,7 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 		rc = ps_cache_open(&cache, &d->cache, err);
 	if (rc < 0)
 		return rc;
+	report_reach(d);
 	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (d->wake_fd < 0)
 		rc = ps_error_set(err, errno, "eventfd: %s", strerror(errno));

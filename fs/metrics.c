@@ -19,6 +19,8 @@ static const struct row of_cache[] = {
         {"started_at", GAUGE, "When the daemon started, in seconds since 1970."},
         {"cache.limit_bytes", GAUGE, "Quota of the cache (--cache-size)."},
         {"cache.used_bytes", GAUGE, "Bytes stored in the cache."},
+        {"cache.index_bytes", GAUGE, "Disk used by the index and its reserve."},
+        {"cache.reachable_bytes", GAUGE, "Of the limit, what the disk has room for."},
         {"cache.reserved_bytes", GAUGE, "Room reserved for files that are being fetched."},
         {"cache.min_free_bytes", GAUGE, "Space that the disk keeps for others (--min-free)."},
         {"cache.objects", GAUGE, "Objects in the cache, whole or in part."},

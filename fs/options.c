@@ -15,7 +15,7 @@
 #include "policy/policy.h"
 
 #define HEADERS_MAX 64
-#define LEAST_CACHE PS_MIB            /* a block; less caches nothing */
+#define LEAST_CACHE (16 * PS_MIB)     /* the index takes up to two thirds of so little */
 #define LEAST_MEMORY PS_MIB           /* most likely a unit was forgotten */
 #define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; less, and readers run into their timeout */
 #define HEADER_FILE_MAX_NBYTES (64 * 1024)
@@ -320,7 +320,7 @@ static int set_addressing(void *ctx, const char *value, struct ps_error *err)
 const struct ps_opt ps_options_source[] = {
         {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing",
                 PS_OPT_LOCAL},
-        {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes of data: 200G, 80% [80% of the disk]",
+        {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes in it: 200G, 80% [80% of the disk]",
                 PS_OPT_SHARED, set_cache_size},
         {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]",
                 PS_OPT_SHARED, set_min_free},

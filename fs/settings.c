@@ -189,7 +189,7 @@ int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *
 	}
 	*ret = (struct ps_cache_options){
 	        .store = {.dir = o->cache_dir,
-	                .limit_bytes = limit,
+	                .folder_bytes = limit,
 	                .min_free_bytes = o->min_free,
 	                .policy = o->policy},
 	        .memory_bytes = o->memory,

@@ -108,6 +108,10 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 	} else if (!err->err) {
 		ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 	}
+	if (rc == -EDQUOT)
+		ps_error_set(err, EDQUOT,
+		        "%s: the index of its names needs more room than --cache-size leaves it; mount with a larger one",
+		        ds->catalog->row.source);
 	ps_merge_free(listing.merge);
 	return rc;
 }

@@ -46,7 +46,7 @@ static int make_entry_by_extent(struct ps_object *object)
 
 bool ps_object_fits(struct ps_object *object)
 {
-	return !object->by_extent || object->remote.size <= object->store->limit_nbytes;
+	return !object->by_extent || object->remote.size <= ps_store_data_limit(object->store);
 }
 
 /* Each open of each shard may come here, as long as there are no more descriptors, or no room. */

@@ -193,6 +193,7 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 	for (struct ps_list *l = list->next; l != list; l = l->next)
 		collect(PS_CONTAINER_OF(l, struct ps_object, dirty_link), batch);
 	ps_pins_collect(store, batch);
+	ps_index_batch_unasked(batch); /* ps_folder_look() was */
 	int e = ps_index_batch_commit(store->index, batch);
 	ps_pins_collected(store, e == 0);
 	for (struct ps_list *l = list->next; e < 0 && l != list; l = l->next)
@@ -217,7 +218,7 @@ static void recovered(struct ps_store *store)
 	if (store->told_of_refusal)
 		ps_log_warning("store: %s: the index takes data again", store->dir);
 	ps_disk_took(store);
-	ps_store_dir_reserve(store->dir_fd);
+	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
 }
 
 /* store->lock held, dropped over the index. Errors leave everything on the queue. */
@@ -229,6 +230,9 @@ static int commit_locked(struct ps_store *store)
 	while (store->commit_running)
 		pthread_cond_wait(&store->changed, &store->lock);
 	store->commit_running = true;
+	pthread_mutex_unlock(&store->lock);
+	int e = ps_folder_look(store);
+	pthread_mutex_lock(&store->lock);
 	was_failed = store->index_failed;
 	store->failed_since = false;
 	ps_list_init(&list);
@@ -236,7 +240,8 @@ static int commit_locked(struct ps_store *store)
 	pthread_mutex_unlock(&store->lock);
 
 	struct ps_error err = {0};
-	int e = was_failed ? ps_index_reopen(store->index, &err) : 0;
+	if (e == 0 && was_failed)
+		e = ps_index_reopen(store->index, &err);
 	if (e == 0)
 		e = ps_tombs_clear(store);
 	if (e == 0)

@@ -276,7 +276,8 @@ void ps_room_look(struct ps_store *store, struct ps_room *room)
 /* Under store->lock: by so much the wish exceeds the disk. */
 static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
-	uint64_t unwritten = store->unwritten + wish->unwritten;
+	uint64_t unwritten =
+	        store->unwritten + wish->unwritten + store->index_nbytes - store->index_allocated_nbytes;
 
 	return unwritten > disk ? unwritten - disk : 0;
 }
@@ -284,7 +285,7 @@ static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wi
 /* Under store->lock: the bytes that must go before the wish is granted. */
 static uint64_t shortfall(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
-	uint64_t wanted = store->used_nbytes + wish->add;
+	uint64_t wanted = store->used_nbytes + store->index_nbytes + wish->add;
 	uint64_t over_limit = wanted > store->limit_nbytes ? wanted - store->limit_nbytes : 0;
 
 	return PS_MAX(over_limit, over_disk(store, wish, disk));
@@ -365,7 +366,7 @@ int ps_room_take(struct ps_object *object)
 	struct ps_room room = {0};
 	int e = -EAGAIN;
 
-	if (ps_object_full_charge(object) > store->limit_nbytes)
+	if (ps_object_full_charge(object) > ps_store_data_limit(store))
 		return -ENOSPC;
 	while (e == -EAGAIN) {
 		ps_room_look(store, &room);

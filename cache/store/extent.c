@@ -19,8 +19,8 @@
 
 bool ps_extents_apply(const struct ps_store *store, uint64_t size)
 {
-	return store->can_punch && size > store->limit_nbytes / LARGE_SHARE &&
-	       (size > PS_EXTENT_NBYTES || size > store->limit_nbytes);
+	return store->can_punch && size > store->whole_nbytes / LARGE_SHARE &&
+	       (size > PS_EXTENT_NBYTES || size > store->whole_nbytes);
 }
 
 static uint16_t all_chunks(uint64_t size, uint64_t block)

@@ -95,6 +95,7 @@ static void put_row_after(struct ps_store *store, const struct ps_extent_out *ou
 	row.data_ctime_ns = ps_datafile_ctime_ns(&st);
 	ps_index_batch_put_object(batch, &row);
 	ps_object_row_fini(&row);
+	ps_index_batch_unasked(batch); /* it comes of making room */
 	if (ps_index_batch_commit(store->index, batch) < 0)
 		ps_log_debug("evict: the row of an object is behind its file");
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "store/index_keys.h"
 #include "store/index_private.h"
 
@@ -16,6 +17,7 @@
  * the log may have lost a reservation, but then also every row written after it. */
 #define NUMBER_CHUNK 65536
 #define DATASET_FIRST 1
+#define SMALL_MEMTABLE_NBYTES PS_MIB
 
 /* Meta rows, schema, open ------------------------------------------------------------------------ */
 
@@ -232,21 +234,26 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 	return bad->rc;
 }
 
-static int index_open(
-        const char *dir, bool same_mount, const char *boot_id, struct ps_index **ret, struct ps_error *err)
+/* boot_id NULL: the kernel's, and the mount is looked at. */
+static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_id, struct ps_index **ret,
+        struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof *index);
+	char now[37] = "";
 
 	if (!index)
 		return ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
+	if (!boot_id)
+		ps_clock_boot_id(now);
 	pthread_mutex_init(&index->numbers_lock, NULL);
+	index->memtable_nbytes = memtable_nbytes;
 	index->nodes.meta = "nodes";
 	index->datasets.meta = "datasets";
-	int e = ps_kv_open(dir, &index->kv, err);
+	int e = ps_kv_open(dir, memtable_nbytes, &index->kv, err);
 	if (e == 0)
 		e = check_schema(index, err);
 	if (e == 0)
-		e = load_meta(index, same_mount ? NULL : dir, boot_id, err);
+		e = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
 	if (e == 0)
 		e = check_rows(index, err);
 	if (e < 0)
@@ -258,15 +265,17 @@ static int index_open(
 
 int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
-	return index_open(dir, true, boot_id, ret, err);
+	return index_open(dir, PS_KV_MEMTABLE_NBYTES, boot_id, ret, err);
 }
 
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err)
 {
-	char boot_id[37];
+	return index_open(dir, PS_KV_MEMTABLE_NBYTES, NULL, ret, err);
+}
 
-	ps_clock_boot_id(boot_id);
-	return index_open(dir, false, boot_id, ret, err);
+int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err)
+{
+	return index_open(dir, SMALL_MEMTABLE_NBYTES, NULL, ret, err);
 }
 
 void ps_index_close(struct ps_index *index)
@@ -304,6 +313,28 @@ void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *ar
 {
 	index->failed = fn;
 	index->failed_arg = arg;
+}
+
+void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nbytes), void *arg)
+{
+	index->room = room;
+	index->room_arg = arg;
+}
+
+uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes)
+{
+	uint64_t live = ps_kv_live_nbytes(index->kv);
+	uint64_t compacting = live + PS_MIN(live, PS_KV_COMPACTION_NBYTES);
+
+	/* A log file set aside for the next memtable (a tenth longer), and two memtables sorted while their log files are
+	 * still there; what is written goes to a log first, and once more when it is sorted. */
+	return 4 * (uint64_t)index->memtable_nbytes + 2 * (uint64_t)nbytes +
+	       (compacting > sorted_nbytes ? compacting - sorted_nbytes : 0);
+}
+
+size_t ps_index_slack_nbytes(struct ps_index *index)
+{
+	return index->memtable_nbytes / 4;
 }
 
 int ps_index_sync(struct ps_index *index)

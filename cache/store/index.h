@@ -125,6 +125,12 @@ void ps_pin_row_fini(struct ps_pin_row *row);
 /* -EPROTO: a newer schema. -EIO: damaged (text says why); the store moves it aside. Other errors (-ENOSPC,
  * -EACCES, -EMFILE, -EBUSY...) are no fault of the index: it is left alone. */
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
+/* The same for a small disk or quota: it takes less room, and more writing. */
+int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
+/* What it may take of the disk beyond what is there when nothing more is written but nbytes: while it sorts and compacts. */
+uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes);
+/* What may be written between two looks at its folder. */
+size_t ps_index_slack_nbytes(struct ps_index *index);
 void ps_index_close(struct ps_index *index);
 
 /* State of the last stop, read once at open and replaced by "dirty in this boot". */
@@ -143,6 +149,10 @@ int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 /* fn is called, with nothing held, after a batch of whomever was refused: somebody has to reopen. Set before
  * others use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg);
+
+/* room is asked, with nothing held, before a batch that puts rows of nbytes is written: 0, or -errno and it is not. Not for
+ * batches that are ps_index_batch_unasked(). Set before others use the index. */
+void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nbytes), void *arg);
 
 /* A number never given out before, also over restarts and kills. */
 int ps_index_new_node(struct ps_index *index, uint64_t *ret_node) PS_MUST_USE;
@@ -194,6 +204,8 @@ void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *i
 void ps_index_batch_put_grants(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row);
 void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id);
+/* Its room is there already, or will be when it is written. */
+void ps_index_batch_unasked(struct ps_index_batch *batch);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 /* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
  * (store/overlay.h), and written with the next batch that is taken. What is read, and walks that begin later,

@@ -17,6 +17,9 @@ struct ps_index {
 	struct ps_kv *kv;
 	void (*failed)(void *arg);
 	void *failed_arg;
+	int (*room)(void *arg, size_t nbytes);
+	void *room_arg;
+	size_t memtable_nbytes;
 	bool was_clean, same_boot, kept;
 	struct ps_stop_row stop; /* as it stands in the index since open */
 

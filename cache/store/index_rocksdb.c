@@ -11,6 +11,12 @@
 #define BLOCK_CACHE_NBYTES (4 * PS_MIB)
 #define WAL_NBYTES (16 * PS_MIB)
 #define MANIFEST_NBYTES PS_MIB
+#define MANIFEST_AHEAD_NBYTES (64 * PS_KIB) /* set aside for it on disk */
+/* Small files and few of them unsorted, so that a compaction is no large part of a large index. */
+#define TABLE_NBYTES (16 * PS_MIB)
+#define LEVEL_NBYTES (32 * PS_MIB)
+#define UNSORTED_SLOW 8
+#define UNSORTED_STOP 12
 #define MAX_OPEN_FILES 64
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define BLOOM_BITS 10
@@ -33,10 +39,16 @@ static void set_options(struct ps_kv *kv)
 	        kv->table, rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS));
 	rocksdb_options_set_block_based_table_factory(kv->options, kv->table);
 	rocksdb_options_set_create_if_missing(kv->options, 1);
-	rocksdb_options_set_write_buffer_size(kv->options, PS_KV_MEMTABLE_NBYTES);
+	rocksdb_options_set_write_buffer_size(kv->options, kv->memtable_nbytes);
 	rocksdb_options_set_max_write_buffer_number(kv->options, 2);
 	rocksdb_options_set_max_total_wal_size(kv->options, WAL_NBYTES);
 	rocksdb_options_set_max_manifest_file_size(kv->options, MANIFEST_NBYTES);
+	rocksdb_options_set_manifest_preallocation_size(kv->options, MANIFEST_AHEAD_NBYTES);
+	rocksdb_options_set_target_file_size_base(kv->options, TABLE_NBYTES);
+	rocksdb_options_set_max_bytes_for_level_base(kv->options, LEVEL_NBYTES);
+	rocksdb_options_set_max_compaction_bytes(kv->options, PS_KV_COMPACTION_NBYTES / 2);
+	rocksdb_options_set_level0_slowdown_writes_trigger(kv->options, UNSORTED_SLOW);
+	rocksdb_options_set_level0_stop_writes_trigger(kv->options, UNSORTED_STOP);
 	rocksdb_options_set_max_open_files(kv->options, MAX_OPEN_FILES);
 	rocksdb_options_set_max_background_jobs(kv->options, 2);
 	rocksdb_options_set_info_log_level(kv->options, INFO_LOG_WARN);
@@ -90,7 +102,7 @@ static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 	return e;
 }
 
-int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
+int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, struct ps_error *err)
 {
 	struct ps_kv *kv = calloc(1, sizeof *kv);
 
@@ -98,6 +110,7 @@ int ps_kv_open(const char *dir, struct ps_kv **ret, struct ps_error *err)
 		return ps_error_set(err, ENOMEM, "index: out of memory");
 	pthread_rwlock_init(&kv->open_lock, NULL);
 	pthread_mutex_init(&kv->write_lock, NULL);
+	kv->memtable_nbytes = memtable_nbytes;
 	kv->dir = strdup(dir);
 	kv->name = realpath(dir, NULL);
 	if (!kv->name)
@@ -207,4 +220,15 @@ int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_er
 		e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
 	rocksdb_free(text);
 	return e;
+}
+
+uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
+{
+	uint64_t nbytes = 0;
+
+	pthread_rwlock_rdlock(&kv->open_lock);
+	if (kv->db && rocksdb_property_int(kv->db, "rocksdb.live-sst-files-size", &nbytes) != 0)
+		nbytes = 0;
+	pthread_rwlock_unlock(&kv->open_lock);
+	return nbytes;
 }

@@ -13,8 +13,6 @@
 
 #define DAMAGED_NAME "DAMAGED" /* files of ours among RocksDB's */
 #define PROBE_NAME "probe"
-/* Left free for what RocksDB writes in the background, a memtable and its map, when a batch is taken. */
-#define ROOM_NBYTES (PS_KV_MEMTABLE_NBYTES + PS_MIB)
 
 static const struct {
 	const char *text;
@@ -69,7 +67,8 @@ int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes)
 		return 0; /* the write will tell */
 	if (st.f_flag & ST_RDONLY)
 		return -EROFS;
-	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + ROOM_NBYTES ? -ENOSPC : 0;
+	/* RocksDB writes in the background, too: a memtable and its map. */
+	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + kv->memtable_nbytes + PS_MIB ? -ENOSPC : 0;
 }
 
 int ps_kv_try_to_write(const struct ps_kv *kv)

@@ -15,10 +15,10 @@
 #include "store/index_rocksdb.h"
 #include "store/overlay.h"
 
-#define PS_KV_MEMTABLE_NBYTES (4 * PS_MIB)
 #define PS_KV_LOG_DIR "/dev/shm/penstock-XXXXXX"
 
 struct ps_kv {
+	size_t memtable_nbytes; /* constant */
 	char *dir, *name; /* name: for messages, where dir is a descriptor's in /proc */
 	rocksdb_options_t *options;
 	rocksdb_block_based_table_options_t *table;

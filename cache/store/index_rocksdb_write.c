@@ -7,6 +7,7 @@
 
 struct ps_kv_batch {
 	rocksdb_writebatch_t *writes;
+	size_t nput;
 };
 
 struct ps_kv_batch *ps_kv_batch_new(void)
@@ -35,6 +36,12 @@ void ps_kv_batch_put(
         struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue)
 {
 	rocksdb_writebatch_put(batch->writes, key, nkey, value, nvalue);
+	batch->nput += nkey + nvalue;
+}
+
+size_t ps_kv_batch_nput(const struct ps_kv_batch *batch)
+{
+	return batch->nput;
 }
 
 void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
@@ -129,7 +136,7 @@ static int keep(struct ps_kv *kv, rocksdb_writebatch_t *writes, int e)
 	return kept == -ENOSPC ? e : kept;
 }
 
-static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
+static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, bool *ret_kept)
 {
 	size_t nbytes = 0;
 
@@ -137,7 +144,7 @@ static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
 		rocksdb_writebatch_data(batch->writes, &nbytes);
 	pthread_rwlock_rdlock(&kv->open_lock);
 	pthread_mutex_lock(&kv->write_lock);
-	int e = write_kept(kv);
+	int e = refused ? refused : write_kept(kv);
 	if (e == 0)
 		e = write_locked(kv, nbytes, batch ? batch->writes : NULL);
 	if (e < 0 && ret_kept) {
@@ -151,7 +158,7 @@ static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
 
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
 {
-	return kv_write(kv, batch, NULL);
+	return kv_write(kv, batch, 0, NULL);
 }
 
 int ps_kv_write_kept(struct ps_kv *kv)
@@ -164,9 +171,9 @@ int ps_kv_write_kept(struct ps_kv *kv)
 	return e;
 }
 
-int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, bool *ret_kept)
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, bool *ret_kept)
 {
-	return kv_write(kv, batch, ret_kept);
+	return kv_write(kv, batch, refused, ret_kept);
 }
 
 void ps_kv_refuse(struct ps_kv *kv, int e)
@@ -177,5 +184,5 @@ void ps_kv_refuse(struct ps_kv *kv, int e)
 
 int ps_kv_sync(struct ps_kv *kv)
 {
-	return kv_write(kv, NULL, NULL);
+	return kv_write(kv, NULL, 0, NULL);
 }

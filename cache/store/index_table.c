@@ -10,7 +10,7 @@
 struct ps_index_batch {
 	struct ps_kv_batch *kv;
 	struct ps_strbuf value; /* reused for every row */
-	bool failed;
+	bool failed, unasked;
 };
 
 /* A search costs about as much as so many steps. */
@@ -343,10 +343,25 @@ static void committed(struct ps_index *index, struct ps_index_batch *batch, int 
 		index->failed(index->failed_arg);
 }
 
+void ps_index_batch_unasked(struct ps_index_batch *batch)
+{
+	if (batch)
+		batch->unasked = true;
+}
+
+static int ask_room(struct ps_index *index, const struct ps_index_batch *batch)
+{
+	size_t nput = ps_kv_batch_nput(batch->kv);
+
+	return nput == 0 || batch->unasked || !index->room ? 0 : index->room(index->room_arg, nput);
+}
+
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 {
-	int e = !batch || batch->failed ? -ENOMEM : ps_kv_write(index->kv, batch->kv);
+	int e = !batch || batch->failed ? -ENOMEM : ask_room(index, batch);
 
+	if (e == 0)
+		e = ps_kv_write(index->kv, batch->kv);
 	committed(index, batch, e);
 	return e;
 }
@@ -354,8 +369,10 @@ int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch)
 {
 	bool kept = false;
-	int e = !batch || batch->failed ? -ENOMEM : ps_kv_write_or_keep(index->kv, batch->kv, &kept);
+	int e = -ENOMEM;
 
+	if (batch && !batch->failed)
+		e = ps_kv_write_or_keep(index->kv, batch->kv, ask_room(index, batch), &kept);
 	committed(index, batch, kept ? -ENOSPC : e);
 	return e;
 }

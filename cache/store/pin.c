@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "store/commit.h"
+#include "store/disk.h"
 #include "store/extent.h"
 
 static void pin_id(const char *url, struct ps_id *ret)
@@ -105,7 +106,7 @@ void ps_pin_follow(struct ps_object *object)
 	store->pinned_nbytes += pin->row.nbytes;
 	set_entry(store, &object->id, true);
 	touch(store, pin);
-	if (store->pinned_nbytes > store->limit_nbytes)
+	if (store->pinned_nbytes > ps_store_data_limit(store))
 		ps_log_warning(
 		        "pin: %s: its new version does not fit beside what else is pinned", object->url);
 }
@@ -213,7 +214,7 @@ static int pin_locked(struct ps_object *object)
 		ps_pin_follow(object);
 		return 0;
 	}
-	if (store->pinned_nbytes + row.nbytes > store->limit_nbytes)
+	if (store->pinned_nbytes + row.nbytes > ps_store_data_limit(store))
 		return -ENOSPC;
 	pin_id(object->url, &row.url_id);
 	if (pin) { /* its row is still to be deleted: it is put instead */

@@ -27,6 +27,8 @@
 
 #define DEFAULT_LIMIT_PERCENT 80
 #define DEFAULT_FLOOR_PERCENT 5
+#define LEAST_DATA_NBYTES (4 * PS_MIB)
+#define SMALL_NBYTES (256 * PS_MIB) /* of a folder: index and reserve are to take little of it */
 
 /* Opening ---------------------------------------------------------------------------------------- */
 
@@ -38,8 +40,16 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 		return ps_error_set(
 		        err, errno, "cache directory %s: statvfs: %s", store->dir, strerror(errno));
 	uint64_t disk = (uint64_t)st.f_blocks * st.f_frsize;
-	store->limit_nbytes =
-	        options->limit_bytes ? options->limit_bytes : disk / 100 * DEFAULT_LIMIT_PERCENT;
+	store->counts_folder = options->limit_bytes == 0;
+	store->limit_nbytes = options->limit_bytes    ? options->limit_bytes
+	                      : options->folder_bytes ? options->folder_bytes
+	                                              : disk / 100 * DEFAULT_LIMIT_PERCENT;
+	/* Who verifies and evicts was not told the limit, and leaves the reserve as it is. */
+	store->is_small = store->counts_folder &&
+	                  (options->must_exist || PS_MIN(store->limit_nbytes, disk) < SMALL_NBYTES);
+	store->reserve_nbytes = options->must_exist ? 0
+	                        : store->is_small   ? PS_RESERVE_SMALL_NBYTES
+	                                            : PS_RESERVE_NBYTES;
 	store->min_free_nbytes = options->min_free_bytes ? options->min_free_bytes
 	                                                 : PS_MIN(PS_GIB, disk / 100 * DEFAULT_FLOOR_PERCENT);
 	return 0;
@@ -56,7 +66,8 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	if (store->index_fd < 0)
 		return store->index_fd;
 	snprintf(path, sizeof path, "/proc/self/fd/%d", store->index_fd);
-	int e = ps_index_open(path, &store->index, err);
+	int e = store->is_small ? ps_index_open_small(path, &store->index, err)
+	                        : ps_index_open(path, &store->index, err);
 	if (e < 0)
 		ps_error_prefix(err, "cache directory %s", store->dir);
 	return e;
@@ -84,11 +95,30 @@ static int open_data(struct ps_store *store, struct ps_error *err)
 	return 0;
 }
 
+/* Nothing is in the table yet that could be evicted. */
+static int count_index(struct ps_store *store, struct ps_error *err)
+{
+	char limit[PS_SIZE_TEXT_LEN], index[PS_SIZE_TEXT_LEN];
+	int e = ps_folder_look(store);
+
+	store->whole_nbytes = ps_store_data_limit(store);
+	if (e == 0 && store->whole_nbytes >= LEAST_DATA_NBYTES)
+		return 0;
+	if (!store->counts_folder)
+		return 0;
+	return ps_error_set(err, EINVAL,
+	        "cache directory %s: of its %s the index and its reserve need %s, which leaves too little for data; give it "
+	        "a larger --cache-size",
+	        store->dir, ps_size_format(store->limit_nbytes, limit), ps_size_format(store->index_nbytes, index));
+}
+
 static int open_index_and_recover(struct ps_store *store, struct ps_error *err)
 {
 	struct ps_scan *scan = ps_scan_start(store->data_fd);
 	int e = scan ? open_index(store, err) : ps_error_set(err, ENOMEM, "out of memory");
 
+	if (e == 0)
+		e = count_index(store, err);
 	if (e == 0)
 		e = ps_recover(store, scan, err);
 	ps_scan_free(scan);
@@ -117,6 +147,7 @@ static struct ps_store *store_new(void)
 	ps_list_init(&store->unsynced);
 	ps_list_init(&store->unchecked);
 	pthread_mutex_init(&store->lock, NULL);
+	pthread_mutex_init(&store->index_lock, NULL);
 	pthread_cond_init(&store->sums_wake, NULL);
 	ps_list_init(&store->sums);
 	ps_cond_init(&store->changed);
@@ -154,6 +185,7 @@ static void store_free(struct ps_store *store)
 	pthread_cond_destroy(&store->changed);
 	pthread_cond_destroy(&store->sums_wake);
 	pthread_mutex_destroy(&store->lock);
+	pthread_mutex_destroy(&store->index_lock);
 	free(store->dir);
 	free(store);
 }
@@ -221,7 +253,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		ps_error_set(err, -e,
 		        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; make room on that "
 		        "disk, or name another directory",
-		        options->dir, strerror(-e), (unsigned long long)(PS_RESERVE_NBYTES / PS_MIB));
+		        options->dir, strerror(-e), (unsigned long long)((store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES) / PS_MIB));
 	if (e < 0) {
 		if (store->committer.started)
 			(void)stop_threads(store);
@@ -229,8 +261,9 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		return e;
 	}
 	ps_index_on_failure(store->index, index_failed, store);
+	ps_index_on_growth(store->index, ps_folder_room, store);
 	ps_room_trim(store);
-	ps_store_dir_reserve(store->dir_fd);
+	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
 	*ret = store;
 	return 0;
 }
@@ -277,8 +310,9 @@ void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t 
 {
 	PS_LOCK_SCOPE(&store->lock);
 	*ret_limit_nbytes = store->limit_nbytes;
-	*ret_reserved_nbytes = reserved(store);
-	*ret_used_nbytes = store->used_nbytes - *ret_reserved_nbytes;
+	uint64_t reserved_nbytes = reserved(store);
+	*ret_reserved_nbytes = reserved_nbytes + store->index_nbytes;
+	*ret_used_nbytes = store->used_nbytes - reserved_nbytes;
 }
 
 struct ps_plans *ps_store_plans(struct ps_store *store)
@@ -308,14 +342,16 @@ json_t *ps_store_stats(struct ps_store *store)
 {
 	int64_t since_s;
 	int disk_errnum = ps_disk_error(store, &since_s);
+	uint64_t reachable = ps_store_reachable(store);
 
 	PS_LOCK_SCOPE(&store->lock);
 	uint64_t reserved_nbytes = reserved(store);
 	/* A path need not be UTF-8. */
 	return json_pack(
-	        "{s:o, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
-	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
-	        "used_bytes", (json_int_t)(store->used_nbytes - reserved_nbytes), "reserved_bytes",
+	        "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
+	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
+	        (json_int_t)(store->used_nbytes - reserved_nbytes), "index_bytes",
+	        (json_int_t)store->index_allocated_nbytes, "reachable_bytes", (json_int_t)reachable, "reserved_bytes",
 	        (json_int_t)reserved_nbytes, "min_free_bytes",
 	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
 	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,

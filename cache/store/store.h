@@ -43,14 +43,15 @@ struct ps_plans;
 
 struct ps_store_options {
 	const char *dir;         /* created 0700 if missing; its parent must exist; see ps_store_dir_find() */
-	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: 80 % of the disk */
+	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: the limit is folder_bytes */
+	uint64_t folder_bytes;   /* allocated bytes of all in dir never exceed it; 0: 80 % of the disk */
 	uint64_t min_free_bytes; /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
 	const char *policy;      /* "plan" (default, NULL), "scan", "lru" */
 	uint64_t checksum_retry_ms; /* before what did not match its checksum is fetched again; 0: 60 s */
 	bool must_exist;         /* for verify and evict: -ENOENT instead of creating */
 };
 
-/* The modes of the index's files are the umask's to set. -EBUSY: served by another process (its pid in the text). -EPERM: the folder is
+/* The modes of the index's files are the umask's to set. -EINVAL: no data fits beside the index. -EBUSY: served by another process (its pid in the text). -EPERM: the folder is
  * another user's. -ENOTEMPTY: not empty and no marker. -EPROTO:
  * written by a newer version. An index that will not open is moved aside (index.broken-1), data files without
  * an index deleted, one warning logged. Blocks on disk. */
@@ -181,9 +182,12 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
 /* Was it evicted or retired? Nothing of it will be written any more, and its room is free once it is put. Blocks never. */
 bool ps_object_gone(struct ps_object *object);
-/* What the limit is, how much is stored, and how much more is reserved for what is being fetched. Blocks never. */
+/* What the limit is, how much is stored, and how much more is reserved: for what is being fetched and, where the limit is
+ * the folder's, by the index. Blocks never. */
 void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes,
         uint64_t *ret_reserved_nbytes);
+/* Of the limit, what is there and what the disk has room for. Blocks on statvfs. */
+uint64_t ps_store_reachable(struct ps_store *store);
 /* Could the cache hold all of it? */
 bool ps_object_fits(struct ps_object *object);
 /* CRC32C, pwrite, present, queue for the index; 0 at once if the block is present already. Any number of
@@ -239,7 +243,8 @@ int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
-/* {"dir","limit_bytes","used_bytes","reserved_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
+/* {"dir","limit_bytes","used_bytes": by data,"index_bytes": by the index and all else; 0 where the limit is of data,
+ *  "reachable_bytes": of the limit, what the disk has room for,"reserved_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
  *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors","checksum_errors",
  *  "held_bytes": evicted and still open, "synced": all of it is safe from a power cut}; the caller owns it. Blocks
  * never. */

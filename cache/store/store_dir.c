@@ -17,6 +17,8 @@
 #define BROKEN_NAME "index.broken-" /* 1: the newest, 2: the one before */
 #define BROKEN_DEPTH 3
 #define RESERVE_NAME "reserve"
+#define DATA_FOLDERS 256 /* data/00 to data/ff */
+#define FOLDER_NBYTES 4096
 
 /* The whole of a small file, NUL-terminated. Returns its length or -errno. */
 static ssize_t read_small(int dir_fd, const char *name, char *ret, size_t cap)
@@ -333,20 +335,79 @@ int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 	return 0;
 }
 
-void ps_store_dir_reserve(int dir_fd)
+void ps_store_dir_reserve(int dir_fd, uint64_t nbytes)
 {
-	struct statvfs st;
+	struct statvfs vfs;
+	struct stat st;
 
-	if (faccessat(dir_fd, RESERVE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || fstatvfs(dir_fd, &st) < 0 ||
-	        (uint64_t)st.f_bavail * st.f_frsize < 2 * PS_RESERVE_NBYTES)
+	if (nbytes == 0)
+		return;
+	if (fstatat(dir_fd, RESERVE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		if ((uint64_t)st.st_size == nbytes)
+			return;
+		unlinkat(dir_fd, RESERVE_NAME, 0);
+	}
+	if (fstatvfs(dir_fd, &vfs) < 0 || (uint64_t)vfs.f_bavail * vfs.f_frsize < 2 * nbytes)
 		return;
 	ps_autofd int fd =
 	        openat(dir_fd, RESERVE_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd >= 0 && posix_fallocate(fd, 0, (off_t)PS_RESERVE_NBYTES) != 0)
+	if (fd >= 0 && posix_fallocate(fd, 0, (off_t)nbytes) != 0)
 		unlinkat(dir_fd, RESERVE_NAME, 0);
 }
 
 bool ps_store_dir_give_up_reserve(int dir_fd)
 {
 	return unlinkat(dir_fd, RESERVE_NAME, 0) == 0;
+}
+
+struct usage {
+	uint64_t nbytes, sorted_nbytes;
+};
+
+static void measure_in(int dir_fd, int depth, struct usage *u)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct stat st;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	for (const struct dirent *d; (d = readdir(dir));) {
+		const char *dot = strrchr(d->d_name, '.');
+		uint64_t nbytes;
+
+		if (strcmp(d->d_name, "..") == 0 || fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		nbytes = (uint64_t)st.st_blocks * 512;
+		if (!S_ISDIR(st.st_mode) || strcmp(d->d_name, ".") == 0) {
+			bool reserve = depth == 0 && strcmp(d->d_name, RESERVE_NAME) == 0;
+			u->nbytes += reserve ? 0 : nbytes;
+			u->sorted_nbytes += dot && strcmp(dot, ".sst") == 0 ? nbytes : 0;
+		} else if (depth < BROKEN_DEPTH && !(depth == 0 && strcmp(d->d_name, "data") == 0)) {
+			ps_autofd int sub = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+			if (sub >= 0)
+				measure_in(sub, depth + 1, u);
+		}
+	}
+	closedir(dir);
+}
+
+uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, uint64_t *ret_sorted_nbytes)
+{
+	struct usage u = {.nbytes = reserve_nbytes};
+	struct stat st;
+	char name[3];
+
+	measure_in(dir_fd, 0, &u);
+	for (unsigned i = 0; i < DATA_FOLDERS; i++) {
+		snprintf(name, sizeof name, "%02x", i);
+		u.nbytes += fstatat(data_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_blocks * 512
+		                                                                 : FOLDER_NBYTES;
+	}
+	u.nbytes += fstat(data_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+	*ret_sorted_nbytes = u.sorted_nbytes;
+	return u.nbytes;
 }

@@ -33,11 +33,16 @@ int ps_store_dir_salt(
  * index.broken-2; older ones are removed. */
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
-/* A file of PS_RESERVE_NBYTES that is given up when the index, which writes when it is opened, finds the disk full;
- * made when there is room for it and as much again. */
+/* A file of nbytes that is given up when the index, which writes when it is opened, finds the disk full; made when there
+ * is room for it and as much again, and anew if it has another size; 0: left as it is. */
 #define PS_RESERVE_NBYTES (UINT64_C(16) << 20)
-void ps_store_dir_reserve(int dir_fd);
+#define PS_RESERVE_SMALL_NBYTES (UINT64_C(4) << 20)
+void ps_store_dir_reserve(int dir_fd, uint64_t nbytes);
 /* False: there was none. */
 bool ps_store_dir_give_up_reserve(int dir_fd);
+
+/* What the directory takes of the disk besides data files, with the folders that these will be in and a reserve of
+ * reserve_nbytes, be they there or not. *ret_sorted_nbytes: the index's sorted files (*.sst) among it. */
+uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, uint64_t *ret_sorted_nbytes);
 
 #endif

@@ -154,6 +154,10 @@ struct ps_store {
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
 	uint64_t limit_nbytes, min_free_nbytes;
+	bool counts_folder; /* the limit is of all that is in the folder; else of data files alone */
+	bool is_small;
+	uint64_t reserve_nbytes;
+	uint64_t whole_nbytes; /* what data files could have when it was opened: tells which are large */
 	const struct ps_policy_ops *policy_ops;
 	bool set_aside;    /* the index was damaged: this start is an empty one, as was said */
 	struct ps_plans *plans;
@@ -181,6 +185,12 @@ struct ps_store {
 	struct ps_pin *pins; /* pin.h */
 	uint64_t pinned_nbytes;
 	bool pins_dirty; /* a row of theirs is behind */
+
+	/* disk.h; index_nbytes and index_allocated_nbytes are written under lock, too */
+	pthread_mutex_t index_lock;
+	_Atomic uint64_t index_nbytes;           /* counted: what is there besides data files, and what may come */
+	_Atomic uint64_t index_allocated_nbytes; /* what is there */
+	_Atomic uint64_t index_slack_nbytes;     /* may be written before the next look */
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "store/block.h"
+#include "store/disk.h"
 #include "store/evict.h"
 #include "store/pin.h"
 #include "store/sum.h"
@@ -213,7 +214,7 @@ int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, boo
 	if (e == 0) {
 		PS_LOCK_SCOPE(&store->lock);
 		*ret_nbytes = store->pinned_nbytes + nbytes;
-		if (*ret_nbytes > store->limit_nbytes)
+		if (*ret_nbytes > ps_store_data_limit(store))
 			e = -ENOSPC;
 	}
 	for (size_t i = 0; e == 0 && i < ids.n; i++)

@@ -9,7 +9,7 @@ for i in 1 2 3; do
 	random_file "$T/www/b/$i.bin" 500000 "b$i"
 done
 start_nginx
-mount_penstock "$ORIGIN/" --memory 32M --cache-size 8M
+mount_penstock "$ORIGIN/" --memory 32M --cache-size 16M
 pid=$(stats .pid)
 end=$((SECONDS + ${PS_STRESS_SECONDS:-5}))
 busy() {

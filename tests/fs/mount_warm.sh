@@ -101,7 +101,7 @@ umount_penstock
 
 # What does not fit is told at once, not waited for.
 CACHE=$T/cache5
-mount_penstock "$ORIGIN/" --cache-size 8M --min-free 0
+mount_penstock "$ORIGIN/" --cache-size 16M --min-free 0
 rc=0
 timeout 60 penstock warm "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "warm of more than the cache holds fails" 1 "$rc"
