@@ -309,7 +309,7 @@ int ps_index_mark_clean(struct ps_index *index)
 	return e < 0 ? e : ps_kv_sync(index->kv);
 }
 
-void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg)
+void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg)
 {
 	index->failed = fn;
 	index->failed_arg = arg;

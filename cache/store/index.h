@@ -146,9 +146,9 @@ int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 /* All batches so far are on the disk itself. */
 int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 
-/* fn is called, with nothing held, after a batch of whomever was refused: somebody has to reopen. Set before
+/* fn is called, with nothing held, after a batch of whomever was refused (e: -errno): somebody has to reopen. Set before
  * others use the index. */
-void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg), void *arg);
+void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg);
 
 /* room is asked, with nothing held, before a batch that puts rows of nbytes is written: 0, or -errno and it is not. Not for
  * batches that are ps_index_batch_unasked(). Set before others use the index. */

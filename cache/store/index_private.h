@@ -15,7 +15,7 @@ struct ps_numbers {
 
 struct ps_index {
 	struct ps_kv *kv;
-	void (*failed)(void *arg);
+	void (*failed)(void *arg, int e);
 	void *failed_arg;
 	int (*room)(void *arg, size_t nbytes);
 	void *room_arg;

@@ -57,9 +57,9 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
 /* The same, but what the disk does not take (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory and read from
  * there, also by iterators, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses
- * it. refused < 0: it is kept, as if the disk had said so. An error: there is too much of it, or no memory; then nothing
- * has changed. */
-int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, bool *ret_kept) PS_MUST_USE;
+ * it. refused < 0: it is kept, as if the disk had said so. *ret_refused: what it said of that which is kept. An error: there is
+ * too much of it, or no memory; then nothing has changed. */
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
 /* What it puts; 0: it only deletes. */
 size_t ps_kv_batch_nput(const struct ps_kv_batch *batch);
 /* Writes what is kept, if there is any. */

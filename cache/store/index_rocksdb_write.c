@@ -136,7 +136,7 @@ static int keep(struct ps_kv *kv, rocksdb_writebatch_t *writes, int e)
 	return kept == -ENOSPC ? e : kept;
 }
 
-static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, bool *ret_kept)
+static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
 {
 	size_t nbytes = 0;
 
@@ -147,9 +147,9 @@ static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, bo
 	int e = refused ? refused : write_kept(kv);
 	if (e == 0)
 		e = write_locked(kv, nbytes, batch ? batch->writes : NULL);
-	if (e < 0 && ret_kept) {
+	if (e < 0 && ret_refused) {
+		*ret_refused = e;
 		e = keep(kv, batch->writes, e);
-		*ret_kept = e == 0;
 	}
 	pthread_mutex_unlock(&kv->write_lock);
 	pthread_rwlock_unlock(&kv->open_lock);
@@ -171,9 +171,9 @@ int ps_kv_write_kept(struct ps_kv *kv)
 	return e;
 }
 
-int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, bool *ret_kept)
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
 {
-	return kv_write(kv, batch, refused, ret_kept);
+	return kv_write(kv, batch, refused, ret_refused);
 }
 
 void ps_kv_refuse(struct ps_kv *kv, int e)

@@ -340,7 +340,7 @@ static void committed(struct ps_index *index, struct ps_index_batch *batch, int 
 {
 	ps_index_batch_free(batch);
 	if (written < 0 && written != -ENOMEM && index->failed)
-		index->failed(index->failed_arg);
+		index->failed(index->failed_arg, written);
 }
 
 void ps_index_batch_unasked(struct ps_index_batch *batch)
@@ -368,12 +368,11 @@ int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch)
 {
-	bool kept = false;
-	int e = -ENOMEM;
+	int e = -ENOMEM, refused = 0;
 
 	if (batch && !batch->failed)
-		e = ps_kv_write_or_keep(index->kv, batch->kv, ask_room(index, batch), &kept);
-	committed(index, batch, kept ? -ENOSPC : e);
+		e = ps_kv_write_or_keep(index->kv, batch->kv, ask_room(index, batch), &refused);
+	committed(index, batch, refused ? refused : e);
 	return e;
 }
 

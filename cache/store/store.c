@@ -192,10 +192,11 @@ static void store_free(struct ps_store *store)
 
 /* A batch of the store or of a dataset was refused, and so will be all others until the index is opened anew.
  */
-static void index_failed(void *arg)
+static void index_failed(void *arg, int e)
 {
 	struct ps_store *store = arg;
 
+	ps_disk_refused(store, e, PS_BLOCK_SIZE);
 	PS_LOCK_SCOPE(&store->lock);
 	store->failed_since = true;
 	if (!store->index_failed)
