@@ -8,6 +8,8 @@
 #include "dataset/dataset.h"
 #include "policy/plans.h"
 
+#define GRANT_TTL_DEFAULT_MS (15 * 60 * UINT64_C(1000))
+
 int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err)
 {
 	const struct ps_fill_options fill = {
@@ -35,6 +37,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 		return rc;
 	}
 	cache->opened_s = ps_clock_real_s();
+	cache->grant_ttl_ms = options->grant_ttl_ms ? options->grant_ttl_ms : GRANT_TTL_DEFAULT_MS;
 	ps_cond_init(&cache->cond);
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_mutex_init(&cache->grants_lock, NULL);

@@ -40,6 +40,8 @@ struct ps_cache_options {
 	unsigned max_connections; /* to one origin, at most; 0: 64 */
 	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
 	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
+	uint64_t grant_ttl_ms;    /* cached bytes are handed out so long after the origin has answered a request for their object
+	                             under the same credentials, then it is asked again; 0: 15 min */
 };
 
 int ps_cache_open(
@@ -59,8 +61,6 @@ struct ps_dataset_options {
 	struct ps_origin_options origin;
 	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
 	                           older; 0: 1 h; UINT64_MAX: never */
-	uint64_t grant_ttl_ms; /* cached bytes are handed out so long after the origin has answered a request for their
-	                          object under these credentials, then it is asked again; 0: 15 min */
 	bool raw; /* compressed shards are shown as they are, not as what they hold */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
 	/* Now and then while the attach waits for a listing, by its thread: so many files so far. NULL: nobody asks. */

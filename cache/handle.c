@@ -6,7 +6,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dataset/dataset.h"
+#include "dataset/grant.h"
 #include "fetch/readahead.h"
+
+#define NOT_SHOWN "the origin has not shown yet that these credentials may read it, and does not answer now"
 
 struct ps_handle {
 	struct ps_dataset *dataset;
@@ -28,13 +31,13 @@ static void handle_put(struct ps_handle *handle)
 
 /* Opening ---------------------------------------------------------------------------------------- */
 
-static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle **ret)
+static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, bool granted, struct ps_handle **ret)
 {
 	struct ps_handle *handle = calloc(1, sizeof *handle);
 
 	if (!handle)
 		return -ENOMEM;
-	int rc = ps_view_file(ds, row, true, &handle->file);
+	int rc = ps_view_file(ds, row, true, granted, &handle->file);
 	if (rc == 0 && (rc = ps_readahead_get(handle->file, &handle->readahead)) < 0)
 		ps_fill_file_put(handle->file);
 	if (rc < 0) {
@@ -91,6 +94,25 @@ static bool is_superseded(struct ps_dataset *ds, uint64_t node)
 	return superseded;
 }
 
+/* May this access have what is cached of the file? 0: as *ret_granted tells; nothing is cached then, and its first own
+ * request tells. -EAGAIN: the origin is to be asked. -EACCES: it was, and has not shown that. */
+static int check_grant(struct ps_dataset *ds, const struct ps_node_row *row, bool was_asked, bool *ret_granted)
+{
+	enum ps_grant grant = ps_grant_of_row(ds, row);
+
+	*ret_granted = grant == PS_GRANT_VALID || (was_asked && grant == PS_GRANT_OLD);
+	/* What a shard holds may be answered from the cache without a request. */
+	if (*ret_granted || (!row->coding && ps_view_cached_nbytes(ds, row) == 0))
+		return 0;
+	if (!was_asked)
+		return -EAGAIN;
+	if (row->coding && ps_view_cached_nbytes(ds, row) == 0)
+		return -EIO;
+	ps_log_warning("open: %s: " NOT_SHOWN, row->url);
+	ps_dataset_note_error(ds, row->node, NOT_SHOWN);
+	return -EACCES;
+}
+
 /* What was asked on behalf of an open. */
 struct asked {
 	bool version; /* the origin has confirmed it just now */
@@ -105,16 +127,22 @@ static void open_row(
         struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
 {
 	struct ps_handle *handle = NULL;
+	bool granted = false;
 	int rc = row->superseded             ? -ESTALE
 	         : row->kind != PS_NODE_FILE ? -EISDIR
-	                                     : 0;
+	                                     : check_grant(ds, row, asked.version, &granted);
+
+	if (rc == -EAGAIN) {
+		open_probing(ds, row, fn, arg);
+		return;
+	}
 
 	if (rc == 0 && ps_view_disproved(ds, row)) {
 		rc = ps_dataset_renew(ds, row);
 		rc = rc < 0 ? rc : -ESTALE;
 	}
 	if (rc == 0)
-		rc = handle_new(ds, row, &handle);
+		rc = handle_new(ds, row, granted, &handle);
 	if (rc == -EAGAIN && !asked.size) {
 		open_asking(ds, row, asked, fn, arg);
 		return;
@@ -124,7 +152,14 @@ static void open_row(
 		fn(arg, -rc, NULL);
 		return;
 	}
-	if (ps_fill_file_doubted(handle->file)) {
+	/* Allowed to an earlier reader who still has it open: what comes into the cache meanwhile is not for this one. */
+	bool lent = !granted && ps_fill_file_allowed(handle->file) && ds->origin->proved;
+	if (lent && asked.version) {
+		handle_put(handle);
+		fn(arg, EACCES, NULL);
+		return;
+	}
+	if (lent || ps_fill_file_doubted(handle->file)) {
 		/* By a reader who still has it open. */
 		if (!asked.version) {
 			handle_put(handle);
@@ -199,7 +234,7 @@ static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, p
 	struct pending_open *open = pending_open_new(ds, row, asked, fn, arg);
 
 	if (open)
-		ps_probe(ds, row, open_confirmed, open);
+		ps_probe_grant(ds, row, open_confirmed, open);
 }
 
 /* A compressed shard, of which a lookup has not told the size yet. */
@@ -277,7 +312,7 @@ void ps_read_cancel(struct ps_read *read)
 
 int ps_handle_complete_fd(struct ps_handle *handle)
 {
-	return ps_object_pass_fd(handle->object);
+	return ps_fill_file_allowed(handle->file) ? ps_object_pass_fd(handle->object) : -1;
 }
 
 struct ps_object *ps_handle_object(struct ps_handle *handle)

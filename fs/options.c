@@ -147,6 +147,17 @@ static int set_revalidate(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
+static int set_grant_ttl(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (strcmp(value, "open") == 0)
+		o->grant_ttl_ms = 1;
+	else if (ps_time_parse(value, &o->grant_ttl_ms) < 0 || o->grant_ttl_ms == 0)
+		return ps_error_set(err, EINVAL, "option grant-ttl: '%s' is neither 'open' nor a time such as 15m", value);
+	return 0;
+}
+
 static int add_header(void *ctx, const char *value, struct ps_error *err)
 {
 	struct ps_mount_options *o = ctx;
@@ -332,6 +343,8 @@ const struct ps_opt ps_options_source[] = {
                 PS_OPT_SHARED},
         {"revalidate", 0, PS_OPT_CALL, 0, "TIME|never|open", "how long a version counts as current [1h]", 0,
                 set_revalidate},
+        {"grant-ttl", 0, PS_OPT_CALL, 0, "TIME|open", "how long the origin's word that one may read holds [15m]",
+                PS_OPT_SHARED, set_grant_ttl},
         {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N",
                 "most connections to one origin [64]", PS_OPT_SHARED},
         {"max-bandwidth", 0, PS_OPT_CALL, 0, "SIZE", "bytes a second from all origins [no limit]",

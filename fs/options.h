@@ -23,7 +23,7 @@ struct ps_mount_options {
 	char *policy;
 	uint64_t min_free, memory;
 	/* the origin */
-	uint64_t timeout_ms, revalidate_ms, max_bandwidth;
+	uint64_t timeout_ms, revalidate_ms, grant_ttl_ms, max_bandwidth;
 	unsigned max_connections;
 	char **headers; /* NULL-terminated, or NULL */
 	size_t nheaders;

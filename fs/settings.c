@@ -196,6 +196,7 @@ int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *
 	        .max_connections = o->max_connections,
 	        .max_bytes_per_s = o->max_bandwidth,
 	        .timeout_ms = o->timeout_ms,
+	        .grant_ttl_ms = o->grant_ttl_ms,
 	};
 	return 0;
 }

@@ -432,6 +432,11 @@ ps_nginx_conf() {
 		location /json/ { alias $www/; autoindex on; autoindex_format json; }
 		location /basic/ { alias $www/; autoindex on; auth_basic x; auth_basic_user_file $dir/htpasswd; }
 		location /token/ { alias $www/; autoindex on; if (\$http_x_token != "secret") { return 403; } }
+		location /listed/ {
+			alias $www/; autoindex on; autoindex_format json;
+			set \$may "\$uri:\$http_x_token"; if (\$may ~ "[.]bin:(?!(one|two)\$)") { return 403; }
+		}
+		location /signed/ { alias $www/; set \$may "\$request_method:\$arg_signature"; if (\$may !~ "^GET:(one|two)\$") { return 403; } }
 		location /403/ { return 403; }
 		location /norange/ { alias $www/; autoindex on; max_ranges 0; }
 		location /noetag/ { alias $www/; autoindex on; etag off; }

@@ -359,6 +359,13 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 		return rc;
 	keyed(store, &identity.access, &ret->access);
 	keyed(store, &identity.names, &names);
+	ret->route[0] = '\0';
+	if (identity.has_route) {
+		struct ps_id route;
+
+		keyed(store, &identity.route, &route);
+		ps_id_hex(&route, ret->route);
+	}
 	ps_id_hex(&names, hex);
 	ps_id_of_strings((const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
 	return 0;
@@ -533,7 +540,6 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
-	ds->grant_ttl_ms = options->grant_ttl_ms;
 	ds->access = id->access;
 	ds->raw = options->raw;
 	ps_list_init(&ds->probes);
@@ -560,12 +566,17 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 		forget(ds);
 		return rc;
 	}
-	rc = ps_catalog_get(cache, &id->catalog, canonical, &ds->catalog);
+	rc = ps_catalog_get(cache, id, canonical, &ds->catalog);
 	if (rc < 0) {
 		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store),
 		        strerror(-rc));
 		ps_dataset_free(ds);
 		return rc;
+	}
+	ds->origin->route = ds->catalog->route[0] ? ds->catalog->route : NULL;
+	if (!ds->origin->local) {
+		ds->origin->proved = ps_grant_proved;
+		ds->origin->proved_arg = ds;
 	}
 	int64_t listed_ms;
 	struct ps_id names;

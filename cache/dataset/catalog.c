@@ -61,12 +61,12 @@ static int load(struct ps_catalog *catalog, const char *source)
 }
 
 /* cache.lock is held. */
-static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_id *id)
+static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_dataset_id *id)
 {
 	for (struct ps_list *l = cache->catalogs.next; l != &cache->catalogs; l = l->next) {
 		struct ps_catalog *catalog = PS_CONTAINER_OF(l, struct ps_catalog, link);
 
-		if (memcmp(&catalog->row.id, id, sizeof *id) == 0)
+		if (ps_id_cmp(&catalog->row.id, &id->catalog) == 0)
 			return catalog;
 	}
 	struct ps_catalog *catalog = calloc(1, sizeof *catalog);
@@ -74,7 +74,8 @@ static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_i
 		return NULL;
 	catalog->cache = cache;
 	catalog->index = ps_store_index(cache->store);
-	catalog->row.id = *id;
+	catalog->row.id = id->catalog;
+	memcpy(catalog->route, id->route, sizeof catalog->route);
 	pthread_mutex_init(&catalog->names_lock, NULL);
 	pthread_mutex_init(&catalog->lock, NULL);
 	pthread_cond_init(&catalog->watch_cond, NULL);
@@ -83,7 +84,7 @@ static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_i
 	return catalog;
 }
 
-int ps_catalog_get(struct ps_cache *cache, const struct ps_id *id, const char *source, struct ps_catalog **ret)
+int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source, struct ps_catalog **ret)
 {
 	struct ps_catalog *catalog;
 	{
@@ -115,7 +116,13 @@ static void delete_retired(struct ps_catalog *catalog)
 		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
 			ps_index_batch_del_node(batch, row.node);
 			if (row.coding)
-				ps_inflate_forget(batch, row.url, &row.remote);
+				ps_inflate_forget(batch, catalog->route, row.url, &row.remote);
+			if (row.kind == PS_NODE_FILE) {
+				struct ps_id of;
+
+				ps_object_id(row.url, &row.remote, "grant", &of);
+				ps_index_batch_del_grants(batch, &of);
+			}
 		}
 		ps_node_row_fini(&row);
 		if (batch && i % RETIRED_BATCH == RETIRED_BATCH - 1 &&

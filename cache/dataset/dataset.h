@@ -43,6 +43,7 @@ struct ps_cache {
 	struct ps_fill *fill;
 	struct ps_inflate *inflate;
 	int64_t opened_s;
+	uint64_t grant_ttl_ms;
 	pthread_mutex_t lock;    /* what follows */
 	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached; /* share.c */
@@ -64,6 +65,7 @@ struct ps_catalog {
 	uint64_t *changed;
 	size_t nchanged, changed_cap;
 
+	char route[PS_ID_HEX_LEN + 1]; /* of all its datasets' origins; "": the usual one */
 	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows (lock) */
 	struct ps_dataset_row row;
 	int64_t attached_ms; /* since when the origin is asked for what it has now */
@@ -88,7 +90,7 @@ struct ps_dataset {
 	struct ps_plan_ahead *plan_ahead;
 	struct ps_catalog *catalog;
 	struct ps_id access; /* keyed: whose credentials the origin has */
-	uint64_t revalidate_ms, grant_ttl_ms;
+	uint64_t revalidate_ms;
 	bool raw;
 	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
 
@@ -123,11 +125,15 @@ struct ps_dataset {
 		uint64_t node, until_ns; /* it is not asked about before: the last time failed, ... */
 		int errnum;              /* ... with this, if nothing is known of it */
 	} unanswered[PS_DATASET_UNANSWERED];
+	struct {
+		uint64_t node, until_ns; /* no grant is asked for ahead before */
+	} asked_ahead[PS_DATASET_UNANSWERED];
 };
 
 /* Which names, and whose requests. */
 struct ps_dataset_id {
 	struct ps_id catalog, access;
+	char route[PS_ID_HEX_LEN + 1]; /* part of both; "": the usual one */
 };
 /* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
 int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
@@ -140,7 +146,8 @@ void ps_dataset_free(struct ps_dataset *dataset);
 
 /* catalog.c */
 /* The catalog of this id, with one more reference. Blocks on the index. */
-int ps_catalog_get(struct ps_cache *cache, const struct ps_id *id, const char *source, struct ps_catalog **ret) PS_MUST_USE;
+int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,
+        struct ps_catalog **ret) PS_MUST_USE;
 void ps_catalog_put(struct ps_catalog *catalog);
 /* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
 uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
@@ -177,12 +184,16 @@ bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row
 void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same for who only looks at it: what cannot be decoded has attributes that are not complete. */
 void ps_view_show(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The id of what is shown of a file that is no compressed shard. Its size is known. */
+void ps_view_raw_id(const struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_id *ret);
+/* What of the file is in the cache. */
+uint64_t ps_view_cached_nbytes(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it:
- * then that has to be put, not the object. */
+ * then that has to be put, not the object. granted: its readers may have what is cached. */
 int ps_view_object(
         struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, struct ps_object **ret) PS_MUST_USE;
-int ps_view_file(
-        struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, struct ps_fill_file **ret) PS_MUST_USE;
+int ps_view_file(struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, bool granted,
+        struct ps_fill_file **ret) PS_MUST_USE;
 /* Is the version of this file confirmed? max_age_ms UINT64_MAX: since the attach is enough. */
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
 #define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
@@ -197,6 +208,11 @@ int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) 
  * node (its version confirmed or its size learned), a new node, or ENOENT. Probes of one node are shared. If
  * the origin does not answer and `row` has a known version, that is given. Blocks never. */
 void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The same in a way that gives a grant (grant.h) if this access may read the file, and takes it if the origin says anything
+ * else: by a GET of one byte where a HEAD tells nothing of that. */
+void ps_probe_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The same for nobody, now and then; before an open wants to have it. */
+void ps_probe_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Retries and deadlines that are due; returns when to call again. From the dataset's thread. */
 uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
 /* Ends all probes with ECANCELED and waits for those at the origin. */

@@ -5,13 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define TTL_DEFAULT_MS (15 * 60 * UINT64_C(1000))
 #define FRESH_SHARE 8 /* of its time: one that is no older is not written again */
-
-static uint64_t ttl_ms(const struct ps_dataset *ds)
-{
-	return ds->grant_ttl_ms ? ds->grant_ttl_ms : TTL_DEFAULT_MS;
-}
 
 void ps_grant_id_of_names(const struct ps_catalog *catalog, struct ps_id *ret)
 {
@@ -19,6 +13,19 @@ void ps_grant_id_of_names(const struct ps_catalog *catalog, struct ps_id *ret)
 
 	ps_id_hex(&catalog->row.id, hex);
 	ps_id_of_strings((const char *[]){"names", hex}, 2, ret);
+}
+
+void ps_grant_id_of_file(
+        const struct ps_dataset *ds, const char *url, const struct ps_remote *version, struct ps_id *ret)
+{
+	char hex[PS_ID_HEX_LEN + 1];
+
+	if (!ds->origin->proves_all) {
+		ps_object_id(url, version, "grant", ret);
+		return;
+	}
+	ps_id_hex(&ds->catalog->row.id, hex);
+	ps_id_of_strings((const char *[]){"all of", hex}, 2, ret);
 }
 
 /* The place of this access in the row; row->n: none. */
@@ -54,7 +61,26 @@ enum ps_grant ps_grant_look(struct ps_dataset *ds, const struct ps_id *of)
 	if (i == row.n)
 		return PS_GRANT_NONE;
 	bool expired = row.v[i].expires_ms && ps_clock_real_ms() >= row.v[i].expires_ms;
-	return !expired && is_within(row.v[i].given_ms, ttl_ms(ds)) ? PS_GRANT_VALID : PS_GRANT_OLD;
+	return !expired && is_within(row.v[i].given_ms, ds->cache->grant_ttl_ms) ? PS_GRANT_VALID : PS_GRANT_OLD;
+}
+
+enum ps_grant ps_grant_of_row(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	struct ps_id of;
+
+	if (!ds->origin->proved || row->remote.size == 0)
+		return PS_GRANT_VALID;
+	ps_grant_id_of_file(ds, row->url, &row->remote, &of);
+	return ps_grant_look(ds, &of);
+}
+
+void ps_grant_proved(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s)
+{
+	struct ps_dataset *ds = arg;
+	struct ps_id of;
+
+	ps_grant_id_of_file(ds, url, version, &of);
+	ps_grant_give(ds, &of, key_expires_s);
 }
 
 static void put(struct ps_dataset *ds, const struct ps_id *of, const struct ps_grants_row *row)
@@ -76,7 +102,7 @@ void ps_grant_give(struct ps_dataset *ds, const struct ps_id *of, int64_t expire
 	PS_LOCK_SCOPE(&ds->cache->grants_lock);
 	unsigned i = get(ds, of, &row);
 	if (i < row.n && row.v[i].expires_ms == expires_s * 1000 &&
-	        is_within(row.v[i].given_ms, ttl_ms(ds) / FRESH_SHARE))
+	        is_within(row.v[i].given_ms, ds->cache->grant_ttl_ms / FRESH_SHARE))
 		return;
 	/* To the front; the one that was given first goes where there are too many. */
 	if (i == row.n && row.n < PS_GRANTS_KEPT)

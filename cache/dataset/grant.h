@@ -19,6 +19,13 @@ enum ps_grant { PS_GRANT_NONE, PS_GRANT_OLD, PS_GRANT_VALID };
 
 /* What a grant is of. */
 void ps_grant_id_of_names(const struct ps_catalog *catalog, struct ps_id *ret);
+void ps_grant_id_of_file(
+        const struct ps_dataset *dataset, const char *url, const struct ps_remote *version, struct ps_id *ret);
+
+/* VALID where the origin needs none, and for a file that has no bytes. */
+enum ps_grant ps_grant_of_row(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* For ps_origin.proved; arg is the dataset. */
+void ps_grant_proved(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s);
 
 enum ps_grant ps_grant_look(struct ps_dataset *dataset, const struct ps_id *of);
 /* expires_s: when the credential that was used ends; 0: it does not. */

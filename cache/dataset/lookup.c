@@ -214,7 +214,7 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 			info.pinned = ps_object_url_pinned(object);
 			struct ps_refusal refusal;
 
-			ps_fill_object_error(ds->cache->fill, object, error, sizeof error);
+			ps_fill_object_error(ds->cache->fill, object, ds->origin, error, sizeof error);
 			if (ps_object_refusal(object, &refusal))
 				snprintf(error, sizeof error, "%s", refusal.text);
 			ps_object_put(object);

@@ -179,7 +179,7 @@ static bool object_of(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	if (row->kind != PS_NODE_FILE || row->remote.size == PS_SIZE_UNKNOWN)
 		return false;
 	if (!row->coding) {
-		ps_object_id(row->url, &row->remote, "raw", ret);
+		ps_view_raw_id(ds, row, ret);
 		return true;
 	}
 	if (ps_view_object(ds, row, false, &object) < 0)

@@ -1,4 +1,9 @@
-/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node.
+/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node; or GETs of
+ * one byte, which also tell whether the file may be read.
+ *
+ *   HEAD ──the version is the known one, and a grant is wanted that HEADs do not give──▶ GET of one byte
+ *     ▲                                                                                  │
+ *     └──────────────────────────────another version─────────────────────────────────────┘
  */
 #include "dataset/dataset.h"
 
@@ -7,11 +12,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dataset/grant.h"
 #include "dataset/merge.h"
 #include "dataset/offline.h"
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
+#define ASK_AHEAD_MS 30000 /* a grant of one file is asked for ahead no sooner again */
 #define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
 
 struct probe_waiter {
@@ -23,17 +30,23 @@ struct probe_waiter {
 struct probe {
 	struct ps_list link; /* dataset->probes; the dataset's lock, as is what follows */
 	struct ps_head head;
+	struct ps_get get; /* of one byte: */
+	struct iovec iov;
+	char byte;
 	struct ps_dataset *dataset;
 	struct ps_node_row row; /* as it was when the probe began; changes under the lock only */
 	struct probe_waiter *waiters;
 	bool at_origin; /* head is under way; else waits until retry_ns */
 	bool for_sweep;
+	bool for_grant;
+	bool by_get; /* the next attempt; the thread's that has the probe */
 	unsigned attempts;
 	uint64_t retry_ns, expires_ns;
 	uint64_t answer_ns; /* when waiters have to be content with the version known; else expires_ns */
 };
 
 static void head_done(struct ps_head *head, const struct ps_error *err);
+static void byte_done(struct ps_get *get, const struct ps_error *err);
 
 static bool row_sized(const struct ps_node_row *row)
 {
@@ -57,10 +70,28 @@ static void probe_free(struct probe *probe)
 	free(probe);
 }
 
+static void byte_progress(struct ps_get *get, size_t nbytes_so_far)
+{
+	(void)get, (void)nbytes_so_far;
+}
+
 static void probe_submit(struct probe *probe)
 {
 	struct ps_dataset *ds = probe->dataset;
 
+	if (probe->by_get) {
+		probe->iov = (struct iovec){.iov_base = &probe->byte, .iov_len = 1};
+		probe->get = (struct ps_get){.url = probe->row.url,
+		        .expect = probe->row.remote,
+		        .nbytes = 1,
+		        .iov = &probe->iov,
+		        .niov = 1,
+		        .fresh = probe->head.fresh,
+		        .progress = byte_progress,
+		        .done = byte_done};
+		ds->origin->ops->get(ds->origin, &probe->get);
+		return;
+	}
 	probe->head.url = probe->row.url;
 	probe->head.done = head_done;
 	probe->head.seen = PS_REMOTE_UNKNOWN;
@@ -192,9 +223,13 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 	struct ps_dataset *ds = probe->dataset;
 	uint64_t ms = PROBE_BACKOFF_FIRST_MS;
 
-	if (!err->retryable || row_sized(&probe->row) || atomic_load(&ds->stop))
+	if (!err->retryable || atomic_load(&ds->stop))
 		return false;
 	PS_LOCK_SCOPE(&ds->lock);
+	/* What is known need not be confirmed. A grant needs an answer, if one is to be had: busy is none, nor are credentials
+	 * that are on their way. */
+	if (row_sized(&probe->row) && !(probe->for_grant && err->err == EAGAIN && probe->waiters))
+		return false;
 	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	probe->attempts++;
@@ -219,6 +254,7 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 			return false;
 		old = probe->row;
 		probe->row = *row;
+		probe->by_get = false;
 	}
 	ps_node_row_fini(&old);
 	probe_submit(probe);
@@ -237,10 +273,25 @@ static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 	ps_object_put(object);
 }
 
-static void head_done(struct ps_head *head, const struct ps_error *err)
+/* The origin has spoken of this request, but did not answer it: whatever it was, no proof. */
+static bool is_refusal(const struct ps_error *err)
 {
-	struct probe *probe = PS_CONTAINER_OF(head, struct probe, head);
+	int status = err->http_status;
+
+	return err->err == EACCES ||
+	       (status > 0 && status < 500 && status != 408 && status != 425 && status != 429 && err->err != EAGAIN);
+}
+
+static bool wants_grant(struct probe *probe)
+{
+	PS_LOCK_SCOPE(&probe->dataset->lock);
+	return probe->for_grant;
+}
+
+static void answered(struct probe *probe, const struct ps_head *head, const struct ps_error *err, int64_t key_expires_s)
+{
 	struct ps_dataset *ds = probe->dataset;
+	bool proves = ds->origin->proved && (probe->by_get || ds->origin->heads_prove);
 	bool known = row_sized(&probe->row);
 	struct ps_node_row row;
 	struct ps_attr attr;
@@ -251,6 +302,12 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 	if (err->err && err->err != ENOENT) {
 		if (probe_retry(probe, err))
 			return;
+		if (known && ds->origin->proved && is_refusal(err)) {
+			struct ps_id of;
+
+			ps_grant_id_of_file(ds, probe->row.url, &probe->row.remote, &of);
+			ps_grant_revoke(ds, &of);
+		}
 		if (known && err->err != EACCES && err->err != ECANCELED) {
 			ps_offline_note(ds, probe->row.node, err);
 			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
@@ -277,6 +334,12 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		probe_end(probe, EIO, NULL);
 		return;
 	}
+	if (!err->err && known && !proves && wants_grant(probe) &&
+	        ps_remote_same_version(&probe->row.remote, &head->seen)) {
+		probe->by_get = true;
+		probe_submit(probe);
+		return;
+	}
 	int rc = copy_row(&probe->row, &row);
 	if (rc < 0) {
 		probe_end(probe, ENOMEM, NULL);
@@ -295,15 +358,44 @@ static void head_done(struct ps_head *head, const struct ps_error *err)
 		rc = -ETIMEDOUT;
 	if (rc == 0 && row.node != probe->row.node)
 		end_marked(ds, &probe->row);
+	/* A listing may have been faster, with another version. */
+	if (rc == 0 && proves && row.remote.size > 0 && ps_remote_same_version(&row.remote, &head->seen))
+		ps_grant_proved(ds, row.url, &row.remote, key_expires_s);
 	if (rc == 0)
 		ps_attr_of_row(ds, &row, &attr);
 	probe_end(probe, -rc, rc == 0 ? &attr : NULL);
 	ps_node_row_fini(&row);
 }
 
+static void head_done(struct ps_head *head, const struct ps_error *err)
+{
+	answered(PS_CONTAINER_OF(head, struct probe, head), head, err, head->work.key_expires_s);
+}
+
+static void byte_done(struct ps_get *get, const struct ps_error *err)
+{
+	struct probe *probe = PS_CONTAINER_OF(get, struct probe, get);
+	struct ps_error told = *err;
+
+	if (err->err == ESTALE) {
+		/* What is there now? */
+		ps_fill_count_request(probe->dataset->cache->fill, false);
+		probe->by_get = false;
+		probe_submit(probe);
+		return;
+	}
+	/* From who ignores ranges the whole comes: of the right version it tells as much. */
+	if (err->err == EPROTO && err->http_status == 200 && get->seen.size == probe->row.remote.size &&
+	        ps_remote_same_version(&probe->row.remote, &get->seen))
+		told = (struct ps_error){0};
+	probe->head.seen = get->seen;
+	probe->head.seen.size = probe->row.remote.size; /* it was asked for this version */
+	answered(probe, &probe->head, &told, get->work.key_expires_s);
+}
+
 /* Joins a probe of this node or starts one. Returns false if there is no memory. */
-static bool probe_begin(
-        struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep)
+static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep,
+        bool for_grant)
 {
 	struct probe *probe = NULL;
 	{
@@ -313,6 +405,7 @@ static bool probe_begin(
 
 			if (other->row.node != row->node)
 				continue;
+			other->for_grant |= for_grant;
 			if (waiter) {
 				waiter->next = other->waiters;
 				other->waiters = waiter;
@@ -328,6 +421,9 @@ static bool probe_begin(
 		probe->waiters = waiter;
 		probe->at_origin = true;
 		probe->for_sweep = for_sweep;
+		probe->for_grant = for_grant;
+		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove && row_sized(row) &&
+		                row->remote.size > 0;
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
 		probe->answer_ns = probe->expires_ns;
 		if (row_sized(row))
@@ -341,14 +437,17 @@ static bool probe_begin(
 	return true;
 }
 
-void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+static void probe_for(struct ps_dataset *ds, const struct ps_node_row *row, bool for_grant, ps_attr_fn fn, void *arg)
 {
 	struct ps_attr attr;
 
 	bool ask = false;
-	if (row_sized(row) && ps_offline_now(ds, row->node, &ask)) {
+	/* Who never had a grant, or was refused just now, has to wait for an answer. */
+	bool content = row_sized(row) && !(for_grant && (ps_grant_of_row(ds, row) == PS_GRANT_NONE ||
+	                                                        ps_offline_errnum(ds, row->node)));
+	if (content && ps_offline_now(ds, row->node, &ask)) {
 		if (ask)
-			(void)probe_begin(ds, row, NULL, false);
+			(void)probe_begin(ds, row, NULL, false, for_grant);
 		ps_attr_of_row(ds, row, &attr);
 		fn(arg, 0, &attr);
 		return;
@@ -363,15 +462,39 @@ void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn f
 		waiter->fn = fn;
 		waiter->arg = arg;
 	}
-	if (!waiter || !probe_begin(ds, row, waiter, false)) {
+	if (!waiter || !probe_begin(ds, row, waiter, false, for_grant)) {
 		free(waiter);
 		fn(arg, ENOMEM, NULL);
 	}
 }
 
+void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	probe_for(ds, row, false, fn, arg);
+}
+
+void ps_probe_grant(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	probe_for(ds, row, ps_grant_of_row(ds, row) != PS_GRANT_VALID, fn, arg);
+}
+
+void ps_probe_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	size_t i = row->node % PS_DATASET_UNANSWERED;
+	uint64_t now_ns = ps_clock_mono_ns();
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		if (ds->asked_ahead[i].node == row->node && now_ns < ds->asked_ahead[i].until_ns)
+			return;
+		ds->asked_ahead[i].node = row->node;
+		ds->asked_ahead[i].until_ns = now_ns + ASK_AHEAD_MS * PS_NS_PER_MS;
+	}
+	(void)probe_begin(ds, row, NULL, false, true);
+}
+
 void ps_probe_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
 {
-	(void)probe_begin(ds, row, NULL, true);
+	(void)probe_begin(ds, row, NULL, true, false);
 }
 
 /* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version

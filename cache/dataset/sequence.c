@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/size.h"
 #include "dataset/dataset.h"
+#include "dataset/grant.h"
 
 #define EIGHTHS 8
 #define RUN_BLOCKS 4
@@ -174,7 +175,13 @@ struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node)
 	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN &&
 	        ps_dataset_confirmed(ds, &row, ds->revalidate_ms) && ps_view_object(ds, &row, false, &object) < 0)
 		object = NULL;
-	if (object && !ps_object_complete(object) && ps_view_file(ds, &row, false, &file) < 0)
+	bool granted = object && ps_grant_of_row(ds, &row) == PS_GRANT_VALID;
+	if (object && !granted && ps_object_cached_nbytes(object) > 0) {
+		/* Else all of it would be fetched once more. */
+		ps_probe_grant_ahead(ds, &row);
+		ps_object_put(ps_steal_ptr(&object));
+	}
+	if (object && !ps_object_complete(object) && ps_view_file(ds, &row, false, granted, &file) < 0)
 		file = NULL;
 	ps_object_put(object);
 	ps_node_row_fini(&row);

@@ -15,12 +15,13 @@ struct ps_attached {
 	unsigned nrefs;
 };
 
-static struct ps_attached *find(struct ps_cache *cache, const struct ps_dataset_id *id)
+static struct ps_attached *find(
+        struct ps_cache *cache, const struct ps_id *catalog, const struct ps_id *access)
 {
 	for (struct ps_list *l = cache->attached.next; l != &cache->attached; l = l->next) {
 		struct ps_attached *a = PS_CONTAINER_OF(l, struct ps_attached, link);
 
-		if (memcmp(&a->id, id, sizeof *id) == 0)
+		if (ps_id_cmp(&a->id.catalog, catalog) == 0 && ps_id_cmp(&a->id.access, access) == 0)
 			return a;
 	}
 	return NULL;
@@ -34,7 +35,7 @@ static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _
 	struct ps_attached *a;
 
 	PS_LOCK_SCOPE(&cache->lock);
-	while ((a = find(cache, id)) && !a->dataset) {
+	while ((a = find(cache, &id->catalog, &id->access)) && !a->dataset) {
 		if (cancelled && atomic_load(cancelled))
 			return -ECANCELED;
 		*ret_waited = true;
@@ -106,10 +107,8 @@ void ps_dataset_detach(struct ps_dataset *dataset)
 		return;
 	cache = dataset->cache;
 	{
-		const struct ps_dataset_id id = {.catalog = dataset->catalog->row.id, .access = dataset->access};
-
 		PS_LOCK_SCOPE(&cache->lock);
-		struct ps_attached *a = find(cache, &id);
+		struct ps_attached *a = find(cache, &dataset->catalog->row.id, &dataset->access);
 
 		if (a && --a->nrefs == 0) {
 			last = a;

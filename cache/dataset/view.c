@@ -1,10 +1,19 @@
 /* Views: what a file of the dataset shows. A compressed shard shows what it holds, whose size may have to be
  * found out; all others are shown as the origin has them. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "dataset/dataset.h"
+
+void ps_view_raw_id(const struct ps_dataset *ds, const struct ps_node_row *row, struct ps_id *ret)
+{
+	char view[8 + PS_ID_HEX_LEN];
+
+	snprintf(view, sizeof view, "raw%s", ds->catalog->route);
+	ps_object_id(row->url, &row->remote, view, ret);
+}
 
 uint64_t ps_view_size(struct ps_dataset *ds, const struct ps_node_row *row)
 {
@@ -12,7 +21,7 @@ uint64_t ps_view_size(struct ps_dataset *ds, const struct ps_node_row *row)
 
 	if (!row->coding || row->remote.size == PS_SIZE_UNKNOWN)
 		return row->remote.size;
-	uint64_t size = ps_inflate_known_size(ds->cache->store, row->url, &row->remote, &below);
+	uint64_t size = ps_inflate_known_size(ds->cache->store, ds->catalog->route, row->url, &row->remote, &below);
 	return row->node < below ? PS_SIZE_UNKNOWN : size;
 }
 
@@ -22,7 +31,7 @@ bool ps_view_disproved(struct ps_dataset *ds, const struct ps_node_row *row)
 
 	if (!row->coding || row->remote.size == PS_SIZE_UNKNOWN)
 		return false;
-	(void)ps_inflate_known_size(ds->cache->store, row->url, &row->remote, &below);
+	(void)ps_inflate_known_size(ds->cache->store, ds->catalog->route, row->url, &row->remote, &below);
 	return row->node < below;
 }
 
@@ -35,10 +44,20 @@ static int get_inflater(struct ps_dataset *ds, const struct ps_node_row *row, st
 int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool opened, struct ps_object **ret)
 {
 	struct ps_inflater *inflater;
+	struct ps_id id;
+	int rc;
 
-	if (!row->coding)
+	if (!row->coding && !ds->catalog->route[0])
 		return ps_object_get(ds->cache->store, row->url, &row->remote, ds->catalog->row.number, opened, ret);
-	int rc = get_inflater(ds, row, &inflater);
+	if (!row->coding) {
+		ps_view_raw_id(ds, row, &id);
+		rc = ps_object_get_view(ds->cache->store, row->url, &row->remote, &id, row->remote.size,
+		        ds->catalog->row.number, opened, ret);
+		if (rc == 0)
+			ps_object_expect(*ret, row->remote.checksum, true);
+		return rc;
+	}
+	rc = get_inflater(ds, row, &inflater);
 	if (rc < 0)
 		return rc;
 	rc = ps_inflater_known_size(inflater) == PS_SIZE_UNKNOWN
@@ -48,7 +67,19 @@ int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool op
 	return rc;
 }
 
-int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool opened, struct ps_fill_file **ret)
+uint64_t ps_view_cached_nbytes(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	struct ps_object *object;
+
+	if (ps_view_object(ds, row, false, &object) < 0)
+		return 0;
+	uint64_t nbytes = ps_object_cached_nbytes(object);
+	ps_object_put(object);
+	return nbytes;
+}
+
+int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool opened, bool granted,
+        struct ps_fill_file **ret)
 {
 	struct ps_inflater *inflater = NULL;
 	struct ps_origin *origin = ds->origin;
@@ -64,6 +95,8 @@ int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool open
 		ps_object_put(object); /* the file keeps it */
 	}
 	ps_inflater_put(inflater); /* this as well */
+	if (rc == 0 && granted)
+		ps_fill_file_allow(*ret);
 	return rc;
 }
 

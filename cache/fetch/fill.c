@@ -42,6 +42,7 @@ int ps_fill_file_get(
 		file->fill = fill;
 		file->object = ps_object_ref(object);
 		file->origin = origin;
+		atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
 		file->refs = 1;
 		file->slots = slots;
 		if (origin->ops->ref)
@@ -107,6 +108,16 @@ struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
 	return file->object;
 }
 
+void ps_fill_file_allow(struct ps_fill_file *file)
+{
+	atomic_store(&file->allowed, true);
+}
+
+bool ps_fill_file_allowed(struct ps_fill_file *file)
+{
+	return atomic_load(&file->allowed);
+}
+
 struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file)
 {
 	return file->fill;
@@ -157,13 +168,14 @@ void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
 	}
 }
 
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, char *ret_text, size_t cap)
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
+        char *ret_text, size_t cap)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
 		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
 
-		if (file->object != object)
+		if (file->object != object || !ps_origin_is(file->origin, origin))
 			continue;
 		PS_LOCK_SCOPE(&file->lock);
 		if (file->error[0])

@@ -47,6 +47,11 @@ int ps_fill_file_get(struct ps_fill *fill, struct ps_object *object, struct ps_o
         struct ps_fill_file **ret) PS_MUST_USE;
 void ps_fill_file_put(struct ps_fill_file *file);
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file);
+/* What the cache holds of the object may be used for this file's readers: its origin's credentials may read it. Else that is
+ * so from the first answer of the origin on; until then all of it counts as missing. An origin without `proved` needs none of
+ * this. */
+void ps_fill_file_allow(struct ps_fill_file *file);
+bool ps_fill_file_allowed(struct ps_fill_file *file);
 struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
 /* A transfer found another version at the origin, or nothing: what stands for the name has to be asked before
  * the file is opened again. doubt() says so; trust() takes it back: the origin has confirmed the version since. */
@@ -57,8 +62,10 @@ void ps_fill_file_trust(struct ps_fill_file *file);
 void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object);
 /* The text of the last failure, "" if none; cap is the buffer's size. */
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
-/* The same for an object that somebody has open; untouched if nobody has, or nothing failed. */
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, char *ret_text, size_t cap);
+/* The same for an object that somebody has open through this origin, or one that stands on it; untouched if nobody has, or
+ * nothing failed. */
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
+        char *ret_text, size_t cap);
 
 /* Answers now or later; see struct ps_read. read->nbytes has been cut at the end of the file and is not 0.
  * Returns true if the read had to wait (the answer may have been given all the same). */

@@ -100,6 +100,8 @@ struct ps_fill_file {
 	unsigned nyields;    /* runs that gave way since one brought something */
 	bool draining;
 
+	_Atomic bool allowed; /* the store's bytes are for its readers, too; never taken back */
+
 	pthread_mutex_t lock;           /* protects what follows */
 	struct ps_slot **slots;         /* one pointer a block */
 	struct ps_list waiters;         /* of ps_read.priv.link */
@@ -183,6 +185,17 @@ static inline uint16_t ps_chunks_of_block(const struct ps_fill_file *file, uint6
 static inline bool ps_origin_is(const struct ps_origin *origin, const struct ps_origin *base)
 {
 	return origin == base || (origin->base && origin->base == base);
+}
+
+/* What the store has for this file's readers. */
+static inline uint16_t ps_file_chunks(const struct ps_fill_file *file, uint64_t block)
+{
+	return atomic_load(&file->allowed) ? ps_object_chunks(file->object, block) : 0;
+}
+
+static inline enum ps_block_state ps_file_block(const struct ps_fill_file *file, uint64_t block)
+{
+	return atomic_load(&file->allowed) ? ps_object_block(file->object, block) : PS_BLOCK_ABSENT;
 }
 
 /* fill.c */

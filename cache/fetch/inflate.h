@@ -28,13 +28,15 @@ int ps_inflate_new(struct ps_store *store, struct ps_fill *fill, struct ps_infla
 /* Every inflater has been put, and drained. */
 void ps_inflate_free(struct ps_inflate *inflate);
 
-/* The size of what this version of the shard holds, as far as that was found out before; PS_SIZE_UNKNOWN: it
+/* route: the origin's (struct ps_origin), or "".
+ * The size of what this version of the shard holds, as far as that was found out before; PS_SIZE_UNKNOWN: it
  * was not. Nodes of numbers below *ret_nodes_below were shown with another one, that turned out wrong. Blocks
  * on the index. */
-uint64_t ps_inflate_known_size(
-        struct ps_store *store, const char *url, const struct ps_remote *source, uint64_t *ret_nodes_below);
+uint64_t ps_inflate_known_size(struct ps_store *store, const char *route, const char *url,
+        const struct ps_remote *source, uint64_t *ret_nodes_below);
 /* What was found out of this version of a shard goes from the index with the batch. */
-void ps_inflate_forget(struct ps_index_batch *batch, const char *url, const struct ps_remote *source);
+void ps_inflate_forget(
+        struct ps_index_batch *batch, const char *route, const char *url, const struct ps_remote *source);
 
 /* The inflater of the shard `url` (as the origin has it) in the version `source`, shared by all who ask.
  * `name` is what it is shown as. -ENOMEM and errors of the index. Blocks on the index. */

@@ -43,6 +43,7 @@ static void sizing_done(struct ps_get *get, const struct ps_error *err)
 	ps_fill_count_bytes(inflate->fill, get->wire_nbytes);
 	ps_fill_count_request(inflate->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(inflate->fill, get->first_byte_ns);
+	ps_inflater_proved(inflater, get);
 	PS_LOCK_SCOPE(&inflate->lock);
 	sizing->err = *err;
 	sizing->pending = false;

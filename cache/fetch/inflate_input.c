@@ -215,6 +215,7 @@ static void piece_done(struct ps_get *get, const struct ps_error *err)
 	count(piece, get->wire_nbytes);
 	ps_fill_count_request(inflate->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(inflate->fill, get->first_byte_ns);
+	ps_inflater_proved(unpacker->inflater, get);
 	PS_LOCK_SCOPE(&inflate->lock);
 	piece->pending = false;
 	unpacker->npending--;

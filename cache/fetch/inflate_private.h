@@ -232,6 +232,9 @@ void ps_inflater_save(struct ps_inflater *inflater);
 /* The same, but that the size has to be found out again. */
 void ps_inflater_save_disproved(struct ps_inflater *inflater);
 
+/* A get of its base has ended: what came of it tells that its credentials may read the shard. The lock is not held. */
+void ps_inflater_proved(struct ps_inflater *inflater, const struct ps_get *get);
+
 /* inflate_part.c: the lock is held ------------------------------------------------------------------ */
 void ps_inflater_get_bytes(struct ps_origin *origin, struct ps_get *get); /* not held: ps_origin_ops */
 void ps_inflater_cancel(struct ps_origin *origin, struct ps_get *get);    /* not held: ps_origin_ops */

@@ -10,18 +10,26 @@
 
 /* The index -------------------------------------------------------------------------------------- */
 
-static void id_of(const char *url, const struct ps_remote *source, struct ps_id *ret)
+static void id_of(const char *route, const char *url, const struct ps_remote *source, struct ps_id *ret)
 {
-	ps_object_id(url, source, VIEW, ret);
+	char view[sizeof VIEW + PS_ID_HEX_LEN];
+
+	snprintf(view, sizeof view, VIEW "%s", route);
+	ps_object_id(url, source, view, ret);
 }
 
-uint64_t ps_inflate_known_size(
-        struct ps_store *store, const char *url, const struct ps_remote *source, uint64_t *ret_nodes_below)
+static const char *route_of(const struct ps_origin *base)
+{
+	return base->route ? base->route : "";
+}
+
+uint64_t ps_inflate_known_size(struct ps_store *store, const char *route, const char *url,
+        const struct ps_remote *source, uint64_t *ret_nodes_below)
 {
 	struct ps_view_row row;
 	struct ps_id id;
 
-	id_of(url, source, &id);
+	id_of(route, url, source, &id);
 	*ret_nodes_below = 0;
 	if (ps_index_get_view(ps_store_index(store), &id, &row) < 0)
 		return PS_SIZE_UNKNOWN;
@@ -29,11 +37,12 @@ uint64_t ps_inflate_known_size(
 	return row.size;
 }
 
-void ps_inflate_forget(struct ps_index_batch *batch, const char *url, const struct ps_remote *source)
+void ps_inflate_forget(
+        struct ps_index_batch *batch, const char *route, const char *url, const struct ps_remote *source)
 {
 	struct ps_id id;
 
-	id_of(url, source, &id);
+	id_of(route, url, source, &id);
 	ps_index_batch_del_view(batch, &id);
 }
 
@@ -123,6 +132,14 @@ struct ps_object *ps_inflater_hold(struct ps_inflater *inflater)
 	return inflater->object ? ps_object_ref(inflater->object) : NULL;
 }
 
+void ps_inflater_proved(struct ps_inflater *inflater, const struct ps_get *get)
+{
+	struct ps_origin *base = inflater->base;
+
+	if (base->proved && get->nbytes_done > 0)
+		base->proved(base->proved_arg, inflater->url, &inflater->source, get->work.key_expires_s);
+}
+
 static void inflater_free(struct ps_inflater *inflater)
 {
 	if (!inflater)
@@ -205,7 +222,7 @@ static struct ps_inflater *inflater_new(struct ps_inflate *inflate, struct ps_or
 	        &inflater->link, &inflater->work_link, &inflater->parts, &inflater->unpackers};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
-	id_of(url, source, &inflater->id);
+	id_of(route_of(base), url, source, &inflater->id);
 	if (inflater->url && inflater->object_url)
 		return inflater;
 	inflater_free(inflater);
@@ -263,14 +280,14 @@ int ps_inflater_object(struct ps_inflater *inflater, uint32_t dataset, bool open
 {
 	struct ps_inflate *inflate = inflater->inflate;
 	struct ps_id id = inflater->id;
-	char view[64];
+	char view[64 + PS_ID_HEX_LEN];
 	uint64_t size;
 	{
 		PS_LOCK_SCOPE(&inflate->lock);
 		size = inflater->size;
 		/* A declared size may turn out wrong: the object of another size is then another object. */
 		if (inflater->declared) {
-			snprintf(view, sizeof view, VIEW " %llu", (unsigned long long)size);
+			snprintf(view, sizeof view, VIEW "%s %llu", route_of(inflater->base), (unsigned long long)size);
 			ps_object_id(inflater->url, &inflater->source, view, &id);
 		}
 	}

@@ -63,7 +63,7 @@ static enum piece why_not(struct ps_fill_file *file, struct ps_read *read, uint6
 	}
 	if (slot && (slot->flight & bit || slot->place == PS_PLACE_VERIFY))
 		return PIECE_WAIT;
-	if (ps_object_block(file->object, block) == PS_BLOCK_UNVERIFIED)
+	if (ps_file_block(file, block) == PS_BLOCK_UNVERIFIED)
 		return PIECE_UNVERIFIED;
 	if (!file->changed)
 		return PIECE_ABSENT;
@@ -78,7 +78,7 @@ static enum piece gather_block(
 	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(read->offset, base);
 	uint64_t end = PS_MIN(read->offset + read->nbytes, base + PS_BLOCK_SIZE);
 	struct ps_slot *slot = ps_slot_find(file, block, now_ns);
-	uint16_t stored = ps_object_chunks(file->object, block);
+	uint16_t stored = ps_file_chunks(file, block);
 
 	while (at < end) {
 		unsigned c = (unsigned)((at - base) / PS_CHUNK_SIZE);
@@ -197,7 +197,7 @@ static void find_needs(struct ps_fill_file *file, struct ps_read *read, uint64_t
 			ret->from = PS_MIN(ret->from, b * PS_BLOCK_CHUNKS + (unsigned)__builtin_ctz(missing));
 			ret->end = b * PS_BLOCK_CHUNKS + 32 - (unsigned)__builtin_clz(missing);
 		}
-		if (!file->slots[b] && ps_object_block(file->object, b) == PS_BLOCK_UNVERIFIED) {
+		if (!file->slots[b] && ps_file_block(file, b) == PS_BLOCK_UNVERIFIED) {
 			struct ps_slot *slot = ps_slot_new(file, b);
 
 			if (!slot)

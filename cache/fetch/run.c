@@ -210,6 +210,12 @@ void ps_run_check_version(struct ps_run *run)
 		return;
 	run->checked = true;
 	run->other_version = !ps_run_same_version(run->file, &run->get.seen);
+	/* Of an inflater's answers those of its base tell: it may answer from the cache. */
+	struct ps_origin *origin = run->file->origin;
+	if (run->other_version || !origin->proved)
+		return;
+	origin->proved(origin->proved_arg, run->get.url, ps_object_remote(run->file->object), run->get.work.key_expires_s);
+	ps_fill_file_allow(run->file);
 }
 
 /* The first answer tells how far away the origin is. True: more connections may be used now. */

@@ -49,12 +49,12 @@ struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t
 uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
 {
 	const struct ps_slot *slot = ps_slot_find(file, block, now_ns);
-	enum ps_block_state state = ps_object_block(file->object, block);
+	enum ps_block_state state = ps_file_block(file, block);
 
 	if (state == PS_BLOCK_PRESENT || state == PS_BLOCK_UNVERIFIED ||
 	        (slot && slot->place == PS_PLACE_VERIFY))
 		return 0;
-	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_object_chunks(file->object, block);
+	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
 	return slot ? missing & (uint16_t) ~(slot->flight | slot->whole | slot->failed) : missing;
 }
 

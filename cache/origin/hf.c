@@ -187,6 +187,8 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 		hf_free(hf);
 		return rc;
 	}
+	hf->origin.heads_prove = true; /* it is the way to the bytes */
+	hf->origin.proves_all = true;  /* one decides by repository */
 	hf->client.patient = true;
 	hf->client.look = look;
 	hf->client.look_arg = hf;

@@ -61,6 +61,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
+	rq->work->key_expires_s = rq->key ? rq->key->expires_s : 0;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
 	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
@@ -418,6 +419,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->owner = c;
 	work->kind = kind;
 	work->request = NULL;
+	work->key_expires_s = 0;
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }

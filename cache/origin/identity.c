@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -176,21 +177,37 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 	return rc == -ENOMEM ? rc : 0; /* whoever opens the origin says what is wrong */
 }
 
+static const char *const proxies[] = {"http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
+
+/* Whoever asks it: user and password left out. */
+static void add_proxy(struct digest *d, const char *proxy)
+{
+	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
+
+	add(d, "proxy", at ? at + 1 : scheme ? scheme + 3 : proxy);
+	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
+}
+
 /* The way to the origin: a proxy, or one who may vouch for a host's name. */
 static void add_route(struct digest *d, const struct ps_origin_options *options, bool is_store)
 {
-	static const char *const proxies[] = {"http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
 	static const char *const not_for[] = {"no_proxy=", "NO_PROXY="};
 	static const char *const trusted[] = {"CURL_CA_BUNDLE=", "SSL_CERT_FILE=", "SSL_CERT_DIR="};
 	static const char *const of_store[] = {"AWS_CA_BUNDLE="};
 
 	if (options->proxy && strcmp(options->proxy, "none") != 0)
-		add(d, "proxy", options->proxy);
-	if (!options->proxy) {
-		add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
-		if (d->any)
-			add_env(d, options, not_for, PS_ARRAY_LEN(not_for));
+		add_proxy(d, options->proxy);
+	for (size_t i = 0; !options->proxy && i < PS_ARRAY_LEN(proxies); i++) {
+		char name[16];
+
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(proxies[i], "="), proxies[i]);
+		const char *proxy = ps_env_get(options->env, name);
+		add(d, "variable", proxy ? name : NULL);
+		if (proxy)
+			add_proxy(d, proxy);
 	}
+	if (!options->proxy && d->any)
+		add_env(d, options, not_for, PS_ARRAY_LEN(not_for));
 	add(d, "CA", options->ca_file);
 	if (!options->ca_file)
 		add_env(d, options, trusted, PS_ARRAY_LEN(trusted));
@@ -215,6 +232,8 @@ static int add_access(
 		add(d, "header", *h);
 	for (size_t i = 0; i < PS_ARRAY_LEN(files) && rc == 0; i++)
 		rc = files[i] ? add_file(d, files[i], NULL) : 0;
+	add(d, "proxy", options->proxy);
+	add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
 	add(d, "anonymous", options->no_sign_request ? "yes" : NULL);
 	add(d, "payer", options->request_payer ? "yes" : NULL);
 	if (rc == 0 && is_store && !options->no_sign_request) {

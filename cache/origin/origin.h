@@ -70,6 +70,7 @@ struct ps_origin_work {
 	void *request;
 	uint64_t submitted_ns;
 	int rc; /* of one that ended before it began */
+	int64_t key_expires_s; /* of the credential that the answer was given to; 0: none, or it does not expire */
 	unsigned turn; /* what an origin counts for itself, from one submission to the next */
 	bool refused;
 };
@@ -154,6 +155,16 @@ struct ps_origin {
 	struct ps_origin *base; /* that it stands on: what ends all work of the base ends its work, too. NULL: none */
 	bool local;             /* its bytes lie on this machine, or as near: reading them twice costs little */
 	bool heads_tell_sums;   /* of objects, and gets do not */
+	/* May this origin's requests read what it answers 2xx about? So cached bytes are handed out to who asks by it: a get
+	 * tells in any case, a HEAD where it needs the same right. proved NULL: anyone may read all of it. Called by whoever
+	 * gets the answer, with no lock held, before its bytes are used. */
+	void (*proved)(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s);
+	void *proved_arg;
+	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs, another server may answer
+	 * for a URL. So such objects are others in the cache. NULL: the usual way. Borrowed. */
+	const char *route;
+	bool heads_prove;
+	bool proves_all; /* what may be read of one object may be read of all */
 	_Atomic unsigned sumless_heads; /* behind each other, that told none; whoever asks for sums counts */
 };
 

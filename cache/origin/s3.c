@@ -179,6 +179,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	s3->client.dialect = &ps_s3_dialect;
 	s3->client.dialect_arg = &s3->signer;
 	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0; /* Google's tell them with any answer */
+	s3->origin.heads_prove = true; /* both need s3:GetObject */
 	s3->source.endpoint = s3->signer.store.identity;
 	return 0;
 }

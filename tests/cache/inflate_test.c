@@ -682,7 +682,7 @@ static void a_size_is_kept_while_the_index_takes_nothing(void **state)
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	ps_inflater_put(inflater);
-	assert_int_equal(ps_inflate_known_size(s.store, shard.url, &source, &nodes_below), nbytes);
+	assert_int_equal(ps_inflate_known_size(s.store, "", shard.url, &source, &nodes_below), nbytes);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }

@@ -164,9 +164,14 @@ static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 	else if (job->head && head_errno)
 		ps_error_set(&err, head_errno, "as the test wants");
 	err.retryable = err.err == head_errno;
+	int get_errno = cancelled || !job->get ? 0 : atomic_load(&o->get_errno);
+	if (get_errno) {
+		ps_error_set(&err, get_errno, "as the test wants");
+		err.http_status = get_errno == EACCES ? 403 : 0;
+	}
 	if (job->get) {
 		job->get->nbytes_done = job->get->wire_nbytes = 0;
-		if (!cancelled)
+		if (!err.err)
 			serve_get(o, job->get, &err);
 		job->get->done(job->get, &err);
 	} else {

@@ -36,6 +36,7 @@ struct ps_names_origin {
 	_Atomic int list_errno;     /* with this */
 	_Atomic bool heads_stall;   /* until false, or abort */
 	_Atomic int head_errno;     /* of every HEAD; 0: none. retryable */
+	_Atomic int get_errno;      /* of every get; 0: none. EACCES: as a 403, else without an answer */
 	_Atomic unsigned nheads, ngets, nlists;
 	unsigned nserved; /* its thread's */
 	void *impl;

@@ -41,7 +41,7 @@ static void test_lists_set_every_kind(void **state)
 	(void)state;
 	assert_int_equal(
 	        parse_list("cache-dir=/c,cache-size=80%,policy=lru,min-free=2G,memory=64M,timeout=500ms,"
-	                   "revalidate=never,max-bandwidth=1M,max-connections=3,insecure,uid=7,gid=8,"
+	                   "revalidate=never,grant-ttl=5m,max-bandwidth=1M,max-connections=3,insecure,uid=7,gid=8,"
 	                   "file-mode=0440,dir-mode=550,allow_other,nonempty,log=/l,log-level=debug",
 	                &o, &err),
 	        0);
@@ -50,6 +50,7 @@ static void test_lists_set_every_kind(void **state)
 	assert_string_equal(o.policy, "lru");
 	assert_true(o.min_free == UINT64_C(2) << 30 && o.memory == 64 << 20 && o.timeout_ms == 500);
 	assert_true(o.revalidate_ms == UINT64_MAX && o.max_bandwidth == 1 << 20 && o.max_connections == 3);
+	assert_true(o.grant_ttl_ms == 5 * 60 * 1000);
 	assert_true(o.insecure && o.allow_other && o.nonempty);
 	assert_true(o.uid == 7 && o.gid == 8 && o.file_mode == 0440 && o.dir_mode == 0550);
 	assert_string_equal(o.log, "/l");
@@ -88,6 +89,8 @@ static void test_bad_lists_are_refused(void **state)
 	        {"timeout=soon", "soon"},
 	        {"timeout=0", "timeout"},
 	        {"revalidate=sometimes", "sometimes"},
+	        {"grant-ttl=never", "never"},
+	        {"grant-ttl=0", "0"},
 	        {"max-connections=0", "max-connections"},
 	        {"max-connections=-1", "max-connections"},
 	        {"max-connections=65537", "65536"},

@@ -12,6 +12,7 @@ path, status, what came in Authorization, Range); and where a test changes it, b
     page-size N          entries a page
     token T              who sends no token, or another, is refused
     gated                who sends the token is refused as well
+    lister T             who sends token T may list, and read nothing; other tokens are taken as well
     next URL             the link to the next page
     limit-CLASS N 0 S    N requests more, then 429 for S seconds from the first; CLASS is api or resolvers
     generation X         signed URLs of another generation have expired
@@ -152,6 +153,12 @@ class Hub(Handler):
 
     def may(self):
         token, given = state("token"), self.headers.get("Authorization", "")
+        lister = state("lister")
+        if lister and self.path.startswith("/api/") and given or lister and given != f"Bearer {lister}":
+            return True
+        if lister:
+            self.error(403, "GatedRepo", "Access to dataset acme/shards is restricted and you are not in the list")
+            return False
         if given and given != f"Bearer {token}":
             self.error(401, "Unauthorized", "Invalid credentials in Authorization header")
         elif token and not given:

@@ -55,9 +55,13 @@ static void try_numbers(char kind, const uint8_t *bytes, size_t n, struct ps_str
 {
 	struct ps_extent_row extent;
 	struct ps_stop_row stop;
+	struct ps_grants_row grants;
 	uint64_t number;
 
-	if (kind == 'C' && ps_number_row_decode(bytes, n, &number) == 0) {
+	if (kind == 'G' && ps_grants_row_decode(bytes, n, &grants) == 0) {
+		ps_grants_row_encode(&grants, b);
+		must_equal(b, bytes, n);
+	} else if (kind == 'C' && ps_number_row_decode(bytes, n, &number) == 0) {
 		ps_number_row_encode(number, b);
 		must_equal(b, bytes, n);
 	} else if (kind == 'M' && ps_stop_row_decode(bytes, n, &stop) == 0) {

@@ -1,0 +1,181 @@
+/* Two accesses to the same names, in one cache: each has its own origin, and is handed what that lets it read. */
+#include "tests/cache/dataset_fixture.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "dataset/dataset.h"
+
+/* The other access. Its dataset is attached for one call at a time. */
+static struct ps_dataset *other, *mine;
+static struct ps_names_origin *other_origin;
+
+static void attach_other(struct fixture *f)
+{
+	const struct ps_dataset_options options = {.origin = {.user_password = "other:one"}};
+	struct ps_names_origin *o = ps_names_origin_new();
+
+	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	next_origin = other_origin = o;
+	assert_int_equal(ps_dataset_attach(f->cache, "http://names/", &options, &other, &f->err), 0);
+	next_origin = f->origin;
+	assert_ptr_not_equal(other, f->dataset);
+}
+
+static void as_other(struct fixture *f)
+{
+	mine = f->dataset;
+	f->dataset = other;
+}
+
+static void as_mine(struct fixture *f)
+{
+	f->dataset = mine;
+}
+
+static int open_as_other(struct fixture *f, struct ps_handle **ret)
+{
+	struct ps_attr attr = {0};
+
+	as_other(f);
+	int errnum = lookup(f, "a", &attr);
+	if (errnum == 0)
+		errnum = open_node(f, attr.node, ret);
+	as_mine(f);
+	return errnum;
+}
+
+static struct ps_handle *open_as_mine(struct fixture *f)
+{
+	struct ps_handle *handle;
+	struct ps_attr attr;
+
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	return handle;
+}
+
+static void cache_all(struct ps_handle *handle)
+{
+	for (uint64_t at = 0; at < SIZE; at += TEST_MIB)
+		assert_int_equal(read_at(handle, at, PS_MIN(SIZE - at, TEST_MIB), 1), 0);
+	for (int i = 0; i < 500 && ps_handle_complete_fd(handle) < 0; i++)
+		usleep(10000);
+	assert_true(ps_handle_complete_fd(handle) >= 0);
+}
+
+static void begin(struct fixture *f)
+{
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	attach_other(f);
+}
+
+static void end(struct fixture *f)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(f->handles); i++)
+		if (f->handles[i])
+			close_handle(f, f->handles[i]);
+	ps_dataset_detach(other);
+}
+
+static void what_another_has_cached_is_read_after_one_request(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+
+	begin(f);
+	cache_all(open_as_mine(f));
+	assert_int_equal(open_as_other(f, &handle), 0);
+	assert_int_equal(read_at(handle, 0, TEST_MIB, 1), 0);
+	assert_true(ps_handle_complete_fd(handle) >= 0);
+	assert_int_equal(atomic_load(&other_origin->ngets), 1);
+	close_handle(f, handle);
+	assert_int_equal(open_as_other(f, &handle), 0);
+	assert_int_equal(atomic_load(&other_origin->ngets), 1);
+	end(f);
+}
+
+static void who_is_refused_is_handed_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle, *first;
+
+	begin(f);
+	first = open_as_mine(f);
+	cache_all(first);
+	atomic_store(&other_origin->get_errno, EACCES);
+	assert_int_equal(open_as_other(f, &handle), EACCES);
+	assert_int_equal(read_at(first, 0, TEST_MIB, 1), 0);
+	/* With the right it is let in, and out again when that is gone; what is open goes on. */
+	atomic_store(&other_origin->get_errno, 0);
+	assert_int_equal(open_as_other(f, &handle), 0);
+	atomic_store(&other_origin->get_errno, EACCES);
+	assert_int_equal(read_at(handle, TEST_MIB, TEST_MIB, 1), 0);
+	end(f);
+}
+
+/* Opened when nothing was cached, so that nothing had to be asked: what comes into the cache since is another's. */
+static void a_file_that_was_opened_cold_waits_for_an_answer_of_its_own(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+
+	begin(f);
+	assert_int_equal(open_as_other(f, &handle), 0);
+	assert_int_equal(atomic_load(&other_origin->ngets), 0);
+	cache_all(open_as_mine(f));
+	atomic_store(&other_origin->get_errno, EACCES);
+	assert_int_equal(ps_handle_complete_fd(handle), -1);
+	assert_int_equal(read_at(handle, 0, 4096, 1), EACCES);
+	atomic_store(&other_origin->get_errno, 0);
+	usleep((PS_FILL_FAILED_MS + 200) * 1000);
+	assert_int_equal(read_at(handle, 0, 4096, 1), 0);
+	unsigned ngets = atomic_load(&other_origin->ngets);
+	assert_int_equal(read_at(handle, 2 * TEST_MIB, 4096, 1), 0); /* the cache's, from now on */
+	assert_int_equal(atomic_load(&other_origin->ngets), ngets);
+	end(f);
+}
+
+static void without_an_answer_an_old_grant_holds_and_no_other(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+
+	begin(f);
+	cache_all(open_as_mine(f));
+	usleep(2000); /* the grants' time is a millisecond */
+	atomic_store(&other_origin->get_errno, EHOSTUNREACH);
+	atomic_store(&f->origin->get_errno, EHOSTUNREACH);
+	assert_int_equal(open_as_other(f, &handle), EACCES);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	assert_int_equal(read_at(handle, 0, TEST_MIB, 1), 0);
+	end(f);
+}
+
+static int setup_short(void **state)
+{
+	int rc = setup(state);
+
+	if (rc == 0)
+		((struct fixture *)*state)->cache->grant_ttl_ms = 1;
+	return rc;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(
+	                what_another_has_cached_is_read_after_one_request, setup, teardown),
+	        cmocka_unit_test_setup_teardown(who_is_refused_is_handed_nothing, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_file_that_was_opened_cold_waits_for_an_answer_of_its_own, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                without_an_answer_an_old_grant_holds_and_no_other, setup_short, teardown),
+	};
+
+	return cmocka_run_group_tests_name("grant", tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+/* What makes two mounts' requests the same, and what makes them others'. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "origin/identity.h"
+#include "tests/cache/cache_test.h"
+
+#define S3 "s3://bucket/dir/"
+#define HTTP "https://h/dir/"
+#define HUB "hf://datasets/o/n"
+
+static const char *home; /* "HOME=DIR" */
+
+static struct ps_identity of(const char *source, struct ps_origin_options options, const char *a, const char *b)
+{
+	const char *const env[] = {home, "PWD=/here", a ? a : "X=", b, NULL};
+	struct ps_identity ret;
+
+	options.env = env;
+	assert_int_equal(ps_identity_of(source, source, &options, &ret), 0);
+	return ret;
+}
+
+static bool same(const struct ps_id *a, const struct ps_id *b)
+{
+	return ps_id_cmp(a, b) == 0;
+}
+
+static void an_access_is_all_that_decides_who_signs(void **state)
+{
+	static const char *const one_header[] = {"X-Token: one", NULL}, *const two_headers[] = {"X-Token: two", NULL};
+	static const struct {
+		const char *what, *source;
+		struct ps_origin_options a, b;
+		const char *a_env[2], *b_env[2];
+		bool same;
+	} rows[] = {
+	        {"nothing", S3, {0}, {0}, {0}, {0}, true},
+	        {"a key", S3, {0}, {0}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, false},
+	        {"a secret", S3, {0}, {0}, {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=a"},
+	                {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}, false},
+	        {"a session's token", S3, {0}, {0}, {"AWS_SESSION_TOKEN=a"}, {"AWS_SESSION_TOKEN=b"}, false},
+	        {"a role", S3, {0}, {0}, {"AWS_ROLE_ARN=a"}, {"AWS_ROLE_ARN=b"}, false},
+	        {"a pod's agent", S3, {0}, {0}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI=a"},
+	                {"AWS_CONTAINER_CREDENTIALS_FULL_URI=b"}, false},
+	        {"its token", S3, {0}, {0}, {"AWS_CONTAINER_AUTHORIZATION_TOKEN=a"},
+	                {"AWS_CONTAINER_AUTHORIZATION_TOKEN=b"}, false},
+	        {"a profile", S3, {.profile = "a"}, {.profile = "b"}, {0}, {0}, false},
+	        {"none at all", S3, {.no_sign_request = true}, {0}, {0}, {0}, false},
+	        {"what nobody signs with", S3, {.no_sign_request = true}, {.no_sign_request = true},
+	                {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
+	        {"who pays", S3, {.request_payer = true}, {0}, {0}, {0}, false},
+	        {"another program's variable", S3, {0}, {0}, {"TERM=a"}, {"TERM=b"}, true},
+	        {"Google's key", "gs://bucket/", {0}, {0}, {"GS_SECRET_ACCESS_KEY=a"}, {"GS_SECRET_ACCESS_KEY=b"}, false},
+	        {"a password", HTTP, {.user_password = "u:a"}, {.user_password = "u:b"}, {0}, {0}, false},
+	        {"a header", HTTP, {.headers = one_header}, {.headers = two_headers}, {0}, {0}, false},
+	        {"a store's key, elsewhere", HTTP, {0}, {0}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
+	        {"the Hub's token", HUB, {0}, {0}, {"HF_TOKEN=a"}, {"HF_TOKEN=b"}, false},
+	        {"a proxy's password", HTTP, {.proxy = "http://u:a@p"}, {.proxy = "http://u:b@p"}, {0}, {0}, false},
+	        {"a proxy of the environment", HTTP, {0}, {0}, {"https_proxy=a"}, {"https_proxy=b"}, false},
+	        {"a local folder's", "file:///d/", {.user_password = "a"}, {.user_password = "b"}, {0}, {0}, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_identity a = of(rows[i].source, rows[i].a, rows[i].a_env[0], rows[i].a_env[1]);
+		struct ps_identity b = of(rows[i].source, rows[i].b, rows[i].b_env[0], rows[i].b_env[1]);
+
+		if (same(&a.access, &b.access) != rows[i].same)
+			fail_msg("%s", rows[i].what);
+	}
+	/* What is written in the source. */
+	struct ps_identity a = of("https://u:a@h/", (struct ps_origin_options){0}, NULL, NULL);
+	struct ps_identity b = of("https://u:b@h/", (struct ps_origin_options){0}, NULL, NULL);
+	assert_false(same(&a.access, &b.access));
+}
+
+static void files_count_by_what_is_in_them(void **state)
+{
+	const char *dir = *state;
+	static const struct {
+		const char *file, *source;
+	} rows[] = {{".aws/credentials", S3}, {".aws/config", S3}, {".boto", S3}, {".netrc", HTTP},
+	        {".cache/huggingface/token", HUB}, {".config/gcloud/application_default_credentials.json", "gs://b/"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		char path[4096];
+
+		for (const char *slash = strchr(rows[i].file, '/'); slash; slash = strchr(slash + 1, '/')) {
+			snprintf(path, sizeof path, "%s/%.*s", dir, (int)(slash - rows[i].file), rows[i].file);
+			mkdir(path, 0700);
+		}
+		struct ps_identity none = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
+		test_write_file(dir, rows[i].file, "one");
+		snprintf(path, sizeof path, "%s/%s", dir, rows[i].file);
+		assert_int_equal(chmod(path, 0600), 0);
+		struct ps_identity one = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
+		struct ps_identity still = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
+		test_write_file(dir, rows[i].file, "two");
+		struct ps_identity two = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
+		if (same(&none.access, &one.access) || same(&one.access, &two.access) || !same(&one.access, &still.access))
+			fail_msg("%s", rows[i].file);
+		unlink(path);
+	}
+}
+
+/* It is another one each hour, and the access the same. */
+static void a_token_file_counts_by_its_place(void **state)
+{
+	const char *dir = *state;
+	char var[4096];
+
+	test_write_file(dir, "token", "one");
+	snprintf(var, sizeof var, "AWS_WEB_IDENTITY_TOKEN_FILE=%s/token", dir);
+	struct ps_identity one = of(S3, (struct ps_origin_options){0}, var, "AWS_ROLE_ARN=a");
+	test_write_file(dir, "token", "two");
+	struct ps_identity two = of(S3, (struct ps_origin_options){0}, var, "AWS_ROLE_ARN=a");
+	assert_true(same(&one.access, &two.access));
+	strcat(var, "2");
+	struct ps_identity other = of(S3, (struct ps_origin_options){0}, var, "AWS_ROLE_ARN=a");
+	assert_false(same(&one.access, &other.access));
+}
+
+static void a_buckets_names_are_the_same_for_all(void **state)
+{
+	const struct ps_origin_options pinned = {.pin_versions = true}, plain = {0}, elsewhere = {.endpoint = "http://e"};
+	struct ps_identity one = of(S3, plain, "AWS_ACCESS_KEY_ID=a", NULL), two = of(S3, plain, "AWS_ACCESS_KEY_ID=b", NULL);
+
+	(void)state;
+	assert_true(one.names_for_all && same(&one.names, &two.names));
+	two = of(S3, pinned, "AWS_ACCESS_KEY_ID=a", NULL);
+	assert_false(same(&one.names, &two.names));
+	two = of(S3, elsewhere, "AWS_ACCESS_KEY_ID=a", NULL);
+	assert_false(same(&one.names, &two.names));
+	assert_true(of("s3://bucket", plain, NULL, NULL).names_for_all);
+	/* Names that no listing of the bucket tells, and what a server may tell each user otherwise. */
+	static const char *const own[] = {"s3://b/x.tar", "s3://b/{0..9}/", "s3://b/k?versionId=1/", HTTP, HUB};
+	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
+		assert_false(of(own[i], plain, NULL, NULL).names_for_all);
+}
+
+static void another_way_to_the_origin_is_told_apart(void **state)
+{
+	const struct ps_origin_options plain = {0}, none = {.proxy = "none"}, proxy = {.proxy = "http://p:1"},
+	                               with_user = {.proxy = "http://u:p@p:1"}, ca = {.ca_file = "/ca.pem"},
+	                               insecure = {.insecure = true};
+
+	(void)state;
+	assert_false(of(S3, plain, NULL, NULL).has_route);
+	assert_false(of(S3, plain, "no_proxy=h", NULL).has_route);
+	assert_false(of(S3, none, "http_proxy=p", NULL).has_route);
+	assert_true(of(S3, plain, "http_proxy=p", NULL).has_route);
+	assert_true(of(HTTP, plain, "SSL_CERT_FILE=/x", NULL).has_route);
+	assert_true(of(S3, plain, "AWS_CA_BUNDLE=/x", NULL).has_route);
+	assert_true(of(HTTP, ca, NULL, NULL).has_route);
+	assert_true(of(HUB, insecure, NULL, NULL).has_route);
+	struct ps_identity a = of(S3, proxy, NULL, NULL), b = of(S3, with_user, NULL, NULL);
+	assert_true(a.has_route && same(&a.route, &b.route));
+	b = of(S3, plain, NULL, NULL);
+	assert_false(same(&a.names, &b.names));
+}
+
+static int setup(void **state)
+{
+	static char variable[4096];
+
+	if (test_dir_setup(state) < 0)
+		return -1;
+	snprintf(variable, sizeof variable, "HOME=%s", (char *)*state);
+	home = variable;
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(an_access_is_all_that_decides_who_signs),
+	        cmocka_unit_test(files_count_by_what_is_in_them),
+	        cmocka_unit_test(a_token_file_counts_by_its_place),
+	        cmocka_unit_test(a_buckets_names_are_the_same_for_all),
+	        cmocka_unit_test(another_way_to_the_origin_is_told_apart),
+	};
+
+	return cmocka_run_group_tests(tests, setup, test_dir_teardown);
+}
