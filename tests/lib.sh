@@ -348,7 +348,7 @@ free_port() {
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
 #   /badrange/   two of three answers to ranges are of other bytes than asked for
 #   /cut/        every other answer to a range ends in its middle
-#   /page/       a login page in place of every file
+#   /login/      a login page in place of every file
 #   /head500/    500 to HEAD
 #   /capped/     gives the first 100,000 bytes of a range, /capped9/ the first 9
 # Those that need lua are missing where nginx has no lua.
@@ -496,7 +496,7 @@ ps_nginx_conf() {
 			}
 			alias $www/; autoindex on;
 		}
-		location /page/ { default_type text/html; return 200 "<html>please log in</html>"; }
+		location /login/ { default_type text/html; return 200 "<html>please log in</html>"; }
 		location /head500/ { alias $www/; autoindex on; if (\$request_method = HEAD) { return 500; } }
 		location ~ ^/capped(9?)/(.*) {
 			set \$capped_most \$1; set \$capped_name \$2;

@@ -53,9 +53,9 @@ bad "an empty manifest" "empty|no file|nothing|no url" "@$T/empty.txt" "$MNT" "$
 bad "a manifest that is not there" "no such" "@$T/nothing.txt" "$MNT" "${ok[@]}"
 bad "a manifest of another scheme" "ftp|scheme|line 1" "@$T/ftp.txt" "$MNT" "${ok[@]}"
 echo "http://u:geheim@127.0.0.1:$closed/x.tar" >"$T/user.txt"
-CACHE=$T/cache-page
-mount_penstock "$ORIGIN/page/shard-000000.tar"
-equal "a page in a shard's place is reported, once" 1 "$(grep -c "warning: .*page/shard-000000.tar: the server sends a page" "$T/penstock.log")"
+CACHE=$T/cache-login
+mount_penstock "$ORIGIN/login/shard-000000.tar"
+equal "a page in a shard's place is reported, once" 1 "$(grep -c "warning: .*login/shard-000000.tar: the server sends a page" "$T/penstock.log")"
 umount_penstock
 CACHE=$T/cache
 bad "a password in a manifest" "line 1: a user and password" "@$T/user.txt" "$MNT" "${ok[@]}"
