@@ -193,7 +193,8 @@ static size_t changed_since(struct ps_catalog *catalog, size_t told, uint64_t re
 	PS_LOCK_SCOPE(&catalog->names_lock);
 	size_t n = PS_MIN(catalog->nchanged - told, (size_t)CHANGED_BATCH);
 
-	memcpy(ret, catalog->changed + told, n * sizeof *ret);
+	if (n > 0)
+		memcpy(ret, catalog->changed + told, n * sizeof *ret);
 	return n;
 }
 
