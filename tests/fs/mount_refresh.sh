@@ -17,7 +17,7 @@ random_file "$T/www/past/deep/y.tar" 5000
 cp -r "$T/www" "$T/first"
 start_nginx
 mount_penstock "$ORIGIN/json/" --allow_other # that listing tells versions
-check "the kernel knows all names" stat "$MNT/goes.tar" "$MNT/changes.tar" "$MNT/past/deep/y.tar" >/dev/null
+check "the kernel knows all names" stat "$MNT/goes.tar" "$MNT/changes.tar" "$MNT/past/deep/y.tar"
 check_not "and that one is not there" test -e "$MNT/new.tar"
 exec 5<"$MNT/goes.tar" 6<"$MNT/changes.tar"
 head -c 100000 <&5 >"$T/part"

@@ -21,7 +21,7 @@ equal "and counts its own reads" "7654321 0" \
 	"$(jq -r '.mounts[].reads.bytes' "$T/mnt2/.penstock/stats" | xargs)"
 origin_forget
 check "what one has fetched, the other has, too" cmp "$MNT/sub/deep/7654321.bin" "$T/www/sub/deep/7654321.bin"
-equal "it is not fetched again" 0 "$(origin_bytes)"
+at_most "it is not fetched again, but for a byte that proves that it may be read" 1 "$(origin_bytes)"
 equal "they share the limit" "$((100 << 20))" "$(jq .cache.limit_bytes "$T/mnt2/.penstock/stats")"
 
 check "the same dataset joins, too" join "$ORIGIN/" "$T/mnt3"
