@@ -516,9 +516,14 @@ static void forget_listing(struct ps_dataset *ds)
 
 static int start_threads(struct ps_dataset *ds)
 {
-	add_sweeping(ds->catalog, 1);
-	int rc = ps_thread_start(&ds->thread, "dataset", dataset_main, ds);
+	int rc;
 
+	add_sweeping(ds->catalog, 1);
+	{
+		/* The thread waits for the lock first: it names itself after it was named here. */
+		PS_LOCK_SCOPE(&ds->lock);
+		rc = ps_thread_start(&ds->thread, "dataset", dataset_main, ds);
+	}
 	ds->thread_started = rc == 0;
 	if (rc < 0)
 		add_sweeping(ds->catalog, -1);

@@ -206,7 +206,11 @@ ps_run as JOBONE unshare -m bash -ec 'mount --bind "$1/control" "$2/control"
 	penstock mount s3://bucket/train/ "$3" --cache-dir "$2" --endpoint "$4"
 	sha256sum <"$3/$5"
 	penstock umount "$3"' - "$CACHE" "$T/only" "$T/m1" "$CLOUD" "$file"
-equal "who sees the socket alone mounts and reads" "0 $sum" "$rc $out"
+if [[ $out == *"cannot change root filesystem propagation"* ]]; then # in a chroot
+	skip "who sees the socket alone mounts and reads" "no mount namespace of its own can be had"
+else
+	equal "who sees the socket alone mounts and reads" "0 $sum" "$rc $out"
+fi
 equal "and sees no data" control "$(ls "$T/only")"
 unmount_at "$T/m2"
 no_secrets hush session/

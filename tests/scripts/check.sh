@@ -75,5 +75,5 @@ def read(fd):
     return data
 pty.spawn(sys.argv[2:], read)' "$T/terminal" "$T/tree/scripts/check" --no-setup --build-dir "$T/build" >"$T/out" || true
 check "on a terminal a line says how far it is" \
-	grep -qaE $'\r\e\\[K1 of 2 test programs, 1 passed, 0 failed, 0m[0-9]s' "$T/terminal"
+	grep -qaE $'\r\e\\[K1 of 2 test programs, 1 passed, 0 failed, [0-9]+m[0-9]+s' "$T/terminal"
 equal "which is wiped" $'\e[K' "$(tail -n 5 "$T/terminal" | grep -ao $'\e\\[K' | tail -n 1)"
