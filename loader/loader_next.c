@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/range.h"
+#include "shard/foreign.h"
 
 static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
@@ -32,6 +33,8 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		bad_sample(b, b->bad_rows[0], err);
 		if (b->rows[b->bad_rows[0]].lost)
 			return lost_sample(b, b->bad_rows[0], err);
+		if (strstr(err->text, PS_FOREIGN_MARK))
+			return -EBADMSG; /* no shard: its text says what to do */
 		return ps_load_error_set(err, EBADMSG,
 		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
 	}

@@ -333,7 +333,7 @@ struct penstock_options {
 
 	/* What a batch holds. NULL: an image from "jpg;jpeg", and an int64 from "cls", optional. */
 	const struct penstock_field *fields;
-	uint32_t nfields; /* at most 64 */
+	uint32_t nfields; /* at most 1024 */
 
 	/* Rows of a batch on this rank; 1 to 65536; 64. */
 	uint32_t batch;

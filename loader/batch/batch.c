@@ -21,9 +21,11 @@ static bool outputs_nbytes(const struct ps_plan_field *f, uint32_t rows, size_t 
 bool ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes)
 {
 	struct ps_slot_layout l;
+	bool ok = ps_slot_layout_make(plan, rows, &l);
 	size_t total;
 
-	if (!ps_slot_layout_make(plan, rows, &l))
+	free(l.fields);
+	if (!ok)
 		return false;
 	total = l.fixed_nbytes;
 	for (uint32_t i = 0; i < plan->nfields; i++) {
@@ -33,6 +35,18 @@ bool ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbyt
 			return false;
 	}
 	return ps_size_round_up(total, PS_DEVICE_PAGE, ret_nbytes);
+}
+
+static bool fields_init(struct penstock_batch *b)
+{
+	const size_t n = b->plan->nfields;
+
+	b->decoded = calloc(n, sizeof(*b->decoded));
+	b->pieces = calloc(n, sizeof(*b->pieces));
+	b->boxes = calloc(n, sizeof(*b->boxes));
+	b->outputs = calloc(n, sizeof(*b->outputs));
+	b->late = calloc(n + 1, sizeof(*b->late));
+	return b->decoded && b->pieces && b->boxes && b->outputs && b->late;
 }
 
 /* The arrays of rows that late fields need. */
@@ -62,12 +76,19 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 
 	*b = (struct penstock_batch){.plan = plan, .device = device, .cap = rows};
 	if (!ps_slot_layout_make(plan, rows, &b->at) ||
-	        !ps_size_round_up(b->at.fixed_nbytes, PS_DEVICE_PAGE, &nbytes))
-		return ps_load_error_set(err, E2BIG, "a batch of %u rows is larger than memory can be", rows);
+	        !ps_size_round_up(b->at.fixed_nbytes, PS_DEVICE_PAGE, &nbytes)) {
+		bool fields = b->at.fields != NULL;
+
+		free(b->at.fields);
+		*b = (struct penstock_batch){0};
+		return fields ? ps_load_error_set(err, E2BIG,
+		                        "a batch of %u rows is larger than memory can be", rows)
+		              : ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
+	}
 	b->rows = calloc(rows, sizeof(*b->rows));
 	b->bad_rows = calloc(rows, sizeof(*b->bad_rows));
 	b->sources = calloc(rows, sizeof(*b->sources));
-	if (!b->rows || !b->bad_rows || !b->sources || !late_init(b))
+	if (!b->rows || !b->bad_rows || !b->sources || !fields_init(b) || !late_init(b))
 		r = ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
 	if (r == 0) {
 		b->mem = device->ops->alloc(device, nbytes, err);
@@ -110,11 +131,16 @@ void ps_batch_fini(struct penstock_batch *b)
 {
 	if (b->rows)
 		ps_batch_clear(b);
-	for (uint32_t i = 0; i < PS_ARRAY_LEN(b->pieces); i++) {
+	for (uint32_t i = 0; b->pieces && b->boxes && b->outputs && i < b->plan->nfields; i++) {
 		free(b->pieces[i]);
 		free(b->boxes[i]);
 		free(b->outputs[i]);
 	}
+	free(b->late);
+	free(b->pieces);
+	free(b->boxes);
+	free(b->outputs);
+	free(b->at.fields);
 	free(b->rows);
 	free(b->bad_rows);
 	free(b->sources);
@@ -122,6 +148,7 @@ void ps_batch_fini(struct penstock_batch *b)
 	if (b->budget)
 		ps_budget_give(b->budget, b->grown_nbytes);
 	ps_decode_fini(b);
+	free(b->decoded);
 	if (b->mirror) {
 		if (b->state == PS_BATCH_HELD)
 			(void)b->device->ops->leave(b->mirror, NULL);

@@ -64,15 +64,15 @@ struct penstock_batch {
 	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
 	struct ps_budget *budget;   /* that late fields count against; NULL: not counted */
 	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
-	struct ps_nvjpeg_rows
-	        *decoded[PS_PLAN_MAX_FIELDS]; /* images that the GPU decodes (decode.h); NULL: none are */
+	struct ps_nvjpeg_rows **decoded;      /* images that the GPU decodes (decode.h); NULL: none are */
 	struct ps_stretch *stretches;         /* what is sent, where some are (send.h); NULL: all */
 	uint64_t grown_nbytes;                /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;
-	struct ps_piece *pieces[PS_PLAN_MAX_FIELDS];    /* by row; late fields */
-	struct ps_boxes_map *boxes[PS_PLAN_MAX_FIELDS]; /* by row; of kind BOXES */
-	uint8_t *outputs[PS_PLAN_MAX_FIELDS]; /* by row, max_items each; late fields of kind OUTPUT */
+	/* By field; NULL where a field has none. */
+	struct ps_piece **pieces;    /* by row; late fields */
+	struct ps_boxes_map **boxes; /* by row; of kind BOXES */
+	uint8_t **outputs;           /* by row, max_items each; late fields of kind OUTPUT */
 	uint32_t *bad_rows;
 	uint32_t *sources; /* by row: the good row that stands for it */
 
@@ -92,7 +92,7 @@ struct penstock_batch {
 	uint32_t out_rows;
 	uint32_t nbad;
 	bool blank; /* no row has a good sample */
-	struct ps_late late[PS_PLAN_MAX_FIELDS + 1];
+	struct ps_late *late; /* by field, and of the keys */
 	size_t used;       /* bytes of the slot */
 	struct ps_mix mix; /* what was drawn for it, for the fields that the device makes */
 	int failed;

@@ -79,13 +79,13 @@ static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t ro
 {
 	if (b->blank)
 		return 0;
-	return i == PS_SLOT_KEYS ? b->rows[row].sample->key_len : b->pieces[i][row].items;
+	return i == PS_SLOT_KEYS(b->plan) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
 }
 
 /* Sizes a field by its rows, and takes a place behind *used. -E2BIG: none that large can be. */
 static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 {
-	const struct ps_plan_field *f = i == PS_SLOT_KEYS ? NULL : &b->plan->fields[i];
+	const struct ps_plan_field *f = i == PS_SLOT_KEYS(b->plan) ? NULL : &b->plan->fields[i];
 	struct ps_late *late = &b->late[i];
 	uint64_t total = 0, longest = 0;
 	bool ok = true;
@@ -194,19 +194,19 @@ static void longest_write(struct penstock_batch *b, uint32_t i)
 
 static void keys_write(struct penstock_batch *b)
 {
-	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS);
+	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS(b->plan));
 
 	for (uint32_t k = 0; k < b->out_rows && !b->blank; k++) {
 		const struct ps_sample *s = b->rows[b->sources[k]].sample;
 
-		memcpy(b->mem + b->late[PS_SLOT_KEYS].data[0] + offsets[k], s->key, s->key_len);
+		memcpy(b->mem + b->late[PS_SLOT_KEYS(b->plan)].data[0] + offsets[k], s->key, s->key_len);
 	}
 }
 
 static int late_fill(struct penstock_batch *b)
 {
 	size_t used = b->at.fixed_nbytes;
-	int r = late_size(b, PS_SLOT_KEYS, &used);
+	int r = late_size(b, PS_SLOT_KEYS(b->plan), &used);
 
 	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++)
 		if (ps_field_is_late(&b->plan->fields[i]))

@@ -36,14 +36,14 @@ int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps
 
 void ps_decode_clear(struct penstock_batch *b)
 {
-	for (uint32_t i = 0; i < PS_PLAN_MAX_FIELDS; i++)
+	for (uint32_t i = 0; b->decoded && i < b->plan->nfields; i++)
 		if (b->decoded[i])
 			ps_nvjpeg_rows_clear(b->decoded[i]);
 }
 
 void ps_decode_fini(struct penstock_batch *b)
 {
-	for (uint32_t i = 0; i < PS_PLAN_MAX_FIELDS; i++)
+	for (uint32_t i = 0; b->decoded && i < b->plan->nfields; i++)
 		ps_nvjpeg_rows_free(ps_steal_ptr(&b->decoded[i]));
 }
 

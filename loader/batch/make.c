@@ -97,7 +97,7 @@ static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 	return m;
 }
 
-uint32_t ps_make_tell(const struct penstock_batch *b, struct ps_make ret_makes[static PS_PLAN_MAX_FIELDS])
+uint32_t ps_make_tell(const struct penstock_batch *b, struct ps_make *ret_makes)
 {
 	uint32_t n = 0;
 

@@ -21,9 +21,8 @@ void ps_make_row(
 /* The same for a row that another one stands for. */
 void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
 
-/* What the device is to make of a finished batch: returns how many fields. */
-uint32_t ps_make_tell(
-        const struct penstock_batch *batch, struct ps_make ret_makes[static PS_PLAN_MAX_FIELDS]);
+/* What the device is to make of a finished batch: returns how many fields; there is room for all of the plan's. */
+uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_makes);
 
 /* Scratch that this takes. */
 size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows);

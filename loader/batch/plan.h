@@ -19,7 +19,7 @@
 #include "shard/sample.h"
 #include "shard/source.h"
 
-#define PS_PLAN_MAX_FIELDS 64
+#define PS_PLAN_MAX_FIELDS PS_SAMPLE_MAX_FIELDS
 #define PS_MISSING_VALUE (-1) /* missing_value, where the caller gave none */
 #define PS_PLAN_MAX_ALTERNATIVES 16
 

@@ -74,7 +74,7 @@ void ps_profile_free(struct ps_profile *p)
 {
 	if (!p)
 		return;
-	for (uint32_t i = 0; i < PS_PLAN_MAX_FIELDS; i++)
+	for (uint32_t i = 0; i < p->plan->nfields; i++)
 		free(p->columns[i].labels);
 	pthread_mutex_destroy(&p->lock);
 	free(p);

@@ -62,13 +62,16 @@ static uint32_t stretches_find(const struct penstock_batch *b)
 
 int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
 {
-	struct ps_make makes[PS_PLAN_MAX_FIELDS];
 	const struct ps_stretch all = {.at = 0, .nbytes = b->used};
-	struct ps_sending sending = {
-	        .slot = b->mem, .nbytes = b->used, .stretches = &all, .nstretches = 1, .makes = makes};
+	struct ps_sending sending = {.slot = b->mem, .nbytes = b->used, .stretches = &all, .nstretches = 1};
+	ps_autofree struct ps_make *makes = NULL;
 
 	if (!b->mirror)
 		return 0;
+	makes = calloc(b->plan->nfields, sizeof(*makes));
+	if (!makes)
+		return ps_load_error_set(err, ENOMEM, "no memory to send a batch");
+	sending.makes = makes;
 	if (b->stretches) {
 		sending.stretches = b->stretches;
 		sending.nstretches = stretches_find(b);

@@ -46,7 +46,8 @@ bool ps_slot_layout_make(const struct ps_plan *plan, uint32_t rows, struct ps_sl
 {
 	bool ok = true;
 
-	*l = (struct ps_slot_layout){.rows = rows};
+	*l = (struct ps_slot_layout){.rows = rows, .fields = calloc((size_t)plan->nfields + 1, sizeof(*l->fields))};
+	ok = l->fields != NULL;
 	for (uint32_t i = 0; i < plan->nfields && ok; i++)
 		ok = field_place(&plan->fields[i], l, &l->fields[i]);
 	if (plan->mixes)
@@ -54,7 +55,7 @@ bool ps_slot_layout_make(const struct ps_plan *plan, uint32_t rows, struct ps_sl
 		     ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->mix_row);
 	return ok &&
 	       ps_slot_place(&l->fixed_nbytes, (size_t)rows + 1, sizeof(uint64_t),
-	               &l->fields[PS_SLOT_KEYS].offsets) &&
+	               &l->fields[PS_SLOT_KEYS(plan)].offsets) &&
 	       ps_slot_place(&l->fixed_nbytes, rows, 1, &l->valid) &&
 	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->shards) &&
 	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->samples);

@@ -12,7 +12,7 @@
  * A field that the device makes (make.h) has u8 planes here, a struct ps_image_ops of each image behind them,
  * and its elements on the device alone, `made` bytes into what the mirror has for that.
  *
- * Threads: any; a layout does not change.   Errors: false: larger than memory can be. */
+ * Threads: any; a layout does not change.   Errors: false: larger than memory can be, or no memory. */
 #ifndef PS_BATCH_SLOT_H
 #define PS_BATCH_SLOT_H
 
@@ -21,7 +21,7 @@
 #define PS_SLOT_ALIGN 256 /* a cache line, any vector, and what CUDA gives its own memory */
 #define PS_SLOT_NONE SIZE_MAX
 
-#define PS_SLOT_KEYS PS_PLAN_MAX_FIELDS /* the place of the keys among the late fields */
+#define PS_SLOT_KEYS(plan) ((plan)->nfields) /* the place of the keys among the late fields: behind all others */
 
 struct ps_slot_field {
 	size_t data[2]; /* the rows, by plane; PS_SLOT_NONE for late fields */
@@ -34,7 +34,7 @@ struct ps_slot_field {
 
 struct ps_slot_layout {
 	uint32_t rows;
-	struct ps_slot_field fields[PS_PLAN_MAX_FIELDS + 1];
+	struct ps_slot_field *fields; /* of the plan's, and of the keys; the caller frees it */
 	size_t valid, shards, samples;
 	size_t mix_lambda, mix_row; /* float and int64 each row, where the plan mixes */
 	size_t fixed_nbytes;

@@ -95,8 +95,8 @@ static bool own_field(const struct penstock_batch *b, const char *name, struct p
 {
 	if (strcmp(name, "__key__") == 0) {
 		*ret_tensor =
-		        column(b, b->late[PS_SLOT_KEYS].data[0], PENSTOCK_U8, b->late[PS_SLOT_KEYS].items);
-		offsets_at(b, ret_tensor, PS_SLOT_KEYS);
+		        column(b, b->late[PS_SLOT_KEYS(b->plan)].data[0], PENSTOCK_U8, b->late[PS_SLOT_KEYS(b->plan)].items);
+		offsets_at(b, ret_tensor, PS_SLOT_KEYS(b->plan));
 	} else if (strcmp(name, "__valid__") == 0) {
 		*ret_tensor = column(b, b->at.valid, PENSTOCK_U8, b->out_rows);
 	} else if (strcmp(name, "__shard__") == 0) {

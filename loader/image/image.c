@@ -20,15 +20,23 @@ struct work {
 	uint8_t *planes;         /* u8 pixels, where transforms follow; else rows go to dst at once */
 };
 
+/* What is used while an image is decoded: a leader and those that follow it have one set of them, so that a
+ * sample of hundreds of images takes the memory of one. */
+struct tools {
+	struct ps_source *source;
+	uint32_t nworks;
+	struct work *works; /* of each view */
+	uint8_t *spare;     /* planes for transforms */
+};
+
 struct ps_image_decoder {
 	struct ps_image_spec spec;
-	struct ps_source *source;
+	struct tools *tools; /* its own, or the leader's */
+	bool owns;           /* they are its own */
 	const struct ps_image_decoder *leader;
 	struct ps_image_size size; /* of the last image */
 	uint32_t nviews;
 	struct ps_image_view *views;
-	struct work *works;
-	uint8_t *spare; /* planes for transforms */
 	float scale[3], bias[3];
 	float levels[3][256]; /* normalised; as 16 bits in halves */
 	uint16_t halves[3][256];
@@ -55,34 +63,58 @@ static void make_levels(struct ps_image_decoder *d)
 	}
 }
 
-struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_load_error *err)
+static void tools_free(struct tools *t)
 {
-	if (ps_image_spec_check(spec, err) < 0)
-		return NULL;
-	struct ps_image_limits limits = {
+	if (!t)
+		return;
+	ps_source_free(t->source);
+	for (uint32_t v = 0; v < t->nworks && t->works; v++) {
+		ps_resize_free(t->works[v].resize);
+		free(t->works[v].planes);
+	}
+	free(t->works);
+	free(t->spare);
+	free(t);
+}
+
+/* NULL: no memory. */
+static struct tools *tools_new(const struct ps_image_spec *spec)
+{
+	const struct ps_image_limits limits = {
 	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = spec->max_scans ? spec->max_scans : PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
 	        .ticket = spec->ticket};
-	struct ps_image_decoder *d = calloc(1, sizeof *d);
-	if (!d)
-		goto out_of_memory;
-	d->spec = *spec;
-	make_levels(d);
-	d->source = ps_source_new(PS_PIXELS_RGB, spec->orient, &limits);
-	d->nviews = ps_image_views(spec);
-	d->views = calloc(d->nviews, sizeof *d->views);
-	d->works = calloc(d->nviews, sizeof *d->works);
-	if (!d->source || !d->views || !d->works)
-		goto out_of_memory;
-	for (uint32_t v = 0; v < d->nviews; v++) {
-		d->works[v].resize = ps_resize_new(ps_resize_cpu_best());
-		if (!d->works[v].resize)
-			goto out_of_memory;
-	}
-	return d;
+	struct tools *t = calloc(1, sizeof *t);
+	if (!t)
+		return NULL;
+	t->source = ps_source_new(PS_PIXELS_RGB, spec->orient, &limits);
+	t->nworks = ps_image_views(spec);
+	t->works = calloc(t->nworks, sizeof *t->works);
+	bool sound = t->source && t->works;
+	for (uint32_t v = 0; v < t->nworks && sound; v++)
+		sound = (t->works[v].resize = ps_resize_new(ps_resize_cpu_best())) != NULL;
+	if (sound)
+		return t;
+	tools_free(t);
+	return NULL;
+}
 
-out_of_memory:
+struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_load_error *err)
+{
+	if (ps_image_spec_check(spec, err) < 0)
+		return NULL;
+	struct ps_image_decoder *d = calloc(1, sizeof *d);
+	if (d) {
+		d->spec = *spec;
+		make_levels(d);
+		d->nviews = ps_image_views(spec);
+		d->views = calloc(d->nviews, sizeof *d->views);
+		d->tools = tools_new(spec);
+		d->owns = true;
+	}
+	if (d && d->views && d->tools)
+		return d;
 	ps_image_decoder_free(d);
 	ps_load_error_set(err, ENOMEM, "image: out of memory for a decoder");
 	return NULL;
@@ -92,20 +124,23 @@ void ps_image_decoder_free(struct ps_image_decoder *decoder)
 {
 	if (!decoder)
 		return;
-	ps_source_free(decoder->source);
-	for (uint32_t v = 0; v < decoder->nviews && decoder->works; v++) {
-		ps_resize_free(decoder->works[v].resize);
-		free(decoder->works[v].planes);
-	}
-	free(decoder->works);
+	if (decoder->owns)
+		tools_free(decoder->tools);
 	free(decoder->views);
-	free(decoder->spare);
 	free(decoder);
 }
 
 void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_image_decoder *leader)
 {
+	const struct ps_image_spec *s = &decoder->spec, *l = &leader->spec;
 	decoder->leader = leader;
+	if (decoder->nviews != leader->nviews || s->out_width != l->out_width ||
+	        s->out_height != l->out_height || s->orient != l->orient || s->max_pixels != l->max_pixels ||
+	        s->max_scans != l->max_scans || s->max_memory != l->max_memory || s->ticket != l->ticket)
+		return;
+	tools_free(decoder->tools);
+	decoder->tools = leader->tools;
+	decoder->owns = false;
 }
 
 /* -- Before the decode: what each view shows ------------------------------------------------------------ */
@@ -164,9 +199,9 @@ static int planes_reserve(struct ps_image_decoder *d, struct work *w)
 	size_t nbytes = (size_t)d->spec.out_width * d->spec.out_height * 3;
 	if (!w->planes)
 		w->planes = malloc(nbytes + 2); /* of the spare, the blur makes 16-bit numbers */
-	if (!d->spare)
-		d->spare = malloc(nbytes + 2);
-	return w->planes && d->spare ? 0 : -ENOMEM;
+	if (!d->tools->spare)
+		d->tools->spare = malloc(nbytes + 2);
+	return w->planes && d->tools->spare ? 0 : -ENOMEM;
 }
 
 static void region_join(struct ps_region *all, const struct ps_region *r)
@@ -189,7 +224,7 @@ static int views_begin(
 {
 	size_t view_nbytes = ps_image_nbytes(&d->spec) / d->nviews;
 	for (uint32_t v = 0; v < d->nviews; v++) {
-		struct work *w = &d->works[v];
+		struct work *w = &d->tools->works[v];
 		struct ps_image_view *view = &d->views[v];
 		struct ps_resize_sink sink = {.dst = (uint8_t *)dst + v * view_nbytes,
 		        .dtype = d->spec.dtype,
@@ -238,11 +273,11 @@ static void views_finish(struct ps_image_decoder *d, void *dst)
 	size_t view_nbytes = ps_image_nbytes(&d->spec) / d->nviews;
 	for (uint32_t v = 0; v < d->nviews; v++) {
 		const struct ps_transform *t = &d->views[v].transform;
-		struct ps_planes planes = {d->works[v].planes, d->spec.out_width, d->spec.out_height};
+		struct ps_planes planes = {d->tools->works[v].planes, d->spec.out_width, d->spec.out_height};
 		if (!transforms_here(d, t))
 			continue;
-		ps_transform_apply(t, &d->spec.transforms, &planes, &d->spare);
-		d->works[v].planes = planes.p;
+		ps_transform_apply(t, &d->spec.transforms, &planes, &d->tools->spare);
+		d->tools->works[v].planes = planes.p;
 		for (int c = 0; c < 3; c++)
 			pack_channel(d, c, planes.p + (size_t)c * n, n, (uint8_t *)dst + v * view_nbytes);
 	}
@@ -255,7 +290,7 @@ static void feed(struct ps_image_decoder *const *decoders, uint32_t n, const str
 {
 	for (uint32_t i = 0; i < n; i++) {
 		for (uint32_t v = 0; v < decoders[i]->nviews; v++) {
-			const struct work *w = &decoders[i]->works[v];
+			const struct work *w = &decoders[i]->tools->works[v];
 			if (y >= w->region.y && y - w->region.y < w->region.height)
 				ps_resize_row(w->resize, row + (size_t)(w->region.x - all->x) * 3);
 		}
@@ -268,7 +303,7 @@ static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, con
 {
 	struct ps_image_rows rows = {0};
 	for (uint32_t y = 0; y < all->height; y += rows.n) {
-		int rc = ps_source_rows(decoders[0]->source, &rows, err);
+		int rc = ps_source_rows(decoders[0]->tools->source, &rows, err);
 		if (rc < 0)
 			return rc;
 		for (uint32_t i = 0; i < rows.n; i++)
@@ -280,7 +315,7 @@ static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, con
 static int decode_open(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         struct ps_image_size size, const struct ps_rng_key *key, struct ps_load_error *err)
 {
-	struct ps_source *source = decoders[0]->source;
+	struct ps_source *source = decoders[0]->tools->source;
 	struct ps_region all = {0};
 	uint32_t shrunk = 1;
 	size_t slack = 0;
@@ -308,10 +343,10 @@ int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err)
 {
 	struct ps_image_size size;
-	int rc = ps_source_open(decoders[0]->source, data, nbytes, &size, err);
+	int rc = ps_source_open(decoders[0]->tools->source, data, nbytes, &size, err);
 	if (rc == 0)
 		rc = decode_open(decoders, dsts, n, size, key, err);
-	ps_source_close(decoders[0]->source);
+	ps_source_close(decoders[0]->tools->source);
 	for (uint32_t i = 0; i < n && rc < 0; i++)
 		decoders[i]->size = (struct ps_image_size){0};
 	return rc;
@@ -326,15 +361,15 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
         struct ps_image_outline *ret_outline, struct ps_load_error *err)
 {
-	struct ps_image_outline o = {.plain_jpeg = ps_source_is_plain_jpeg(d->source), .stored = size};
+	struct ps_image_outline o = {.plain_jpeg = ps_source_is_plain_jpeg(d->tools->source), .stored = size};
 	int rc = views_draw(d, size, key, err);
 	if (rc == 0 && o.plain_jpeg) {
 		d->views[0].geometry.shrunk = 1;
-		if (ps_resize_plan(d->works[0].resize, &d->views[0].geometry, d->spec.interpolation) < 0)
+		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) < 0)
 			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
 			        size.width, size.height);
-		ps_resize_source(d->works[0].resize, &o.region);
-		ps_resize_tables(d->works[0].resize, &o.resize);
+		ps_resize_source(d->tools->works[0].resize, &o.region);
+		ps_resize_tables(d->tools->works[0].resize, &o.resize);
 	}
 	*ret_outline = o;
 	return rc;
@@ -344,10 +379,10 @@ int ps_image_sketch(struct ps_image_decoder *d, const void *data, size_t nbytes,
         struct ps_image_outline *ret_outline, struct ps_load_error *err)
 {
 	struct ps_image_size size;
-	int rc = ps_source_open(d->source, data, nbytes, &size, err);
+	int rc = ps_source_open(d->tools->source, data, nbytes, &size, err);
 	if (rc == 0)
 		rc = sketch(d, size, key, ret_outline, err);
-	ps_source_close(d->source);
+	ps_source_close(d->tools->source);
 	if (rc < 0)
 		d->size = (struct ps_image_size){0};
 	return rc;

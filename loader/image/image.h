@@ -47,7 +47,8 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 void ps_image_decoder_free(struct ps_image_decoder *decoder);
 
 /* From now on crops and maps are those of the leader's last image, whose views and output size must be the
- * decoder's own. NULL: on its own again. The leader must outlive the decoder's last decode. */
+ * decoder's own. Where their limits are the same, too, it gives its memory back and works in the leader's. The
+ * leader must outlive the decoder's last decode. */
 void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_image_decoder *leader);
 
 /* Decodes one image into dst (ps_image_nbytes() bytes, any alignment that its element type takes).

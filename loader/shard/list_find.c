@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard/foreign.h"
+
+#define LOOKED_AT 64 /* entries of a folder in a folder */
 #define WILD "*?["
 #define ps_autolist __attribute__((cleanup(ps_list_fini)))
 
@@ -52,15 +55,56 @@ static bool is_shard(const char *name)
 	return false;
 }
 
-/* The advice for a folder without shards; `below` is a folder in it, or NULL. */
-static int folder_refuse(const char *folder, const char *slash, const char *below, struct ps_load_error *err)
+/* What there is in a folder without shards. */
+struct contents {
+	char *below;         /* a folder in it; NULL: none */
+	const char *foreign; /* what one of its files is (foreign.h); NULL: none is known */
+};
+
+static void contents_free(struct contents *c)
 {
-	if (below)
+	free(c->below);
+}
+
+/* Files, and none a shard, as in a class folder. */
+static bool holds_files(const char *folder, const char *slash, const char *below)
+{
+	ps_autofree char *path = NULL;
+	const struct dirent *e;
+	bool files = false;
+	DIR *d;
+
+	if (asprintf(&path, "%s%s%s", folder, slash, below) < 0)
+		return (path = NULL);
+	d = opendir(path);
+	for (int i = 0; d && i < LOOKED_AT && (e = readdir(d)); i++) {
+		if (e->d_name[0] == '.' || e->d_type == DT_DIR)
+			continue;
+		files = !is_shard(e->d_name);
+		if (!files)
+			break;
+	}
+	if (d)
+		closedir(d);
+	return files;
+}
+
+static int folder_refuse(
+        const char *folder, const char *slash, const struct contents *in, struct ps_load_error *err)
+{
+	if (in->foreign)
+		return ps_load_error_set(err, ENOENT, "%s: no shards in this folder; it has %s", folder, in->foreign);
+	if (in->below && holds_files(folder, slash, in->below))
+		return ps_load_error_set(err, ENOENT,
+		        "%s: a folder of class folders ('%s' is one), not of shards; make shards of it once: "
+		        "penstock-loader pack --classes '%s' 'NAME-%%06d.tar'",
+		        folder, in->below, folder);
+	if (in->below)
 		return ps_load_error_set(err, ENOENT,
 		        "%s: no shards in this folder itself; give a folder in it, such as '%s%s%s', or "
 		        "'%s%s*/*.tar' "
 		        "for those of all of them",
-		        folder, folder, slash, below, folder, slash);
+		        folder, folder, slash, in->below, folder, slash);
 	return ps_load_error_set(err, ENOENT,
 	        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "
 	        ".tar.lz4); for others write a pattern, such as '%s%s*.txt'",
@@ -71,7 +115,7 @@ static int folder_find(struct ps_list *out, const char *folder, struct ps_load_e
 {
 	const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
 	const struct dirent *e;
-	ps_autofree char *below = NULL;
+	__attribute__((cleanup(contents_free))) struct contents in = {0};
 	size_t before = out->n;
 	DIR *d = opendir(folder);
 	int r = 0;
@@ -83,8 +127,10 @@ static int folder_find(struct ps_list *out, const char *folder, struct ps_load_e
 		char *name;
 		int len;
 
-		if (e->d_type == DT_DIR && e->d_name[0] != '.' && !below)
-			below = strdup(e->d_name); /* without memory the advice is another one */
+		if (e->d_type == DT_DIR && e->d_name[0] != '.' && !in.below)
+			in.below = strdup(e->d_name); /* without memory the advice is another one */
+		if (e->d_type != DT_DIR && e->d_name[0] != '.' && !in.foreign)
+			in.foreign = ps_foreign_of_name(e->d_name);
 		if (!is_shard(e->d_name) || e->d_type == DT_DIR)
 			continue;
 		len = asprintf(&name, "%s%s%s", folder, slash, e->d_name);
@@ -94,7 +140,7 @@ static int folder_find(struct ps_list *out, const char *folder, struct ps_load_e
 		r = ps_load_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	closedir(d);
 	if (r == 0 && out->n == before)
-		r = folder_refuse(folder, slash, below, err);
+		r = folder_refuse(folder, slash, &in, err);
 	sort(out, before);
 	return r;
 }

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "shard/foreign.h"
+
 /* Fields of a header block. */
 enum {
 	OFF_NAME = 0,
@@ -79,10 +81,15 @@ static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
 }
 
 /* What is wrong with the first bytes of a file. */
-static const char *no_header(const struct ps_tar *t)
+static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct ps_load_error *err)
 {
-	return ps_stream_is_inflated(t->stream) ? "no tar header"
-	                                        : "no tar header, nor gzip, zstd or lz4 data";
+	const char *foreign = ps_foreign_of_bytes(p, n);
+
+	if (foreign)
+		return ps_load_error_set(err, EBADMSG, "%s", foreign);
+	return damaged(0,
+	        ps_stream_is_inflated(t->stream) ? "no tar header" : "no tar header, nor gzip, zstd or lz4 data",
+	        err);
 }
 
 /* -- Numbers ------------------------------------------------------------------------------------------ */
@@ -383,11 +390,11 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		if (n < PS_TAR_BLOCK)
 			return at > 0   ? -ENODATA
 			       : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
-			                : damaged(at, no_header(t), err);
+			                : no_header(t, h, n, err);
 		if (h[0] == 0 && h[OFF_CHKSUM] == 0 && memcmp(h, h + 1, PS_TAR_BLOCK - 1) == 0)
 			return extended ? damaged(at, "the archive ends behind an extended header", err) : 0;
 		if (!checksum_fits(h))
-			return damaged(at, at ? "bad header checksum" : no_header(t), err);
+			return at ? damaged(at, "bad header checksum", err) : no_header(t, h, n, err);
 		if (!number_parse(h + OFF_SIZE, LEN_SIZE, &size) || size > INT64_MAX - PS_TAR_BLOCK)
 			return damaged(at, "a size that is no number", err);
 		type = (char)h[OFF_TYPE]; /* h is gone once its block is taken */

@@ -229,6 +229,15 @@ def help_names_the_options_of_the_page():
             assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
 
 
+FOREIGN = {
+    "a.h5": b"\x89HDF\r\n\x1a\n",
+    "a.npy": b"\x93NUMPY\1\0",
+    "a.npz": b"PK\3\4",
+    "a.parquet": b"PAR1",
+    "a.tar.xz": b"\xfd7zXZ\0",
+    "lmdb/data.mdb": bytes(10) + b"\x08\0\0\0\0\0" + b"\xde\xc0\xef\xbe",
+}
+
 BAD = [  # arguments, exit code, what the line on stderr says
     ([], 2, "no command"),
     (["frobnicate"], 2, "unknown command 'frobnicate' (penstock-loader --help lists them)"),
@@ -244,6 +253,17 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["index", "folder.tar"], 1, "only ordinary files"),
     (["index", "folder"], 1, "folder: no shards in this folder"),
     (["index", "above"], 1, "above: no shards in this folder itself; give a folder in it, such as 'above/val'"),
+    (["index", "classes"], 1, "classes: a folder of class folders ('cat' is one), not of shards; make shards of it once: "
+     "penstock-loader pack --classes 'classes' 'NAME-%06d.tar'"),
+    (["index", "photos"], 1, "photos: no shards in this folder; it has a picture, not a tar: `penstock-loader pack`"),
+    (["index", "lmdb"], 1, "lmdb: no shards in this folder; it has an LMDB database, not a tar: lmdb.open("),
+    (["bench", "a.h5"], 1, "an HDF5 file, not a tar: h5py reads it"),
+    (["ls", "a.h5"], 1, "an HDF5 file, not a tar: h5py reads it"),
+    (["bench", "lmdb/data.mdb"], 1, "an LMDB database, not a tar: lmdb.open(FOLDER, readonly=True, lock=False)"),
+    (["bench", "a.parquet"], 1, "a Parquet file, not a tar: pyarrow reads it"),
+    (["bench", "a.npy"], 1, "a NumPy array (.npy), not a tar: numpy.load(FILE, mmap_mode"),
+    (["bench", "a.npz"], 1, "a ZIP or .npz file, not a tar"),
+    (["bench", "a.tar.xz"], 1, "xz data, not a tar: shards are compressed by zstd, gzip or lz4"),
     (["index", "--dir", "text", "t-0.tar"], 1, "--dir text: is not a directory"),
     (["index", "@nolist"], 1, "nolist"),
     (["bench", "--frob", "t-0.tar"], 2, "unknown option '--frob'"),
@@ -305,6 +325,12 @@ def bad_input_is_one_line_and_an_exit_code():
     os.mkdir("folder")
     os.makedirs("above/val")
     os.mkdir("folder.tar")
+    for folder in ("classes/cat", "photos", "lmdb"):
+        os.makedirs(folder)
+    for path in ("classes/cat/1.jpg", "photos/1.jpg", "lmdb/lock.mdb"):
+        tap.write(path, b"x")
+    for path, head in FOREIGN.items():  # padded, and as short as files can be
+        tap.write(path, head + bytes(4096 if path != "a.npy" else 80))
     for args, code, says in BAD:
         r = tap.run(*args)
         err = r.stderr.decode()
