@@ -43,7 +43,7 @@ static int set_up(void **state)
 {
 	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "fail.imds", "fail.sts",
 	        "fail.container", "fail.token", "fail.google", "ttl", "token.container", "token.web",
-	        "token.refresh", "token.sso", "boto", "external_id", "credentials", "config",
+	        "token.refresh", "token.sso", "boto", "asked", "external_id", "credentials", "config",
 	        "application_default_credentials.json"};
 	struct test *t = calloc(1, sizeof *t);
 
@@ -525,6 +525,60 @@ static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
 	assert_true(is_new(t, old));
 }
 
+/* Who is refused with the key at hand asks for another; that nobody has one must be told, or he asks for ever. */
+static void the_same_key_loaded_again_is_no_new_one(void **state)
+{
+	struct test *t = *state;
+	bool another = true;
+
+	set(t, "AWS_ACCESS_KEY_ID", "SAME");
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	comes(t, "SAME");
+	ps_autokey struct ps_key *key = key_of(t);
+	uint64_t start = ps_clock_mono_ns();
+	assert_true(ps_credentials_refused(t->c, key));
+	while (another && ps_clock_mono_ns() - start < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS) {
+		nap(5);
+		another = ps_credentials_refused(t->c, key);
+	}
+	assert_false(another);
+	ps_autokey struct ps_key *after = key_of(t);
+	assert_ptr_equal(after, key);
+}
+
+/* Half of what is left, and half of that: without an end to it a server is asked as fast as it answers. */
+static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **state)
+{
+	struct test *t = *state;
+	char text[512], line[64];
+	struct ps_key *key = NULL;
+	unsigned n = 0;
+	time_t end = (time_t)ps_clock_real_s() + 2;
+	struct tm tm;
+
+	strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+	snprintf(text, sizeof text,
+	        "[default]\ncredential_process = echo >>%s/asked; echo \"{\\\"Version\\\": 1, "
+	        "\\\"AccessKeyId\\\": \\\"K\\\", \\\"SecretAccessKey\\\": \\\"hush\\\", "
+	        "\\\"Expiration\\\": \\\"%s\\\"}\"\n",
+	        cloud.dir, line);
+	set(t, "PATH", "%s", "/usr/bin:/bin");
+	ps_cloud_put(&cloud, "asked", NULL);
+	ps_cloud_put(&cloud, "config", text);
+	comes(t, "K");
+	while (ps_credentials_get(t->c, &key, &t->err) == 0) {
+		ps_key_unref(key);
+		nap(10);
+	}
+	snprintf(text, sizeof text, "%s/asked", cloud.dir);
+	FILE *f = fopen(text, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof line, f))
+		n++;
+	fclose(f);
+	assert_in_range(n, 1, 3);
+}
+
 static void asking_for_keys_never_waits(void **state)
 {
 	struct test *t = *state;
@@ -663,6 +717,8 @@ int main(void)
 	        TEST(a_metadata_server_that_hangs_is_given_up),
 	        TEST(keys_are_renewed_before_they_expire),
 	        TEST(a_failed_renewal_leaves_the_old_keys_until_they_expire),
+	        TEST(the_same_key_loaded_again_is_no_new_one),
+	        TEST(a_key_that_is_told_until_its_end_is_asked_for_once_a_second),
 	        TEST(asking_for_keys_never_waits),
 	        TEST(a_service_account),
 	        TEST(a_user_of_gcloud),

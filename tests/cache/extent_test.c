@@ -216,6 +216,25 @@ static void parts_of_blocks_count_what_they_take(void **state)
 	ps_store_close(store);
 }
 
+/* A disk knows blocks of 4 KiB: else a cache of many large objects would come to hold more than its quota. */
+static void the_end_of_an_object_takes_whole_blocks_of_the_disk(void **state)
+{
+	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
+	struct ps_object *o = test_object(store, 0, LARGE);
+	uint64_t before = test_stat(store, "used_bytes");
+	char *buf = malloc(MIB);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	test_fill(o, NBLOCKS - 1, buf);
+	assert_int_equal(ps_object_write_chunks(o, NBLOCKS - 1, 0, 1, buf), 0);
+	free(buf);
+	/* 12345 bytes of it, and what the file system needs to know where they are. */
+	assert_int_equal((test_stat(store, "used_bytes") - before) % 4096, 0);
+	assert_true(test_stat(store, "used_bytes") >= test_on_disk(*state));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
 /* Holds ------------------------------------------------------------------------------------------ */
 
 struct filler {
@@ -531,6 +550,30 @@ static void a_file_that_may_have_been_passed_through_stays_whole_under_a_lowered
 	ps_store_close(store);
 }
 
+/* Nobody who read it by passthrough is left: it may go by parts again, not as one piece of half the quota. */
+static void after_a_reboot_what_was_passed_through_goes_by_extents(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 4 * LIMIT, "lru");
+	struct ps_object *o = test_object(store, 0, HALF);
+
+	assert_int_equal(test_write_all(o), 0);
+	assert_true(ps_object_pass_fd(o) >= 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	test_cut_the_power(*state);
+	store = test_store_open(*state, LIMIT, "lru");
+	o = test_object_look(store, 0, HALF);
+	assert_int_not_equal(ps_object_block(o, 79), PS_BLOCK_ABSENT);
+	ps_object_put(o);
+	struct ps_object *other = test_object(store, 1, LARGE);
+	assert_int_equal(ps_object_admit(other), 0);
+	assert_int_equal(write_range(other, 0, 90), 90);
+	ps_object_put(other);
+	assert_int_equal(test_stat(store, "evicted_objects"), 0);
+	assert_true(test_stat(store, "evicted_extents") > 0);
+	ps_store_close(store);
+}
+
 static void what_is_pinned_stays_over_restarts_until_it_is_unpinned(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
@@ -635,6 +678,7 @@ int main(int argc, char **argv)
 	        TEST(a_smaller_object_and_extents_make_room_for_each_other),
 	        TEST(a_restart_remembers_which_extent_was_used_last),
 	        TEST(parts_of_blocks_count_what_they_take),
+	        TEST(the_end_of_an_object_takes_whole_blocks_of_the_disk),
 	        TEST(an_extent_that_is_being_read_goes_when_it_has_been_read),
 	        TEST(evicting_a_large_object_that_is_open_empties_it_in_place),
 	        cmocka_unit_test_setup_teardown(eight_threads_at_random_get_right_bytes_within_the_quota,
@@ -643,6 +687,7 @@ int main(int argc, char **argv)
 	        TEST(bytes_without_a_row_are_punched_at_the_start),
 	        TEST(only_a_pinned_large_object_is_passed_through_and_then_never_punched),
 	        TEST(a_file_that_may_have_been_passed_through_stays_whole_under_a_lowered_quota),
+	        TEST(after_a_reboot_what_was_passed_through_goes_by_extents),
 	        TEST(what_is_pinned_stays_over_restarts_until_it_is_unpinned),
 	        TEST(a_pinned_object_takes_the_room_of_what_is_in_use),
 	        TEST(a_pin_follows_the_version_that_is_opened),

@@ -38,6 +38,24 @@ static void a_request_that_is_late_is_asked_for_once_more(void **state)
 	assert_int_equal(atomic_load(&f->origin->stall_next), 0);
 	assert_true(stat_of(f, "hedged_requests") > before);
 	assert_true(stat_of(f, "hedged_bytes") > 0);
+	/* Each byte of them is counted once: what is counted is what may be asked for. */
+	assert_true(stat_of(f, "hedged_bytes") <= stat_of(f, "hedged_requests") * CHUNK);
+	fixture_free(f);
+}
+
+/* The origin replaced the object meanwhile, or a proxy has an older one: bytes of two versions never meet. */
+static void an_answer_of_another_version_is_not_taken_for_the_late_one(void **state)
+{
+	struct fixture *f = new_with_timeout(60000);
+
+	(void)state;
+	read_chunks(f, 0, 500);
+	uint64_t before = stat_of(f, "hedged_requests");
+	atomic_store(&f->origin->stall_next, 1);
+	atomic_store(&f->origin->other_next, 1);
+	read_chunks(f, 500, 1); /* right bytes: those of the next that was asked */
+	assert_int_equal(atomic_load(&f->origin->other_next), 0);
+	assert_true(stat_of(f, "hedged_requests") >= before + 2);
 	fixture_free(f);
 }
 
@@ -128,6 +146,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_request_that_is_late_is_asked_for_once_more),
+	        cmocka_unit_test(an_answer_of_another_version_is_not_taken_for_the_late_one),
 	        cmocka_unit_test(what_the_late_request_covers_beyond_its_reader_comes_later),
 	        cmocka_unit_test(no_more_than_one_byte_of_a_hundred_is_asked_for_twice),
 	        cmocka_unit_test(an_origin_that_asks_to_wait_is_asked_for_nothing_twice),

@@ -109,9 +109,142 @@ static void a_range_with_the_wrong_status(void **state)
 	        -ESTALE);
 }
 
+static void hear(struct ps_http_response *r, const char *const *lines)
+{
+	for (memset(r, 0, sizeof *r); *lines; lines++)
+		ps_http_response_line(r, *lines, strlen(*lines));
+}
+#define HEAR(r, ...) hear(r, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Of what was sent, not of what is stored: it would condemn the object, or vouch for another. */
+static void a_checksum_beside_a_range_is_not_the_object_s(void **state)
+{
+	static const char sum[] = "x-amz-checksum-crc32c: yZRlqg==", type[] = "x-amz-checksum-type: COMPOSITE",
+	                  range[] = "Content-Range: bytes 0-49/1000";
+	struct ps_http_response r;
+	struct ps_remote remote;
+
+	(void)state;
+	HEAR(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum);
+	ps_http_response_remote(&r, &remote);
+	assert_string_not_equal(remote.checksum, "");
+	HEAR(&r, "HTTP/1.1 200 OK", "Content-Length: 50", range, sum);
+	ps_http_response_remote(&r, &remote);
+	assert_string_equal(remote.checksum, "");
+	HEAR(&r, "HTTP/1.1 206 Partial", "Content-Length: 50", range, sum);
+	ps_http_response_remote(&r, &remote);
+	assert_string_equal(remote.checksum, "");
+	HEAR(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum, type);
+	ps_http_response_remote(&r, &remote);
+	assert_string_equal(remote.checksum, "");
+	/* Google's is of what is stored, whatever was asked for. */
+	HEAR(&r, "HTTP/1.1 206 Partial", range, "x-goog-hash: crc32c=yZRlqg==,md5=1B2M2Y8AsgTpgAmY7PhCfg==");
+	ps_http_response_remote(&r, &remote);
+	assert_string_not_equal(remote.checksum, "");
+}
+
+static uint32_t pause_of(const char *const *lines)
+{
+	struct ps_http_response r;
+	struct ps_error err = {0};
+
+	hear(&r, lines);
+	assert_int_equal(ps_http_response_status(&r, NULL, &err), -EAGAIN);
+	assert_true(err.retryable);
+	return err.retry_after_ms;
+}
+#define PAUSE(...) pause_of((const char *const[]){__VA_ARGS__, NULL})
+
+/* Long ago by our clock: what counts is the time between the two. */
+static void a_date_to_retry_at_counts_from_the_server_s_own_clock(void **state)
+{
+	static const char busy[] = "HTTP/1.1 503 Slow Down", date[] = "Date: Thu, 01 Jan 2015 10:00:00 GMT";
+
+	(void)state;
+	assert_int_equal(PAUSE(busy, date, "Retry-After: Thu, 01 Jan 2015 10:00:07 GMT"), 7000);
+	assert_int_equal(PAUSE(busy, "Retry-After: Thu, 01 Jan 2015 10:00:07 GMT", date), 7000);
+	assert_int_equal(PAUSE(busy, date, "Retry-After: Thu, 01 Jan 2015 09:59:59 GMT"), 0);
+	assert_int_equal(PAUSE(busy, date, "Retry-After: 3"), 3000);
+	assert_int_equal(PAUSE(busy, date), 0);
+	assert_int_equal(PAUSE(busy, date, "Retry-After: 99999999"), PS_RETRY_AFTER_MAX_MS);
+	/* Without a Date there is our own clock only. */
+	assert_int_equal(PAUSE(busy, "Retry-After: Thu, 01 Jan 2015 10:00:07 GMT"), 0);
+}
+
+/* Each row of the table, and each lie, by the words that a user reads. */
+static void refusals_say_why(void **state)
+{
+	static const struct ps_remote expect = {.size = SIZE, .mtime_s = -1, .etag = "\"v1\""};
+	static const struct {
+		const char *lines[4];
+		int errnum;
+		bool retryable;
+		const char *text;
+	} rows[] = {
+	        {{"HTTP/1.1 304 x"}, EPROTO, false, "HTTP 304: not modified, though nothing conditional was asked"},
+	        {{"HTTP/1.1 302 x"}, EPROTO, false, "HTTP 302: a redirect that leads nowhere"},
+	        {{"HTTP/1.1 400 x"}, EIO, false, "the server refuses the request (https:// asked for by http://?)"},
+	        {{"HTTP/1.1 401 x"}, EACCES, false, "HTTP 401: not authorised: credentials are missing or wrong"},
+	        {{"HTTP/1.1 403 x"}, EACCES, false, "HTTP 403: forbidden: wrong credentials"},
+	        {{"HTTP/1.1 404 x"}, ENOENT, false, "HTTP 404: not found"},
+	        {{"HTTP/1.1 407 x"}, EACCES, false, "HTTP 407: the proxy wants credentials"},
+	        {{"HTTP/1.1 408 x"}, EIO, true, "HTTP 408: the server tired of waiting for the request"},
+	        {{"HTTP/1.1 410 x"}, ENOENT, false, "HTTP 410: gone"},
+	        {{"HTTP/1.1 412 x"}, ESTALE, false, "HTTP 412: the object has changed at the origin"},
+	        {{"HTTP/1.1 418 x"}, EIO, false, "HTTP 418: the server refuses the request"},
+	        {{"HTTP/1.1 425 x"}, EAGAIN, true, "HTTP 425: too early"},
+	        {{"HTTP/1.1 429 x"}, EAGAIN, true, "HTTP 429: too many requests: the server asks to wait"},
+	        {{"HTTP/1.1 500 x"}, EIO, true, "HTTP 500: server error"},
+	        {{"HTTP/1.1 501 x"}, EIO, false, "HTTP 501: the server cannot do this"},
+	        {{"HTTP/1.1 503 x"}, EAGAIN, true, "HTTP 503: the server is busy and asks to wait"},
+	        {{"HTTP/1.1 505 x"}, EIO, false, "HTTP 505: the server does not speak HTTP/1.1"},
+	        {{"HTTP/1.1 599 x"}, EIO, true, "HTTP 599: server error"},
+	        {{"HTTP/1.1 204 x"}, EPROTO, false, "HTTP 204: unexpected status"},
+	        {{"HTTP/1.1 600 x"}, EPROTO, false, "HTTP 600: unexpected status"},
+	        {{"HTTP/1.1 416 x", "Content-Range: bytes */100"}, ESTALE, false, "the range lies outside"},
+	        {{"HTTP/1.1 416 x", "Content-Range: bytes */1000"}, EPROTO, false,
+	                "the server refuses a range that lies inside the object"},
+	        {{"HTTP/1.1 200 x", "Content-Encoding: gzip", "Content-Length: 1000"}, EPROTO, true,
+	                "a Content-Encoding, though identity was asked for"},
+	        {{"HTTP/1.1 206 x", "Content-Type: multipart/byteranges; boundary=x"}, EPROTO, true,
+	                "multipart/byteranges in answer to one range"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149"}, EPROTO, true,
+	                "a partial answer without a sound Content-Range"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Range: bytes 100-149/1000"}, EPROTO,
+	                true, "a partial answer without a sound Content-Range"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/999"}, ESTALE, false,
+	                "the object has changed at the origin"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 99-148/1000"}, EPROTO, true,
+	                "Content-Range is not the range that was asked for"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-148/1000"}, EPROTO, true,
+	                "a range that is too short to go on from"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Length: 49"}, EPROTO, true,
+	                "Content-Length does not fit the range"},
+	        {{"HTTP/1.1 200 x", "Content-Length: 1000"}, EPROTO, true, "the server ignores ranges"},
+	        {{"HTTP/1.1 200 x", "Content-Length: 999"}, ESTALE, false, "the object has changed at the origin"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "ETag: \"v2\""}, ESTALE, false,
+	                "the object has changed at the origin"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_http_response r;
+		struct ps_error err = {0};
+
+		hear(&r, rows[i].lines);
+		int rc = ps_http_response_check_range(&r, &expect, OFFSET, NBYTES, &err);
+		if (rc != -rows[i].errnum || err.err != rows[i].errnum || err.retryable != rows[i].retryable ||
+		        err.http_status != r.status || !strstr(err.text, rows[i].text))
+			fail_msg("%s: %d, %d, \"%s\"", rows[i].lines[0], rc, err.retryable, err.text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_checksum_beside_a_range_is_not_the_object_s),
+	        cmocka_unit_test(a_date_to_retry_at_counts_from_the_server_s_own_clock),
+	        cmocka_unit_test(refusals_say_why),
 	        cmocka_unit_test(partial_answers),
 	        cmocka_unit_test(beginnings_of_a_range),
 	        cmocka_unit_test(whole_answers),

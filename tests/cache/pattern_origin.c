@@ -14,7 +14,7 @@
 struct job {
 	struct ps_list link;
 	struct ps_get *get;
-	bool cancelled, stalled, held;
+	bool cancelled, stalled, held, other;
 	size_t at; /* bytes that have been handed over */
 };
 
@@ -33,7 +33,7 @@ uint8_t ps_pattern_byte(uint64_t offset)
 	return (uint8_t)(x >> (8 * (offset % 8)));
 }
 
-static void copy_pattern(const struct ps_get *get, size_t from, size_t to)
+static void copy_pattern(const struct ps_get *get, size_t from, size_t to, bool other)
 {
 	size_t at = 0;
 
@@ -43,7 +43,7 @@ static void copy_pattern(const struct ps_get *get, size_t from, size_t to)
 		size_t len = get->iov[i].iov_len;
 
 		for (size_t k = from > at ? from - at : 0; k < len && at + k < to; k++)
-			base[k] = ps_pattern_byte(get->offset + at + k);
+			base[k] = ps_pattern_byte(get->offset + at + k) ^ (other ? 0xff : 0);
 		at += len;
 	}
 }
@@ -54,7 +54,8 @@ static void finish(struct ps_pattern_origin *o, struct job *job, size_t done, in
 
 	job->get->nbytes_done = done;
 	job->get->wire_nbytes = done;
-	job->get->seen = job->get->expect;
+	if (!job->other)
+		job->get->seen = job->get->expect;
 	atomic_fetch_sub(&o->nactive, 1);
 	job->get->done(job->get, &err);
 	free(job);
@@ -80,6 +81,11 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 	}
 	if (job->held)
 		return false;
+	get->seen = get->expect;
+	if (!job->at && !job->other && atomic_load(&o->other_next) > 0)
+		job->other = atomic_fetch_sub(&o->other_next, 1) > 0;
+	if (job->other)
+		memcpy(get->seen.etag, "\"other\"", sizeof "\"other\"");
 	bool fail = !job->stalled && atomic_load(&o->fail_next) > 0;
 	if (fail) {
 		atomic_fetch_sub(&o->fail_next, 1);
@@ -96,7 +102,7 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 		size_t from = job->at;
 
 		job->at = PS_MIN(from + PIECE, stop);
-		copy_pattern(get, from, job->at);
+		copy_pattern(get, from, job->at, job->other);
 		get->progress(get, job->at);
 	}
 	if (stalls) {

@@ -196,6 +196,19 @@ static void an_epoch_told_again_replaces_the_old_one(void **state)
 	assert_int_equal(need(20, NULL), PS_NEED_NEVER);
 }
 
+static void what_was_read_of_an_epoch_stays_over_when_it_is_told_again(void **state)
+{
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(position(&owner, 0, 4, 101), 0);
+	assert_int_equal(tell(&owner, 0, 0, 10, 102), 0);
+	assert_int_equal(need(3, NULL), PS_NEED_NEVER);
+	assert_int_equal(need(4, NULL), PS_NEED_PLANNED);
+	/* Another epoch has not been begun. */
+	assert_int_equal(tell(&owner, 1, 20, 10, 103), 0);
+	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
+}
+
 /* As fast as any: lists that are as long as a plan would be walked for each of its files. */
 static void a_file_named_many_times_is_used_once_an_epoch(void **state)
 {
@@ -389,6 +402,23 @@ static void what_is_needed_last_goes_first_and_never_for_what_is_needed_later(vo
 	ps_policy_find("plan")->free(policy);
 }
 
+/* Two runs side by side: giving up what one needs a moment later than the other gains nothing. */
+static void what_is_needed_hardly_later_stays(void **state)
+{
+	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
+	struct ps_policy_item item = {.dataset = DATASET, .nbytes = 1, .opened_s = 990};
+	size_t victims[1];
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 100, 1000), 0);   /* about 50 s from now, a quarter of 100 s around it */
+	assert_int_equal(tell(&other, 0, 200, 120, 1000), 0); /* 60 s */
+	item.id = file_of(210).id;
+	assert_int_equal(choose(policy, &item, 1, 5, victims), 0);
+	assert_int_equal(tell(&other, 0, 200, 180, 1000), 0); /* 90 s */
+	assert_int_equal(choose(policy, &item, 1, 5, victims), 1);
+	ps_policy_find("plan")->free(policy);
+}
+
 static void an_extent_is_needed_when_its_object_is(void **state)
 {
 	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
@@ -482,6 +512,8 @@ int main(void)
 	        TEST(the_first_who_needs_it_counts),
 	        TEST(a_plan_ends_with_its_feed_or_in_silence),
 	        TEST(an_epoch_told_again_replaces_the_old_one),
+	        TEST(what_was_read_of_an_epoch_stays_over_when_it_is_told_again),
+	        TEST(what_is_needed_hardly_later_stays),
 	        TEST(a_file_named_many_times_is_used_once_an_epoch),
 	        TEST(an_epoch_told_late_is_the_next_all_the_same),
 	        TEST(the_next_files_come_in_order_and_of_each_rank),

@@ -260,6 +260,29 @@ static void two_datasets_in_turn_keep_their_own_times(void **state)
 		check_two_datasets_in_turn_keep_their_own_times(proof[p]);
 }
 
+/* Without this, what was read last would go for what nobody seems to come back to. */
+static void what_is_overdue_is_needed_the_later_the_longer_it_is(void **state)
+{
+	struct sim *sim = sim_new("plan", 100);
+	struct ps_plan_file file = {.node = 1, .dataset = 1, .id = id_of(1, 5000)};
+	const struct ps_plan_teller teller = {.feed = 1, .datasets = (uint32_t[]){1}, .ndatasets = 1};
+	const struct ps_plan_who who = {.job = "job", .world = 1};
+	size_t victims[MAX_ITEMS];
+	int64_t oldest_s = INT64_MAX;
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		sim_epoch(sim, 1, 100, 10, 1); /* epochs of 1000 s */
+	/* The first is overdue by 800 s then, the last due in 200 s. */
+	sim->now_s += 800;
+	for (size_t i = 0; i < sim->n; i++)
+		oldest_s = oldest_s < sim->items[i].opened_s ? oldest_s : sim->items[i].opened_s;
+	assert_int_equal(ps_plans_tell(sim->plans, &teller, &who, &file, 1, (double)sim->now_s), 0);
+	assert_int_equal(sim_choose(sim, &file.id, 1, 1, victims), 1);
+	assert_int_equal(sim->items[victims[0]].opened_s, oldest_s);
+	sim_free(sim);
+}
+
 static void what_is_held_is_never_chosen(void **state)
 {
 	(void)state;
@@ -378,6 +401,7 @@ int main(void)
 	        cmocka_unit_test(without_a_known_epoch_time_a_day_counts_as_use),
 	        cmocka_unit_test(workers_that_open_the_same_shards_together_teach_no_epoch),
 	        cmocka_unit_test(two_datasets_in_turn_keep_their_own_times),
+	        cmocka_unit_test(what_is_overdue_is_needed_the_later_the_longer_it_is),
 	        cmocka_unit_test(what_is_held_is_never_chosen),
 	        cmocka_unit_test(the_oldest_come_first_and_no_more_than_needed),
 	        cmocka_unit_test(a_large_table_gives_up_the_oldest_too),

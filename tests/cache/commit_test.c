@@ -1,0 +1,262 @@
+/* The order of steps on the disk, where another order would go unnoticed until a kill: what is held up, refused or
+ * damaged in between leaves no row that vouches for bytes which are not there. The linker puts us between the store
+ * and its index (--wrap). */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include <rocksdb/c.h>
+
+#include "cache_test.h"
+#include "store/index_keys.h"
+
+/* Two extents, of which each has a row of its own: what is written to one leaves the other's row alone. */
+#define SIZE (66 * TEST_MIB)
+#define SECOND 64
+
+static struct ps_id id_of(struct ps_object *o)
+{
+	return *ps_object_key(o);
+}
+
+/* A batch that is held up -------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+static bool hold_next, held;
+
+int __real_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch);
+int __wrap_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch);
+int __wrap_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
+{
+	pthread_mutex_lock(&lock);
+	if (hold_next) {
+		hold_next = false;
+		held = true;
+		pthread_cond_broadcast(&cond);
+		while (held)
+			pthread_cond_wait(&cond, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return __real_ps_index_batch_commit(index, batch);
+}
+
+static void release(void)
+{
+	pthread_mutex_lock(&lock);
+	held = false;
+	pthread_cond_broadcast(&cond);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *commit(void *arg)
+{
+	return ps_store_commit(arg) == 0 ? arg : NULL;
+}
+
+static void *evict(void *arg)
+{
+	return ps_object_evict(arg, NULL) == 0 ? arg : NULL;
+}
+
+static bool ends_within(pthread_t thread, unsigned ms)
+{
+	struct timespec end;
+	void *result = NULL;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_nsec += (long)ms * 1000000;
+	end.tv_sec += end.tv_nsec / 1000000000;
+	end.tv_nsec %= 1000000000;
+	return pthread_timedjoin_np(thread, &result, &end) == 0;
+}
+
+static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	pthread_t committing, evicting;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	pthread_mutex_lock(&lock);
+	hold_next = true;
+	assert_int_equal(pthread_create(&committing, NULL, commit, store), 0);
+	while (!held)
+		pthread_cond_wait(&cond, &lock);
+	pthread_mutex_unlock(&lock);
+	assert_int_equal(pthread_create(&evicting, NULL, evict, o), 0);
+	bool early = ends_within(evicting, 200);
+	release();
+	if (!early)
+		assert_int_equal(pthread_join(evicting, NULL), 0);
+	assert_int_equal(pthread_join(committing, NULL), 0);
+	ps_object_put(o);
+	/* Made again under the same id, with other blocks: the old rows do not vouch for its holes. */
+	o = test_object(store, 0, SIZE);
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_PRESENT);
+	assert_true(test_right(o, SECOND));
+	ps_object_put(o);
+	ps_store_close(store);
+	assert_false(early);
+}
+
+/* What stands when a file goes --------------------------------------------------------------------- */
+
+static struct ps_store *watched;
+static struct ps_id watched_id;
+static unsigned nunlinked, nvouched;
+
+int __real_unlinkat(int dir, const char *name, int flags);
+int __wrap_unlinkat(int dir, const char *name, int flags);
+int __wrap_unlinkat(int dir, const char *name, int flags)
+{
+	char hex[PS_ID_HEX_LEN + 1];
+	struct ps_object_row row;
+	struct ps_extent_row extent;
+	const char *base = strrchr(name, '/');
+
+	ps_id_hex(&watched_id, hex);
+	if (watched && strcmp(base ? base + 1 : name, hex) == 0) {
+		nunlinked++;
+		if (ps_index_get_object(ps_store_index(watched), &watched_id, &row) == 0) {
+			ps_object_row_fini(&row);
+			nvouched++;
+		}
+		nvouched += ps_index_get_extent(ps_store_index(watched), &watched_id, 0, &extent) == 0;
+	}
+	return __real_unlinkat(dir, name, flags);
+}
+
+static void rows_go_before_the_file_that_they_vouch_for(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	struct ps_extent_row extent;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	watched_id = id_of(o);
+	assert_int_equal(ps_index_get_extent(ps_store_index(store), &watched_id, 0, &extent), 0);
+	watched = store;
+	assert_int_equal(ps_object_evict(o, NULL), 0);
+	watched = NULL;
+	assert_int_equal(nunlinked, 1);
+	assert_int_equal(nvouched, 0);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* A batch that is refused -------------------------------------------------------------------------- */
+
+static _Atomic int refuse_next;
+
+void __real_rocksdb_write(
+        rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text);
+void __wrap_rocksdb_write(
+        rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text);
+void __wrap_rocksdb_write(
+        rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text)
+{
+	if (atomic_exchange(&refuse_next, 0) == 0)
+		__real_rocksdb_write(db, options, b, text);
+	else if (asprintf(text, "IO error: While appending to file: %s", strerror(EIO)) < 0)
+		abort();
+}
+
+/* Blocks that are on the disk and in no row are fetched again after each restart. */
+static void what_a_refused_batch_told_is_told_again_by_the_next(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	int e = -EIO;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	refuse_next = 1;
+	assert_int_equal(ps_store_commit(store), -EIO);
+	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
+		usleep(20000);
+	assert_int_equal(e, 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_PRESENT);
+	assert_true(test_right(o, 0) && test_right(o, SECOND));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* A row that is damaged ----------------------------------------------------------------------------- */
+
+static void damage_object_row(const char *dir, const struct ps_id *id)
+{
+	char path[4096];
+	struct ps_index *index = NULL;
+	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_key key;
+
+	snprintf(path, sizeof path, "%s/cache/index", dir);
+	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	ps_key_id(&key, 'O', id);
+	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);
+	assert_int_equal(ps_kv_write(index->kv, batch), 0);
+	ps_kv_batch_free(batch);
+	ps_index_close(index);
+}
+
+static void a_damaged_row_takes_those_of_its_extents_with_it(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	struct ps_id id = id_of(o);
+	ps_object_put(o);
+	ps_store_close(store);
+	damage_object_row(*state, &id);
+
+	store = test_store_open(*state, 0, NULL);
+	assert_int_equal(test_on_disk(*state), 0);
+	o = test_object(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+
+	store = test_store_open(*state, 0, NULL);
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_ABSENT);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(an_eviction_comes_after_the_commit_that_is_under_way),
+	        TEST(rows_go_before_the_file_that_they_vouch_for),
+	        TEST(what_a_refused_batch_told_is_told_again_by_the_next),
+	        TEST(a_damaged_row_takes_those_of_its_extents_with_it),
+	};
+
+	return cmocka_run_group_tests_name("commit", tests, NULL, NULL);
+}
