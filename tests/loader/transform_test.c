@@ -1,5 +1,6 @@
 /* The pixels that transform.h defines, as sums: a change of what is drawn or of how it is computed, on
  * whatever processor and with whatever compiler, is a change of these. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,10 +108,50 @@ static void pixels_are_those_of_the_definition(void **state)
 	assert_int_equal(wrong, 0);
 }
 
+/* A move by whole and by half pixels, whose ends lie exactly on the picture's edge: what is outside is `fill`, and
+ * nothing beyond the picture is read. */
+static void what_comes_from_beyond_the_edge_is_fill(void **state)
+{
+	enum { W = 7, H = 5, N = W * H, FILL = 250, BEYOND = 240 };
+	static const double moves[] = {-8, -7, -2, -1, -0.5, 0, 0.5, 1, 2, 6.5, 7, 8};
+	static uint16_t labels[3 * N], mapped[N];
+	static uint8_t pixels[9 * N], to[3 * N];
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(labels); i++)
+		labels[i] = i >= N && i < 2 * N ? (uint16_t)(i - N) : BEYOND;
+	for (size_t i = 0; i < PS_ARRAY_LEN(pixels); i++)
+		pixels[i] = i >= 3 * N && i < 6 * N ? (uint8_t)(i - 3 * N) : BEYOND;
+	for (size_t m = 0; m < PS_ARRAY_LEN(moves) * PS_ARRAY_LEN(moves); m++) {
+		double dx = moves[m % PS_ARRAY_LEN(moves)], dy = moves[m / PS_ARRAY_LEN(moves)];
+		const struct ps_affine map = {{1, 0, dx, 0, 1, dy}};
+		const struct ps_planes planes = {pixels + 3 * N, W, H};
+		bool whole = dx == floor(dx) && dy == floor(dy);
+
+		ps_affine_labels(&map, labels + N, W, H, FILL, mapped);
+		ps_affine_apply(&map, &planes, FILL, to);
+		for (int i = 0; i < N; i++) {
+			int x = (int)floor(i % W + 0.5 + dx), y = (int)floor((int)(i / W) + 0.5 + dy);
+			bool inside = x >= 0 && x < W && y >= 0 && y < H;
+
+			assert_int_equal(mapped[i], inside ? y * W + x : FILL);
+			for (int c = 0; c < 3; c++) {
+				if (!inside)
+					assert_int_equal(to[c * N + i], FILL);
+				else if (whole)
+					assert_int_equal(to[c * N + i], c * N + y * W + x);
+				else
+					assert_true(to[c * N + i] < 3 * N);
+			}
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(pixels_are_those_of_the_definition),
+	        cmocka_unit_test(what_comes_from_beyond_the_edge_is_fill),
 	};
 	return cmocka_run_group_tests_name("transform", tests, NULL, NULL);
 }

@@ -1,0 +1,42 @@
+/* Faults between a program and the C library, that real machines do not produce on demand: the nth allocation, read,
+ * write or sync fails, bytes come and go in small pieces, signals interrupt, the clock steps. The linker puts us there
+ * (FAULTS_WRAP), so only calls of Penstock's own code count, not those of its libraries.
+ *
+ * Threads: any, calls of all are counted. Errors: none of its own. */
+#ifndef PS_TESTS_FAULTS_H
+#define PS_TESTS_FAULTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum faults_kind {
+	FAULTS_ALLOCATION, /* malloc and its like; ENOMEM */
+	FAULTS_READ,       /* pread, preadv, read */
+	FAULTS_WRITE,      /* pwrite, ftruncate, fallocate */
+	FAULTS_SYNC,       /* fdatasync, fsync, syncfs */
+	FAULTS_NKINDS,
+};
+
+/* No faults from now on; what was counted stays. */
+void faults_end(void);
+
+/* The nth call of a kind (1: the next) fails with errnum, once; 0: none. Counts anew. */
+void faults_fail(enum faults_kind kind, long nth, int errnum);
+
+/* All calls of a kind from the nth on. */
+void faults_fail_from(enum faults_kind kind, long nth, int errnum);
+
+/* How many there were since; whether one has failed. */
+long faults_count(enum faults_kind kind);
+bool faults_hit(enum faults_kind kind);
+
+/* Reads and writes move some of their bytes only, and every third one is interrupted (EINTR) first. */
+void faults_trickle(bool on);
+
+/* The clock of the day is so far off. */
+void faults_step_clock(int64_t seconds);
+
+/* Each nth for a loop: all of them with PENSTOCK_TEST_LONG=1, else the first 16 and then ever fewer. */
+long faults_next(long nth);
+
+#endif

@@ -1,0 +1,153 @@
+/* Elements from any type to any other, in either byte order: what is exact is converted, what is not stops it. The
+ * definition is written a second time here, in long double. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "batch/convert.h"
+
+/* The bits of elements; of each as many as the type has. Ends of all integer types, ones and ends of the floats. */
+static const uint64_t patterns[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x100, 0x102, 0x7fff, 0x8000, 0xffff, 0x10000, 0x01020304,
+        0x7fffffff, 0x80000000, 0xffffffff, UINT64_C(0x100000000), UINT64_C(0x0102030405060708), INT64_MAX,
+        UINT64_C(1) << 63, UINT64_MAX, UINT64_C(1) << 53, (UINT64_C(1) << 53) + 1, 0x3c00, 0xbc00, 0x7bff, 0x7c00,
+        0x7e00, 0x0001, 0x3f80, 0x4049, 0x3f800000, 0xbf800000, 0x40490fdb, 0x4f000000, 0x4f7fffff, 0x5f000000,
+        0x5f800000, 0x7f800000, 0x7fc00000, 0x42fe0000, 0x47000000, UINT64_C(0x3ff0000000000000),
+        UINT64_C(0x400921fb54442d18), UINT64_C(0xc3e0000000000000), UINT64_C(0x43e0000000000000),
+        UINT64_C(0x43f0000000000000), UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000000),
+        UINT64_C(0x4330000000000001), UINT64_C(0xbff8000000000000), UINT64_C(0x8000000000000000)};
+
+static long double value_of(enum ps_dtype t, const uint8_t *p)
+{
+	union {
+		uint8_t bytes[8];
+		uint16_t u16;
+		uint32_t u32;
+		uint64_t u64;
+		int8_t i8;
+		int16_t i16;
+		int32_t i32;
+		int64_t i64;
+		float f;
+		double d;
+	} v = {{0}};
+
+	memcpy(v.bytes, p, ps_dtype_nbytes(t));
+	switch (t) {
+	case PS_U8:
+		return v.bytes[0];
+	case PS_BOOL:
+		return v.bytes[0] != 0;
+	case PS_I8:
+		return v.i8;
+	case PS_U16:
+		return v.u16;
+	case PS_I16:
+		return v.i16;
+	case PS_U32:
+		return v.u32;
+	case PS_I32:
+		return v.i32;
+	case PS_U64:
+		return v.u64;
+	case PS_I64:
+		return v.i64;
+	case PS_F32:
+		return (long double)v.f;
+	case PS_F64:
+		return (long double)v.d;
+	case PS_BF16:
+		v.u32 = (uint32_t)v.u16 << 16;
+		return (long double)v.f;
+	case PS_F16: {
+		int e = v.u16 >> 10 & 31;
+		long double m = v.u16 & 1023;
+		long double x = e == 31 ? (m > 0 ? (long double)NAN : (long double)INFINITY)
+		                        : ldexpl(e ? m + 1024 : m, e ? e - 25 : -24);
+
+		return v.u16 & 0x8000 ? -x : x;
+	}
+	case PS_NDTYPES:
+		break;
+	}
+	return 0;
+}
+
+/* By trying: no other element of the type is asked, so what it rounds to must be it. */
+static bool fits(long double x, enum ps_dtype t)
+{
+	static const struct {
+		long double low, high;
+	} range[PS_NDTYPES] = {
+	        [PS_U8] = {0, 255},
+	        [PS_BOOL] = {0, 1},
+	        [PS_I8] = {-128, 127},
+	        [PS_U16] = {0, 65535},
+	        [PS_I16] = {-32768, 32767},
+	        [PS_U32] = {0, 4294967295.0L},
+	        [PS_I32] = {-2147483648.0L, 2147483647.0L},
+	        [PS_U64] = {0, 18446744073709551615.0L},
+	        [PS_I64] = {-9223372036854775808.0L, 9223372036854775807.0L},
+	};
+	int e, digits = t == PS_F16 ? 11 : t == PS_BF16 ? 8 : t == PS_F32 ? 24 : 53;
+	int low = t == PS_F16 ? -24 : t == PS_BF16 ? -133 : t == PS_F32 ? -149 : -1074;
+	int high = t == PS_F16 ? 16 : t == PS_F64 ? 1024 : 128;
+
+	if (range[t].high > 0)
+		return isfinite(x) && x == truncl(x) && x >= range[t].low && x <= range[t].high;
+	if (!isfinite(x) || x == 0)
+		return true;
+	long double m = ldexpl(frexpl(x, &e), digits); /* an integer, if the type has so many digits */
+	return m == truncl(m) && e <= high && ldexpl(x, -low) == truncl(ldexpl(x, -low));
+}
+
+static void check_one(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64_t bits)
+{
+	size_t in = ps_dtype_nbytes(from), out = ps_dtype_nbytes(to);
+	uint8_t plain[8], src[3 * 8 + 1];
+	uint64_t dst[3] = {0};
+
+	for (size_t i = 0; i < in; i++)
+		plain[i] = (uint8_t)(bits >> 8 * i);
+	long double x = value_of(from, plain);
+	bool exact = fits(x, to);
+
+	memset(src, 0, sizeof src);
+	for (size_t i = 0; i < in; i++) /* zero, the element, zero; at an odd address */
+		src[1 + in + i] = plain[swapped ? in - 1 - i : i];
+	size_t n = ps_convert(from, swapped, src + 1, to, dst, 3);
+	if (n != (exact ? 3u : 1u))
+		fail_msg("%s%s to %s of %#jx (%Lg): %zu elements", swapped ? "swapped " : "", ps_dtype_name(from),
+		        ps_dtype_name(to), (uintmax_t)bits, x, n);
+	if (!exact)
+		return;
+	long double y = value_of(to, (const uint8_t *)dst + out);
+	bool lost_sign = ps_dtype_is_float(from) && ps_dtype_is_float(to) && signbit(x) != signbit(y);
+	if (!(isnan(x) && isnan(y)) && (x != y || lost_sign))
+		fail_msg("%s%s to %s of %#jx: %Lg is not %Lg", swapped ? "swapped " : "", ps_dtype_name(from),
+		        ps_dtype_name(to), (uintmax_t)bits, y, x);
+	assert_true(value_of(to, (const uint8_t *)dst) == 0 && value_of(to, (const uint8_t *)dst + 2 * out) == 0);
+}
+
+static void every_type_into_every_other_in_either_byte_order(void **state)
+{
+	(void)state;
+	for (int from = 0; from < PS_NDTYPES; from++)
+		for (int to = 0; to < PS_NDTYPES; to++)
+			for (size_t i = 0; i < PS_ARRAY_LEN(patterns); i++)
+				for (int swapped = 0; swapped < 2; swapped++)
+					check_one((enum ps_dtype)from, swapped, (enum ps_dtype)to, patterns[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(every_type_into_every_other_in_either_byte_order),
+	};
+
+	return cmocka_run_group_tests_name("convert", tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* A whole run of the loader under faults: each allocation fails once, reads come in pieces and are interrupted, a read
+ * fails. A run gives the batches of a sound one, or an error that says what is wrong; never other batches. */
+#include "config.h"
+
+#include "loader_fixture.h"
+#include "tests/faults.h"
+
+static struct setting setting;
+
+/* One small photograph a shard, the other fields of many kinds, one of them with rows of any length. */
+static int make(void **state)
+{
+	enum { HEAD = 128 };
+
+	if (shards_make(state) < 0)
+		return -1;
+	for (int s = 0; s < 2; s++) {
+		struct tar t = {0};
+		char path[32], name[32], text[64];
+		char array[HEAD + 4 + 1];
+
+		for (int i = 0; i < 6; i++) {
+			snprintf(name, sizeof name, "%d.jpg", i);
+			tar_add(&t, name, photos[s].data, photos[s].len);
+			snprintf(name, sizeof name, "%d.cls", i);
+			snprintf(text, sizeof text, "%d", 10 * s + i);
+			tar_add_text(&t, name, text);
+			snprintf(name, sizeof name, "%d.txt", i);
+			snprintf(text, sizeof text, "%.*s", 3 * i, "a sentence of some words");
+			tar_add_text(&t, name, text);
+			snprintf(name, sizeof name, "%d.npy", i);
+			memcpy(array, "\x93NUMPY\1\0\x76\0", 10);
+			snprintf(array + 10, HEAD - 10 + 1, "%-*s\n", HEAD - 11,
+			        "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }");
+			memcpy(array + HEAD, (const int16_t[]){(int16_t)i, (int16_t)s}, 4);
+			tar_add(&t, name, array, HEAD + 4);
+		}
+		tar_end(&t);
+		snprintf(path, sizeof path, "u-%d.tar", s);
+		tar_save(&t, path);
+	}
+	return 0;
+}
+
+static void set_up(unsigned threads)
+{
+	static struct penstock_field fields[4];
+
+	setting_init(&setting);
+	memcpy(fields, setting.f, 3 * sizeof *fields);
+	penstock_field_init(&fields[3], sizeof fields[3], "npy", PENSTOCK_NPY);
+	fields[3].dtype = PENSTOCK_I64;
+	fields[3].ndim = 1;
+	fields[3].shape[0] = 2;
+	setting.o.fields = fields;
+	setting.o.nfields = 4;
+	setting.o.batch = 4;
+	setting.o.shuffle_window = 6;
+	setting.o.lanes = 2;
+	setting.o.threads = threads;
+	setting.o.memory_budget = 8 << 20;
+	setting.o.on_error = PENSTOCK_SKIP; /* of bad samples, which none of these is */
+}
+
+/* 0 and the hash of all batches, or the error of whatever failed first. */
+static int run(uint64_t *ret_hash, uint64_t *ret_rows, struct penstock_error *e)
+{
+	static const char *const shards[] = {"u-0.tar", "u-1.tar"};
+	struct penstock_loader *l = NULL;
+	struct penstock_batch *b;
+	struct penstock_batch_info info;
+	uint64_t h = 0xcbf29ce484222325u;
+
+	*ret_rows = 0;
+	memset(e, 0, sizeof *e);
+	int r = penstock_loader_open(&setting.o, shards, 2, &l, e);
+	if (r < 0)
+		return r;
+	while ((r = penstock_loader_next(l, &b, e)) == 1) {
+		struct penstock_tensor t;
+
+		h = batch_hash(h, b);
+		assert_int_equal(penstock_batch_field(b, "npy", &t, NULL), 0);
+		h = hash(h, t.data, t.nbytes);
+		penstock_batch_info(b, &info);
+		*ret_rows += info.rows;
+		penstock_batch_release(b);
+	}
+	penstock_loader_close(l);
+	*ret_hash = h;
+	return r;
+}
+
+static uint64_t sound_run(void)
+{
+	struct penstock_error e;
+	uint64_t h = 0, rows = 0;
+	uint32_t on_error = setting.o.on_error;
+
+	faults_end();
+	faults_fail(FAULTS_ALLOCATION, 0, 0);
+	faults_fail(FAULTS_READ, 0, 0);
+	setting.o.on_error = PENSTOCK_FAIL;
+	int r = run(&h, &rows, &e);
+	setting.o.on_error = on_error;
+	if (r != 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(rows, 2 * 6);
+	return h;
+}
+
+static void fails_at_each(enum faults_kind kind, int errnum, long least)
+{
+	uint64_t want = sound_run();
+	long most = faults_count(kind), nfailed = 0;
+
+	assert_true(most >= least);
+	for (long n = 1; n <= most; n = faults_next(n)) {
+		struct penstock_error e;
+		uint64_t h = 0, rows;
+
+		faults_fail(kind, n, errnum);
+		int r = run(&h, &rows, &e);
+		faults_fail(kind, 0, 0);
+		if (r == 0 && h != want)
+			fail_msg("the %ldth failed, and the batches are others", n);
+		if (r < 0 && (!e.text[0] || (r != -errnum && !strstr(e.text, strerror(errnum)))))
+			fail_msg("the %ldth failed, and the error is %d, \"%s\"", n, r, e.text);
+		nfailed += r < 0;
+	}
+	assert_int_equal(sound_run(), want);
+	assert_true(nfailed > 0);
+	print_message("# %ld places\n", most);
+}
+
+static void an_allocation_that_fails_is_an_error_never_another_batch(void **state)
+{
+	(void)state;
+	set_up(1);
+	fails_at_each(FAULTS_ALLOCATION, ENOMEM, 100);
+}
+
+static void an_allocation_that_fails_among_threads_is_an_error_never_another_batch(void **state)
+{
+	(void)state;
+	set_up(3);
+	fails_at_each(FAULTS_ALLOCATION, ENOMEM, 100);
+}
+
+static void a_read_that_fails_is_an_error_never_another_batch(void **state)
+{
+	(void)state;
+	set_up(2);
+	setting.o.on_error = PENSTOCK_FAIL;
+	fails_at_each(FAULTS_READ, EIO, 2);
+}
+
+static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
+{
+	struct penstock_error e;
+	uint64_t h = 0, rows;
+
+	(void)state;
+	set_up(2);
+	uint64_t want = sound_run();
+	/* Less memory than a field: those are read again, when they are decoded. */
+	for (int tight = 0; tight < 2; tight++) {
+		setting.o.memory_budget = tight ? 1 << 20 : 8 << 20;
+		faults_trickle(true);
+		int r = run(&h, &rows, &e);
+		faults_end();
+		if (r != 0)
+			fail_msg("%s", e.text);
+		assert_int_equal(h, want);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(an_allocation_that_fails_is_an_error_never_another_batch),
+	        cmocka_unit_test(an_allocation_that_fails_among_threads_is_an_error_never_another_batch),
+	        cmocka_unit_test(a_read_that_fails_is_an_error_never_another_batch),
+	        cmocka_unit_test(reads_in_pieces_and_interrupted_give_the_same_batches),
+	};
+
+	return cmocka_run_group_tests_name("torture", tests, make, shards_remove);
+}
