@@ -237,12 +237,13 @@ static void end_refreshes(struct ps_dataset *ds, int errnum)
 	ps_refreshes_end(&ended, errnum, &result);
 }
 
-/* The next listing that is asked for has begun; false: the dataset ends. */
-static bool begin_listing(struct ps_dataset *ds)
+/* The next listing that is asked for has begun; false: the dataset ends, *ret_asked: before that. */
+static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
 {
 	PS_LOCK_SCOPE(&ds->lock);
 	while (!atomic_load(&ds->stop) && ds->asked == ds->begun)
 		pthread_cond_wait(&ds->cond, &ds->lock);
+	*ret_asked = ds->asked > ds->begun;
 	ds->begun = ds->asked;
 	atomic_store(&ds->asked_again, false);
 	atomic_store(&ds->nlisted, 0);
@@ -313,12 +314,15 @@ static void list_once(struct ps_dataset *ds)
 static void *dataset_main(void *arg)
 {
 	struct ps_dataset *ds = arg;
+	bool asked;
 
-	while (begin_listing(ds)) {
+	while (begin_listing(ds, &asked)) {
 		pthread_setname_np(pthread_self(), "dataset");
 		list_once(ds);
 		pthread_setname_np(pthread_self(), "dataset-idle");
 	}
+	if (asked) /* it was counted when it was asked for */
+		add_sweeping(ds->catalog, -1);
 	return NULL;
 }
 
