@@ -54,7 +54,8 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, bool
 }
 
 /* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms size and time:
- * to the index it is the same version. So that bytes of both are never mixed, not in the kernel's pages either, the
+ * to the index it is the same version. Or it met other first bytes, where those are the version, and what came beside them is
+ * of nobody knows which. So that bytes of both are never mixed, not in the kernel's pages either, the
  * name gets another node (hence ESTALE: it is looked up again), and then the object goes. In this order: whoever gets
  * the old object by the new node finds its file doubted, whoever gets the next object by the old node finds that
  * superseded. Older handles keep the old object, of which nothing more is fetched. */
@@ -63,7 +64,7 @@ static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	char etag[PS_ETAG_LEN];
 
 	ps_object_learned_etag(handle->object, etag);
-	if (!etag[0])
+	if (!etag[0] && !ps_remote_is_marked(&row->remote))
 		return 0;
 	ps_fill_file_doubt(handle->file);
 	int rc = ps_dataset_renew(ds, row);

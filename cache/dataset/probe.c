@@ -262,7 +262,7 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 }
 
 /* No condition can be sent with requests for it: nothing more of it is fetched, or an open file would become a
- * mix. */
+ * mix. Nor is what came kept for the day when the old version is back: the last of it may be of the new one. */
 static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 {
 	struct ps_object *object;
@@ -270,6 +270,8 @@ static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 	if (!ps_remote_is_marked(&old->remote) || ps_view_object(ds, old, false, &object) < 0)
 		return;
 	ps_fill_object_doubt(ds->cache->fill, object);
+	if (ps_object_retire(object) < 0)
+		ps_log_warning("%s: the old version stays in the cache", old->url);
 	ps_object_put(object);
 }
 
@@ -291,7 +293,8 @@ static bool wants_grant(struct probe *probe)
 static void answered(struct probe *probe, const struct ps_head *head, const struct ps_error *err, int64_t key_expires_s)
 {
 	struct ps_dataset *ds = probe->dataset;
-	bool proves = ds->origin->proved && (probe->by_get || ds->origin->heads_prove);
+	/* A mark is made of bytes that a GET has brought. */
+	bool proves = ds->origin->proved && (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
 	bool known = row_sized(&probe->row);
 	struct ps_node_row row;
 	struct ps_attr attr;
@@ -422,8 +425,9 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 		probe->at_origin = true;
 		probe->for_sweep = for_sweep;
 		probe->for_grant = for_grant;
+		/* Where the first bytes are the version, one of them tells nothing of that. */
 		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove && row_sized(row) &&
-		                row->remote.size > 0;
+		                row->remote.size > 0 && !ps_remote_is_marked(&row->remote);
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
 		probe->answer_ns = probe->expires_ns;
 		if (row_sized(row))
