@@ -39,6 +39,7 @@ struct probe {
 	bool at_origin; /* head is under way; else waits until retry_ns */
 	bool for_sweep;
 	bool for_grant;
+	bool ends; /* what comes now and wants a grant is too late for this one */
 	bool by_get; /* the next attempt; the thread's that has the probe */
 	unsigned attempts;
 	uint64_t retry_ns, expires_ns;
@@ -254,7 +255,7 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 			return false;
 		old = probe->row;
 		probe->row = *row;
-		probe->by_get = false;
+		probe->by_get = probe->ends = false;
 	}
 	ps_node_row_fini(&old);
 	probe_submit(probe);
@@ -284,9 +285,11 @@ static bool is_refusal(const struct ps_error *err)
 	       (status > 0 && status < 500 && status != 408 && status != 425 && status != 429 && err->err != EAGAIN);
 }
 
+/* False: nobody does, nor joins any more who would. */
 static bool wants_grant(struct probe *probe)
 {
 	PS_LOCK_SCOPE(&probe->dataset->lock);
+	probe->ends = !probe->for_grant;
 	return probe->for_grant;
 }
 
@@ -337,7 +340,7 @@ static void answered(struct probe *probe, const struct ps_head *head, const stru
 		probe_end(probe, EIO, NULL);
 		return;
 	}
-	if (!err->err && known && !proves && wants_grant(probe) &&
+	if (!err->err && !proves && ds->origin->proved && wants_grant(probe) && known &&
 	        ps_remote_same_version(&probe->row.remote, &head->seen)) {
 		probe->by_get = true;
 		probe_submit(probe);
@@ -406,7 +409,7 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 		for (struct ps_list *l = ds->probes.next; l != &ds->probes; l = l->next) {
 			struct probe *other = PS_CONTAINER_OF(l, struct probe, link);
 
-			if (other->row.node != row->node)
+			if (other->row.node != row->node || (for_grant && other->ends))
 				continue;
 			other->for_grant |= for_grant;
 			if (waiter) {

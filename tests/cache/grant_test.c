@@ -156,6 +156,102 @@ static void without_an_answer_an_old_grant_holds_and_no_other(void **state)
 	end(f);
 }
 
+static void answered(struct answer *a, int errnum)
+{
+	PS_LOCK_SCOPE(&a->lock);
+	a->errnum = errnum;
+	a->done = true;
+	pthread_cond_signal(&a->cond);
+}
+
+static void attr_done(void *arg, int errnum, const struct ps_attr *attr)
+{
+	(void)attr;
+	answered(arg, errnum);
+}
+
+static void open_done(void *arg, int errnum, struct ps_handle *handle)
+{
+	((struct answer *)arg)->handle = handle;
+	answered(arg, errnum);
+}
+
+/* A lookup has asked for the version alone; its answer is being written down when an open comes that needs a grant. */
+static void an_open_that_joins_a_lookup_gets_its_grant(void **state)
+{
+	struct fixture *f = *state;
+	struct answer looked = ANSWER_INIT, opened = ANSWER_INIT;
+	struct ps_attr attr;
+
+	begin(f);
+	cache_all(open_as_mine(f));
+	as_other(f);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	as_mine(f);
+	ps_dataset_doubt(other, attr.node);
+	{
+		PS_LOCK_SCOPE(&other->catalog->names_lock);
+		unsigned nheads = atomic_load(&other_origin->nheads);
+		ps_dataset_lookup(other, ps_dataset_root(other), "a", attr_done, &looked);
+		assert_int_equal(atomic_load(&other_origin->nheads), nheads + 1);
+		usleep(200000); /* it is answered */
+		ps_handle_open(other, attr.node, open_done, &opened);
+	}
+	assert_int_equal(wait_for(&looked), 0);
+	assert_int_equal(wait_for(&opened), 0);
+	ps_handle_close(opened.handle);
+	end(f);
+}
+
+struct refresh {
+	struct ps_refresh refresh;
+	struct answer answer;
+};
+
+static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
+{
+	(void)result;
+	answered(&PS_CONTAINER_OF(refresh, struct refresh, refresh)->answer, errnum);
+}
+
+#define REFRESH_INIT(w) {.refresh = {.watch = (w), .done = refreshed}, .answer = ANSWER_INIT}
+
+static void not_told(void *arg, uint64_t parent, const char *name)
+{
+	(void)arg, (void)parent, (void)name;
+}
+
+/* Names of a bucket are common. Whoever ends before a listing that was asked for leaves nothing to wait for. */
+static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_dataset_options options = {.origin = {.no_sign_request = true}}, others = {0};
+	char text[PS_ERROR_TEXT_LEN];
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
+	struct ps_names_origin *o = next_origin = ps_names_origin_new();
+	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &options, &other, &f->err), 0);
+	next_origin = f->origin;
+	assert_ptr_equal(other->catalog, f->dataset->catalog);
+	assert_int_equal(ps_dataset_missing(f->dataset, 5000, NULL, text), 0);
+
+	struct ps_watch watch = {.dataset = other, .changed = not_told};
+	struct refresh first = REFRESH_INIT(&watch), second = REFRESH_INIT(&watch);
+	ps_dataset_watch(&watch);
+	atomic_store(&o->list_stalls, true);
+	ps_dataset_refresh(&first.refresh);
+	while (atomic_load(&o->nlists) < 2)
+		usleep(1000);
+	ps_dataset_refresh(&second.refresh);
+	ps_dataset_unwatch(&watch);
+	assert_int_equal(wait_for(&first.answer), ECANCELED);
+	assert_int_equal(wait_for(&second.answer), ECANCELED);
+	ps_dataset_detach(other);
+	assert_int_equal(ps_dataset_missing(f->dataset, 3000, NULL, text), 0);
+}
+
 static int setup_short(void **state)
 {
 	int rc = setup(state);
@@ -173,6 +269,10 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(who_is_refused_is_handed_nothing, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_file_that_was_opened_cold_waits_for_an_answer_of_its_own, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                an_open_that_joins_a_lookup_gets_its_grant, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                without_an_answer_an_old_grant_holds_and_no_other, setup_short, teardown),
 	};
