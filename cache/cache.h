@@ -41,7 +41,9 @@ struct ps_cache_options {
 	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
 	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
 	uint64_t grant_ttl_ms;    /* cached bytes are handed out so long after the origin has answered a request for their object
-	                             under the same credentials, then it is asked again; 0: 15 min */
+	                             under the same credentials, then it is asked again (without any credentials, when
+	                             the version is confirmed, if that is later); 0: 15 min; PS_GRANT_TTL_OPEN_MS: no longer */
+#define PS_GRANT_TTL_OPEN_MS 1
 };
 
 int ps_cache_open(
@@ -62,6 +64,7 @@ struct ps_dataset_options {
 	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
 	                           older; 0: 1 h; UINT64_MAX: never */
 	bool raw; /* compressed shards are shown as they are, not as what they hold */
+	const char *const *include, *const *exclude; /* which files are shown: origin/filter.h; NULL-terminated, or NULL */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
 	/* Now and then while the attach waits for a listing, by its thread: so many files so far. NULL: nobody asks. */
 	void (*listed)(void *arg, const char *source, uint64_t nfiles);
@@ -86,8 +89,9 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
-/* {"source", "files", "listed_at", "listing", "listing_error", "offline", "opens", "missing", "missing_names", "versionless"}; the
- * caller owns it.
+/* {"source", "files", "listed_at", "next_listing_at", "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing",
+ * "missing_names", "versionless"}; the caller owns it.
+ * next_listing_at: by ps_watch.refresh_ms, null if no watch has one; refresh_seconds: the smallest of them.
  * offline: the origin does not answer, and versions are taken as they are known.
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them.
  * versionless: ps_dataset_versionless(). */
@@ -102,6 +106,10 @@ struct ps_watch {
 	/* By a thread of the cache, with no lock held; may block for as long as a lookup takes. */
 	void (*changed)(void *arg, uint64_t parent, const char *name);
 	void *arg;
+	/* The source is listed again when the last complete listing is so old (at random up to a tenth less); of several watches
+	 * of the same names the smallest counts. Listings that fail are repeated later and later, up to an hour if this is less.
+	 * 0: it is listed when somebody asks. */
+	uint64_t refresh_ms;
 	struct { /* the cache's */
 		struct ps_list link;
 		size_t ntold;

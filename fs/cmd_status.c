@@ -90,6 +90,18 @@ static const char *ago(json_int_t then_s, char buf[static 32])
 	return buf;
 }
 
+/* ", again in 7 min"; nothing where the source is listed when somebody asks. */
+static const char *again(const json_t *then, char buf[static 48])
+{
+	json_int_t s = PS_MAX(json_integer_value(then) - ps_clock_real_s(), 0);
+
+	buf[0] = '\0';
+	if (json_is_integer(then))
+		snprintf(buf, 48, ", again in %lld %s", (long long)(s < 120 ? s : s < 7200 ? s / 60 : s / 3600),
+		        s < 120 ? "s" : s < 7200 ? "min" : "h");
+	return buf;
+}
+
 static json_int_t opens_in(const json_t *mount, const char *mode)
 {
 	return number(json_object_get(mount, "modes"), mode, "opens");
@@ -247,12 +259,13 @@ static void print_cache(const json_t *doc)
 
 static void print_mount(const json_t *doc, const json_t *mount, struct seen *last)
 {
-	char a[PS_SIZE_TEXT_LEN], when[32];
+	char a[PS_SIZE_TEXT_LEN], when[32], next[48];
 
 	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
-	printf("  files     %lld, listed %s, opened %s%s%s\n",
+	printf("  files     %lld, listed %s%s, opened %s%s%s\n",
 	        (long long)json_integer_value(json_object_get(mount, "files")),
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
+	        again(json_object_get(mount, "next_listing_at"), next),
 	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
 	        *text(mount, "listing_error") ? "; listing again failed: " : "", text(mount, "listing_error"));
 	print_missing(mount);

@@ -263,11 +263,15 @@ static int take_sources(struct context *c, struct ps_mount_request *request)
 	return rc;
 }
 
+/* What may be given again on the command line may be here. */
 static int check_repeated(const struct context *c, size_t i)
 {
-	/* What may be given again on the command line may be here. */
-	if (strcmp(c->entry->key, "header") == 0 || strstr(c->entry->key, ".header"))
-		return 0;
+	static const char *const words[] = {"header", "include", "exclude"};
+	const char *dot = strrchr(c->entry->key, '.'), *key = dot ? dot + 1 : c->entry->key;
+
+	for (size_t k = 0; k < PS_ARRAY_LEN(words); k++)
+		if (strcmp(key, words[k]) == 0)
+			return 0;
 	for (size_t j = 0; j < i; j++)
 		if (strcmp(c->section->v[j].key, c->entry->key) == 0)
 			return complain(

@@ -64,8 +64,10 @@ void ps_fs_watch(struct ps_fs *fs)
 		struct ps_fs_source *source = &fs->sources[i];
 
 		source->fs = fs;
-		source->watch =
-		        (struct ps_watch){.dataset = source->dataset, .changed = name_changed, .arg = source};
+		source->watch = (struct ps_watch){.dataset = source->dataset,
+		        .changed = name_changed,
+		        .arg = source,
+		        .refresh_ms = fs->options[i].refresh_ms};
 		ps_dataset_watch(&source->watch);
 	}
 }

@@ -78,6 +78,8 @@ static const struct row of_mount[] = {
         {"mounted_at", GAUGE, "When it was mounted, in seconds since 1970."},
         {"files", GAUGE, "Files that the mount shows."},
         {"listed_at", GAUGE, "When the origin was listed last, in seconds since 1970."},
+        {"next_listing_at", GAUGE, "When it will be listed next, in seconds since 1970; only with --refresh."},
+        {"refresh_seconds", GAUGE, "The interval of --refresh; 0: it is listed when somebody asks."},
         {"listing", FLAG, "1 while a listing of the origin is under way."},
         {"listing_error", FLAG, "1 if the last listing failed."},
         {"offline", FLAG, "1 while the origin does not answer."},

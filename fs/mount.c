@@ -166,6 +166,20 @@ void ps_mount_free(struct ps_mount *m)
 	free_all(m);
 }
 
+/* Of several sources the first that is due counts, and the one that was listed longest ago. */
+static bool is_time(const char *key)
+{
+	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 || strcmp(key, "refresh_seconds") == 0;
+}
+
+/* 0 and null are none. */
+static json_t *sooner(json_t *a, json_t *b)
+{
+	json_int_t x = json_integer_value(a), y = json_integer_value(b);
+
+	return y == 0 || (x != 0 && x <= y) ? a : b;
+}
+
 /* Sums over the sources of what is a number; for one source, what that tells. */
 json_t *ps_mount_json(struct ps_mount *m)
 {
@@ -178,11 +192,13 @@ json_t *ps_mount_json(struct ps_mount *m)
 
 		json_object_foreach(one, key, value)
 		{
-			const json_t *sum = json_object_get(doc, key);
+			json_t *sum = json_object_get(doc, key);
 
 			if (!sum)
 				json_object_set_new(doc, key, json_deep_copy(value));
-			else if (json_is_integer(value) && strcmp(key, "listed_at") != 0)
+			else if (is_time(key))
+				json_object_set(doc, key, sooner(sum, value));
+			else if (json_is_integer(value))
 				json_object_set_new(doc, key,
 				        json_integer(json_integer_value(sum) + json_integer_value(value)));
 			else if (json_is_array(value))

@@ -12,12 +12,14 @@
 #include "base/secret.h"
 #include "base/secret_file.h"
 #include "base/size.h"
+#include "origin/filter.h"
 #include "policy/policy.h"
 
 #define HEADERS_MAX 64
 #define LEAST_CACHE (16 * PS_MIB)     /* the index takes up to two thirds of so little */
 #define LEAST_MEMORY PS_MIB           /* most likely a unit was forgotten */
 #define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; less, and readers run into their timeout */
+#define PATTERNS_MAX 64
 #define HEADER_FILE_MAX_NBYTES (64 * 1024)
 
 void ps_mount_options_init(struct ps_mount_options *o)
@@ -29,6 +31,13 @@ void ps_mount_options_init(struct ps_mount_options *o)
 	        .log_level = PS_LOG_INFO};
 }
 
+static void free_patterns(char **patterns)
+{
+	for (char **p = patterns; p && *p; p++)
+		free(*p);
+	free(patterns);
+}
+
 void ps_mount_options_fini(struct ps_mount_options *o)
 {
 	for (size_t i = 0; i < o->nheaders; i++)
@@ -38,6 +47,8 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	for (char **e = o->env; e && *e; e++)
 		ps_secret_free(*e);
 	free(o->env);
+	free_patterns(o->include);
+	free_patterns(o->exclude);
 	ps_given_fini(&o->given);
 	free(o->cache_dir);
 	free(o->cache_size);
@@ -152,7 +163,7 @@ static int set_grant_ttl(void *ctx, const char *value, struct ps_error *err)
 	struct ps_mount_options *o = ctx;
 
 	if (strcmp(value, "open") == 0)
-		o->grant_ttl_ms = 1;
+		o->grant_ttl_ms = PS_GRANT_TTL_OPEN_MS;
 	else if (ps_time_parse(value, &o->grant_ttl_ms) < 0 || o->grant_ttl_ms == 0)
 		return ps_error_set(err, EINVAL, "option grant-ttl: '%s' is neither 'open' nor a time such as 15m", value);
 	return 0;
@@ -178,6 +189,47 @@ static int add_header(void *ctx, const char *value, struct ps_error *err)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	o->headers[o->nheaders++] = copy;
 	o->headers[o->nheaders] = NULL;
+	return 0;
+}
+
+static int add_pattern(char ***list, const char *option, const char *value, struct ps_error *err)
+{
+	const char *const both[] = {value, NULL};
+	struct ps_filter *filter = NULL;
+	size_t n = 0;
+
+	if (ps_filter_new(both, NULL, &filter, err) < 0)
+		return ps_error_prefix(err, "option %s", option);
+	ps_filter_free(filter);
+	while (*list && (*list)[n])
+		n++;
+	if (n >= PATTERNS_MAX)
+		return ps_error_set(err, EINVAL, "option %s: more than %d of them", option, PATTERNS_MAX);
+	char **more = realloc(*list, (n + 2) * sizeof *more);
+	if (more) {
+		*list = more;
+		more[n + 1] = NULL;
+		more[n] = strdup(value);
+	}
+	return more && more[n] ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static int add_include(void *ctx, const char *value, struct ps_error *err)
+{
+	return add_pattern(&((struct ps_mount_options *)ctx)->include, "include", value, err);
+}
+
+static int add_exclude(void *ctx, const char *value, struct ps_error *err)
+{
+	return add_pattern(&((struct ps_mount_options *)ctx)->exclude, "exclude", value, err);
+}
+
+static int set_refresh(void *ctx, const char *value, struct ps_error *err)
+{
+	struct ps_mount_options *o = ctx;
+
+	if (ps_time_parse(value, &o->refresh_ms) < 0 || o->refresh_ms < 1000)
+		return ps_error_set(err, EINVAL, "option refresh: '%s' is not a time of a second or more, such as 10m", value);
 	return 0;
 }
 
@@ -383,6 +435,8 @@ const struct ps_opt ps_options_source[] = {
                 "buckets by path, or as virtual hosts [auto]", 0, set_addressing},
         {"pin-versions", 0, PS_OPT_FLAG, FIELD(pin_versions), NULL,
                 "read the versions that the bucket had when it was listed"},
+        {"include", 0, PS_OPT_CALL, 0, "PATTERN", "show these files alone; may be given again", 0, add_include},
+        {"exclude", 0, PS_OPT_CALL, 0, "PATTERN", "do not show these files; may be given again", 0, add_exclude},
         {"raw", 0, PS_OPT_FLAG, FIELD(raw), NULL, "show x.tar.zst and x.tar.gz as they are, not as x.tar"},
         {0},
 };
@@ -396,6 +450,7 @@ const struct ps_opt ps_options_mount[] = {
         {"nonempty", 0, PS_OPT_FLAG, FIELD(nonempty), NULL, "mount over a folder that holds files"},
         {"missing", 0, PS_OPT_CALL, 0, "fail|warn", "when listed files are not at the origin [warn]", 0,
                 set_missing},
+        {"refresh", 0, PS_OPT_CALL, 0, "INTERVAL", "list the source again so often: 10m, 1h [never]", 0, set_refresh},
         {"no-passthrough", 0, PS_OPT_FLAG, FIELD(no_passthrough), NULL,
                 "read complete files through the daemon, not straight from the cache"},
         {"cold-reads", 0, PS_OPT_CALL, 0, "auto|direct|cached",

@@ -24,6 +24,7 @@ struct ps_mount_options {
 	uint64_t min_free, memory;
 	/* the origin */
 	uint64_t timeout_ms, revalidate_ms, grant_ttl_ms, max_bandwidth;
+	char **include, **exclude; /* NULL-terminated, or NULL */
 	unsigned max_connections;
 	char **headers; /* NULL-terminated, or NULL */
 	size_t nheaders;
@@ -38,6 +39,7 @@ struct ps_mount_options {
 	gid_t gid;
 	mode_t file_mode, dir_mode;
 	bool allow_other, nonempty, foreground, no_passthrough;
+	uint64_t refresh_ms;
 	bool missing_fail; /* files of a list that are not at the origin make it fail */
 	enum ps_cold_reads cold_reads;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */

@@ -225,6 +225,8 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,
 	        .raw = o->raw,
+	        .include = (const char *const *)o->include,
+	        .exclude = (const char *const *)o->exclude,
 	};
 }
 

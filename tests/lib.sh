@@ -341,6 +341,7 @@ free_port() {
 #   /            HTML listing            /json/      JSON listing            /basic/   user "user", password "pass:word"
 #   /hub/        302 to /old/, once $T/nginx/moved is there to /new/, and /old/ refuses
 #   /flaky/      503 twice of three      /norange/   200 to ranges           /token/   needs the header X-Token: secret
+#   /json/closed/ 403 while $T/nginx/closed is there
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
 #   /noversion/  neither ETag nor Last-Modified, 20 MB/s a request
 #   /busy/       503 while $T/nginx/busy is there    /stall/     no answer to GET while $T/nginx/stall is there
@@ -430,6 +431,10 @@ ps_nginx_conf() {
 		root $www;
 		location / { autoindex on; }
 		location /json/ { alias $www/; autoindex on; autoindex_format json; }
+		location /json/closed/ {
+			if (-e $dir/closed) { return 403; }
+			alias $www/closed/; autoindex on; autoindex_format json;
+		}
 		location /basic/ { alias $www/; autoindex on; auth_basic x; auth_basic_user_file $dir/htpasswd; }
 		location /token/ { alias $www/; autoindex on; if (\$http_x_token != "secret") { return 403; } }
 		location /listed/ {

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -13,11 +14,14 @@
 #include "base/thread.h"
 #include "dataset/grant.h"
 #include "dataset/merge.h"
+#include "origin/filter.h"
 #include "origin/identity.h"
 #include "origin/s3_url.h"
 
 #define WAIT_MS 50
 #define MISSING_NAMED 3 /* in one line of text */
+#define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000)) /* or the interval, if that is longer */
+#define REFRESH_JITTER 10 /* up to this part of the interval earlier: a cluster does not list together */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
@@ -70,9 +74,17 @@ static int take_listed(void *arg, const struct ps_listed *listed)
 {
 	struct listing *listing = arg;
 
+	if (listed->unread)
+		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
 	listing->any = true;
 	note_shown(listing->dataset);
 	return listing->merge ? ps_merge_add(listing->merge, listed) : -ECANCELED;
+}
+
+static int none_found(struct ps_dataset *ds, struct ps_error *err)
+{
+	return ps_error_set(err, ENOENT, "%s: no files found there%s", ds->catalog->row.source,
+	        ds->filter ? " that --include and --exclude would show" : "");
 }
 
 /* May this access list the source? One page tells. */
@@ -86,7 +98,7 @@ static int list_page(struct ps_dataset *ds, struct ps_error *err)
 		return 0;
 	}
 	if (rc == 0)
-		return ps_error_set(err, ENOENT, "%s: no files found there", ds->catalog->row.source);
+		return none_found(ds, err);
 	return err->err ? -err->err : ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 }
 
@@ -104,7 +116,7 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 		if (rc < 0)
 			ps_error_set(err, -rc, "cannot store the listing in the index: %s", strerror(-rc));
 		else if (nfiles == 0)
-			rc = ps_error_set(err, ENOENT, "%s: no files found there", ds->catalog->row.source);
+			rc = none_found(ds, err);
 	} else if (!err->err) {
 		ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 	}
@@ -173,6 +185,7 @@ static void add_sweeping(struct ps_catalog *catalog, int n)
 static void end_sweep(struct ps_dataset *ds, bool report)
 {
 	char text[PS_ERROR_TEXT_LEN];
+	uint64_t n;
 	bool done;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
@@ -180,8 +193,12 @@ static void end_sweep(struct ps_dataset *ds, bool report)
 			wait_a_while(ds);
 	}
 	add_sweeping(ds->catalog, -1);
-	if (report && !atomic_load(&ds->stop) && !atomic_load(&ds->asked_again) && missing_now(ds->catalog, &done, text) > 0)
+	if (!report || atomic_load(&ds->stop) || atomic_load(&ds->asked_again))
+		return;
+	n = missing_now(ds->catalog, &done, text);
+	if (n > 0 && !(ds->origin->quiet_lists && n == ds->nmissing_logged))
 		ps_log_warning("list: %s: %s", ds->catalog->row.source, text);
+	ds->nmissing_logged = n;
 }
 
 int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bool *cancelled,
@@ -237,17 +254,44 @@ static void end_refreshes(struct ps_dataset *ds, int errnum)
 	ps_refreshes_end(&ended, errnum, &result);
 }
 
-/* The next listing that is asked for has begun; false: the dataset ends, *ret_asked: before that. */
-static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
+/* When it is time to list again though nobody asks; UINT64_MAX: never. The dataset's lock is held. What another dataset of the
+ * catalog has listed counts. */
+static uint64_t due_ns(const struct ps_dataset *ds)
+{
+	uint64_t ms = ds->refresh_ms, listed_ns = atomic_load(&ds->catalog->listed_ns);
+
+	if (ms == 0)
+		return UINT64_MAX;
+	for (unsigned i = 0; i + 1 < ds->nfailed && ms < REFRESH_BACKOFF_MAX_MS; i++)
+		ms = PS_MIN(ms * 2, REFRESH_BACKOFF_MAX_MS);
+	ms -= ms / REFRESH_JITTER * ds->jitter / UINT16_MAX;
+	return PS_MAX(ds->ended_ns, listed_ns) + ms * PS_NS_PER_MS;
+}
+
+/* Waits until a listing is asked for, or due. */
+static bool is_due(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
-	while (!atomic_load(&ds->stop) && ds->asked == ds->begun)
-		pthread_cond_wait(&ds->cond, &ds->lock);
-	*ret_asked = ds->asked > ds->begun;
-	ds->begun = ds->asked;
-	atomic_store(&ds->asked_again, false);
-	atomic_store(&ds->nlisted, 0);
-	return !atomic_load(&ds->stop);
+	while (!atomic_load(&ds->stop) && ds->asked == ds->begun) {
+		uint64_t due = due_ns(ds);
+
+		if (due == UINT64_MAX)
+			pthread_cond_wait(&ds->cond, &ds->lock);
+		else if (ps_clock_mono_ns() < due)
+			ps_cond_wait_until(&ds->cond, &ds->lock, due);
+		else
+			return true;
+	}
+	return false;
+}
+
+void ps_dataset_set_refresh(struct ps_dataset *ds, uint64_t refresh_ms)
+{
+	PS_LOCK_SCOPE(&ds->lock);
+	if (ds->refresh_ms != refresh_ms) {
+		ds->refresh_ms = refresh_ms;
+		pthread_cond_broadcast(&ds->cond);
+	}
 }
 
 /* Returns the number of a listing that begins after this, or, with `joins`, is under way. */
@@ -283,14 +327,48 @@ void ps_dataset_refresh(struct ps_refresh *refresh)
 	(void)ask(refresh->watch->dataset, false, refresh);
 }
 
+/* The next listing that is asked for, or due, has begun; false: the dataset ends, *ret_asked: before that. */
+static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
+{
+	bool by_time = is_due(ds);
+
+	if (by_time)
+		(void)ask(ds, false, NULL);
+	ds->origin->quiet_lists = by_time;
+	PS_LOCK_SCOPE(&ds->lock);
+	*ret_asked = ds->asked > ds->begun;
+	ds->begun = ds->asked;
+	atomic_store(&ds->asked_again, false);
+	atomic_store(&ds->nlisted, 0);
+	return !atomic_load(&ds->stop);
+}
+
+/* A failure that goes on is logged once. The text may hold a time or an address: it may differ without being another. */
+static void log_listing(struct ps_dataset *ds, int rc, const struct ps_error *err)
+{
+	const struct ps_error *last = &ds->listing_error; /* only this thread writes it */
+
+	if (rc == -ECANCELED)
+		return;
+	if (rc < 0 && ds->nfailed && last->err == err->err && last->http_status == err->http_status)
+		ps_log_debug("list: %s", err->text);
+	else if (rc < 0)
+		ps_log_warning("list: %s", err->text);
+	else if (ds->nfailed)
+		ps_log_info("list: %s: listed again, after %u attempts that failed", ds->catalog->row.source,
+		        ds->nfailed);
+}
+
 static void list_once(struct ps_dataset *ds)
 {
 	struct ps_error err = {0};
 	uint64_t first_unsized = 0;
+	uint16_t jitter = 0;
 
 	int rc = list(ds, &err, &first_unsized);
-	if (rc < 0 && rc != -ECANCELED)
-		ps_log_warning("list: %s", err.text);
+	log_listing(ds, rc, &err);
+	if (getrandom(&jitter, sizeof jitter, GRND_NONBLOCK) != sizeof jitter)
+		jitter = (uint16_t)ps_clock_mono_ns();
 	if (rc == -EACCES) {
 		struct ps_id names;
 
@@ -300,6 +378,9 @@ static void list_once(struct ps_dataset *ds)
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		ds->ended = ds->begun;
+		ds->ended_ns = ps_clock_mono_ns();
+		ds->jitter = jitter;
+		ds->nfailed = rc == 0 ? 0 : ds->nfailed + 1;
 		ds->listing_ok = rc == 0;
 		ds->listing_error = err;
 		ds->first_unsized = first_unsized;
@@ -351,6 +432,17 @@ static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_
 	ps_store_fingerprint(store, hex, ret);
 }
 
+/* Other patterns show other names. */
+static void add_patterns(struct ps_id *id, const char *kind, const char *const *patterns)
+{
+	for (; patterns && *patterns; patterns++) {
+		char hex[PS_ID_HEX_LEN + 1];
+
+		ps_id_hex(id, hex);
+		ps_id_of_strings((const char *[]){hex, kind, *patterns}, 3, id);
+	}
+}
+
 int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
         const struct ps_dataset_options *options, struct ps_dataset_id *ret)
 {
@@ -362,6 +454,7 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 	if (rc < 0)
 		return rc;
 	keyed(store, &identity.access, &ret->access);
+	ret->anonymous = identity.anonymous;
 	keyed(store, &identity.names, &names);
 	ret->route[0] = '\0';
 	if (identity.has_route) {
@@ -372,12 +465,15 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 	}
 	ps_id_hex(&names, hex);
 	ps_id_of_strings((const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
+	add_patterns(&ret->catalog, "include", options->include);
+	add_patterns(&ret->catalog, "exclude", options->exclude);
 	return 0;
 }
 
 static void forget(struct ps_dataset *ds)
 {
 	ps_catalog_put(ds->catalog);
+	ps_filter_free(ds->filter);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
 	pthread_mutex_destroy(&ds->lock);
@@ -550,6 +646,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->index = ps_store_index(cache->store);
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
 	ds->access = id->access;
+	ds->anonymous = id->anonymous;
 	ds->raw = options->raw;
 	ps_list_init(&ds->probes);
 	ps_list_init(&ds->refreshes);
@@ -562,6 +659,8 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 		rc = ps_plan_ahead_new(ds, &ds->plan_ahead);
 	if (rc < 0)
 		ps_error_set(err, -rc, "out of memory");
+	if (rc == 0)
+		rc = ps_filter_new(options->include, options->exclude, &ds->filter, err);
 	struct ps_origin_options origin = options->origin;
 	/* The engine keeps to it by itself; HEADs and listings are to do so, too. */
 	if (!origin.max_connections)
@@ -582,6 +681,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 		ps_dataset_free(ds);
 		return rc;
 	}
+	ds->origin->filter = ds->filter;
 	ds->origin->route = ds->catalog->route[0] ? ds->catalog->route : NULL;
 	if (!ds->origin->local) {
 		ds->origin->proved = ps_grant_proved;
@@ -673,6 +773,16 @@ static json_t *missing_names(struct ps_catalog *catalog, uint64_t *ret_n)
 	return names;
 }
 
+/* The dataset's lock is held. */
+static json_t *next_listing(const struct ps_dataset *ds)
+{
+	uint64_t now_ns = ps_clock_mono_ns(), due = due_ns(ds);
+
+	if (due == UINT64_MAX)
+		return json_null();
+	return json_integer(ps_clock_real_s() + (json_int_t)((due > now_ns ? due - now_ns : 0) / PS_NS_PER_S));
+}
+
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	int64_t listed_ms;
@@ -680,8 +790,10 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *names = missing_names(ds->catalog, &nmissing);
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:o,s:I,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "source", ps_json_lossy(ds->catalog->row.source), "files",
-	        (json_int_t)nfiles, "listed_at", (json_int_t)(listed_ms / 1000), "listing",
+	return json_pack("{s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "source",
+	        ps_json_lossy(ds->catalog->row.source), "files", (json_int_t)nfiles, "listed_at",
+	        (json_int_t)(listed_ms / 1000), "next_listing_at", next_listing(ds), "refresh_seconds",
+	        (json_int_t)(ds->refresh_ms / 1000), "listing",
 	        (int)(ds->ended < ds->asked), "listing_error",
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens",

@@ -243,8 +243,27 @@ void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
 		report(catalog, watch);
 	PS_LOCK_SCOPE(&catalog->lock);
 	catalog->lister = NULL;
-	if (listed)
+	if (listed) {
 		catalog->nlisted = catalog->nbegun;
+		atomic_store(&catalog->listed_ns, ps_clock_mono_ns());
+	}
+}
+
+/* Watches of the dataset have come or gone. */
+static void note_refresh(struct ps_dataset *ds)
+{
+	struct ps_catalog *catalog = ds->catalog;
+	uint64_t least = 0;
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
+			const struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
+
+			if (watch->dataset == ds && watch->refresh_ms && (!least || watch->refresh_ms < least))
+				least = watch->refresh_ms;
+		}
+	}
+	ps_dataset_set_refresh(ds, least);
 }
 
 void ps_dataset_watch(struct ps_watch *watch)
@@ -258,8 +277,11 @@ void ps_dataset_watch(struct ps_watch *watch)
 		PS_LOCK_SCOPE(&catalog->names_lock);
 		watch->priv.ntold = catalog->nchanged;
 	}
-	PS_LOCK_SCOPE(&catalog->lock);
-	ps_list_append(&catalog->watches, &watch->priv.link);
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		ps_list_append(&catalog->watches, &watch->priv.link);
+	}
+	note_refresh(watch->dataset);
 }
 
 static void unwatch(struct ps_watch *watch)
@@ -279,6 +301,7 @@ void ps_dataset_unwatch(struct ps_watch *watch)
 	struct ps_list ended, *l, *next;
 
 	unwatch(watch);
+	note_refresh(ds);
 	ps_list_init(&ended);
 	{
 		PS_LOCK_SCOPE(&ds->lock);

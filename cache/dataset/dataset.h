@@ -73,6 +73,7 @@ struct ps_catalog {
 	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
 	uint64_t nbegun, nlisted; /* listings of all of it: begun since it was loaded; the last of these that was complete */
 	uint64_t nadded, nvanished; /* files, by that one */
+	_Atomic uint64_t listed_ns; /* when that ended; monotonic */
 	struct ps_list watches;
 	pthread_cond_t watch_cond; /* no callback of a watch is under way any more */
 	unsigned nsweeping; /* datasets that list, or ask for what a listing did not tell */
@@ -86,10 +87,12 @@ struct ps_dataset {
 	struct ps_cache *cache;
 	struct ps_index *index;
 	struct ps_origin *origin;
+	struct ps_filter *filter; /* the origin's */
 	struct ps_sequence *sequence;
 	struct ps_plan_ahead *plan_ahead;
 	struct ps_catalog *catalog;
 	struct ps_id access; /* keyed: whose credentials the origin has */
+	bool anonymous;      /* it has none */
 	uint64_t revalidate_ms;
 	bool raw;
 	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
@@ -110,6 +113,11 @@ struct ps_dataset {
 	uint64_t asked, begun, ended;
 	uint64_t since; /* of the catalog's listings, later ones are new enough for what was asked last */
 	struct ps_list refreshes;
+	uint64_t refresh_ms; /* the smallest of its watches; 0: none has one */
+	unsigned nfailed; /* listings, one after another */
+	uint64_t nmissing_logged; /* the dataset thread's */
+	uint64_t ended_ns; /* when the last ended */
+	uint16_t jitter; /* of the next one's time */
 	bool listing_ok; /* the last that ended */
 	struct ps_error listing_error;
 	uint64_t first_unsized; /* a node of the listing whose size it did not tell; 0: none */
@@ -133,6 +141,7 @@ struct ps_dataset {
 /* Which names, and whose requests. */
 struct ps_dataset_id {
 	struct ps_id catalog, access;
+	bool anonymous;
 	char route[PS_ID_HEX_LEN + 1]; /* part of both; "": the usual one */
 };
 /* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
@@ -166,6 +175,8 @@ void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *
 /* A new listing: what was missing of the one before does not count. */
 void ps_catalog_none_missing(struct ps_catalog *catalog);
 
+/* What its watches want of it has changed. */
+void ps_dataset_set_refresh(struct ps_dataset *dataset, uint64_t refresh_ms);
 /* Answers them, by attach.c; no lock is held. */
 void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
 

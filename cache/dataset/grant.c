@@ -53,6 +53,15 @@ static bool is_within(int64_t given_ms, uint64_t ms)
 	return given_ms <= now_ms && (uint64_t)(now_ms - given_ms) < ms;
 }
 
+/* Without credentials there is no right that could be taken from one and left to others: when a version is confirmed is early
+ * enough to learn that an object is public no more. */
+static uint64_t ttl_ms(const struct ps_dataset *ds)
+{
+	uint64_t ms = ds->cache->grant_ttl_ms;
+
+	return ds->anonymous && ms != PS_GRANT_TTL_OPEN_MS ? PS_MAX(ms, ds->revalidate_ms) : ms;
+}
+
 enum ps_grant ps_grant_look(struct ps_dataset *ds, const struct ps_id *of)
 {
 	struct ps_grants_row row;
@@ -61,7 +70,7 @@ enum ps_grant ps_grant_look(struct ps_dataset *ds, const struct ps_id *of)
 	if (i == row.n)
 		return PS_GRANT_NONE;
 	bool expired = row.v[i].expires_ms && ps_clock_real_ms() >= row.v[i].expires_ms;
-	return !expired && is_within(row.v[i].given_ms, ds->cache->grant_ttl_ms) ? PS_GRANT_VALID : PS_GRANT_OLD;
+	return !expired && is_within(row.v[i].given_ms, ttl_ms(ds)) ? PS_GRANT_VALID : PS_GRANT_OLD;
 }
 
 enum ps_grant ps_grant_of_row(struct ps_dataset *ds, const struct ps_node_row *row)

@@ -1,4 +1,6 @@
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -312,6 +314,80 @@ int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const s
 	return merge_seen(m, node);
 }
 
+static int keep_folder(struct ps_merge *m, uint64_t dir, int depth)
+{
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+	int rc = depth > PS_LIST_MAX_DEPTH ? -ELOOP : ps_index_children_open(m->dataset->index, dir, &it);
+
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
+		struct ps_node_row row;
+
+		if (ps_index_get_node(m->dataset->index, node, &row) < 0)
+			continue;
+		m->nfiles += row.kind == PS_NODE_FILE;
+		if (row.kind == PS_NODE_DIR)
+			rc = keep_folder(m, node, depth + 1);
+		ps_node_row_fini(&row);
+	}
+	if (rc == 0)
+		rc = ps_index_children_status(it);
+	ps_index_children_close(it);
+	return rc;
+}
+
+/* The node of a path that is known, -ENOENT if none is. */
+static int find_path(struct ps_merge *m, const char *path, struct ps_node_row *ret)
+{
+	uint64_t parent = m->dataset->catalog->row.root;
+
+	for (const char *slash;; path = slash + 1) {
+		slash = strchrnul(path, '/');
+		ps_autofree char *name = strndup(path, (size_t)(slash - path));
+		int rc = name ? ps_merge_get_named(m, parent, name, ret) : -ENOMEM;
+		if (rc < 0 || !*slash)
+			return rc;
+		bool is_dir = ret->kind == PS_NODE_DIR;
+		parent = ret->node;
+		ps_node_row_fini(ret);
+		if (!is_dir)
+			return -ENOENT;
+	}
+}
+
+/* What lies there was not shown: all that is known of it counts as listed. Only folders that were listed lose names. */
+static int keep_path(struct ps_merge *m, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	struct ps_node_row row = {0};
+	size_t len = 0;
+	bool tar = false;
+	uint64_t parent;
+	int rc = find_path(m, path, &row);
+
+	if (rc == -ENOENT && !m->dataset->raw && ps_coding_of_name(path, &len, &tar)) {
+		ps_autofree char *shown = NULL;
+
+		if (asprintf(&shown, "%.*s%s", (int)len, path, tar ? ".tar" : "") < 0)
+			shown = NULL;
+		rc = shown ? find_path(m, shown, &row) : -ENOMEM;
+	}
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	rc = dir_node(m, path, slash ? (size_t)(slash - path) : 0, &parent);
+	if (rc == 0 && row.kind == PS_NODE_DIR)
+		rc = keep_folder(m, row.node, 0);
+	else
+		m->nfiles++;
+	if (rc == 0)
+		rc = merge_seen(m, row.node);
+	ps_node_row_fini(&row);
+	return rc;
+}
+
 int ps_merge_add(void *arg, const struct ps_listed *listed)
 {
 	struct ps_merge *m = arg;
@@ -325,6 +401,8 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 	if (m->failed)
 		return m->failed;
+	if (listed->unread)
+		return keep_path(m, listed->path);
 	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
 	if (rc == 0)
 		rc = ps_merge_named(m, parent, slash ? slash + 1 : listed->path, &copy, false);

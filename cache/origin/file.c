@@ -251,7 +251,7 @@ static void submit(struct ps_file *file, struct ps_origin_work *work, const void
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return ps_file_list(&file_of(o)->source, fn, arg, stop, err);
+	return ps_file_list(o, &file_of(o)->source, fn, arg, stop, err);
 }
 
 static void head(struct ps_origin *o, struct ps_head *h)

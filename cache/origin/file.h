@@ -17,8 +17,8 @@
 int ps_file_open(struct ps_source *source, struct ps_origin **ret, struct ps_error *err) PS_MUST_USE;
 
 /* The objects of a file source; see struct ps_origin_ops.list. */
-int ps_file_list(const struct ps_source *source, ps_list_fn fn, void *arg, const _Atomic bool *stop,
-        struct ps_error *err) PS_MUST_USE;
+int ps_file_list(struct ps_origin *o, const struct ps_source *source, ps_list_fn fn, void *arg,
+        const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
 /* "file:///a%20b" to "/a b". -EINVAL, -ENOMEM. */
 int ps_file_path(const char *url, char **ret) PS_MUST_USE;

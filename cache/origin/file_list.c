@@ -44,21 +44,32 @@ static int take_file(struct walk *walk, const struct stat *st)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* A directory below: what cannot be read is skipped with a warning, as a web server's 403 is. */
+/* What cannot be looked at stays as it is known, as behind a web server's 403; a link to nowhere, or what has gone since the
+ * folder was read, is not there. */
+static int not_seen(struct walk *walk, int errnum)
+{
+	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP)
+		return ps_names_unread(walk->names, walk->path.s, strerror(errnum));
+	ps_names_warn(walk->names, walk->path.s, strerror(errnum));
+	return 0;
+}
+
+/* A directory below. */
 static int take_dir(struct walk *walk, int parent, const char *name, unsigned depth)
 {
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-
-	if (fd < 0) {
-		ps_names_warn(walk->names, walk->path.s, strerror(errno));
+	ps_strbuf_addc(&walk->path, '/');
+	if (walk->path.failed)
+		return out_of_memory(walk->names);
+	if (!ps_names_enters(walk->names, walk->path.s))
 		return 0;
-	}
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return not_seen(walk, errno);
 	if (depth > PS_LIST_MAX_DEPTH) {
 		close(fd);
 		ps_names_warn(walk->names, walk->path.s, "skipped: directories nested too deep");
 		return 0;
 	}
-	ps_strbuf_addc(&walk->path, '/');
 	return walk_dir(walk, fd, depth);
 }
 
@@ -72,10 +83,8 @@ static int take_entry(struct walk *walk, int fd, const char *name, unsigned dept
 	if (walk->path.failed)
 		return out_of_memory(walk->names);
 	/* A link to a file is one; a link to a directory could be a loop, and is left out. */
-	if (fstatat(fd, name, &st, 0) < 0) {
-		ps_names_warn(walk->names, walk->path.s, strerror(errno));
-		return 0;
-	}
+	if (fstatat(fd, name, &st, 0) < 0)
+		return not_seen(walk, errno);
 	if (S_ISREG(st.st_mode))
 		return take_file(walk, &st);
 	if (!S_ISDIR(st.st_mode) || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
@@ -145,14 +154,14 @@ static int list_manifest(const struct ps_source *source, struct ps_names *names)
 	return rc ? rc : ps_expand(source, &text, NULL, NULL, names);
 }
 
-int ps_file_list(const struct ps_source *source, ps_list_fn fn, void *arg, const _Atomic bool *stop,
-        struct ps_error *err)
+int ps_file_list(struct ps_origin *o, const struct ps_source *source, ps_list_fn fn, void *arg,
+        const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
 	struct ps_error mine = {0};
 	int rc;
 
-	ps_names_init(&names, fn, arg, stop, err ? err : &mine);
+	ps_names_init(&names, o, fn, arg, stop, err ? err : &mine);
 	if (source->kind == PS_SOURCE_DIR)
 		rc = list_dir(source->canonical, &names);
 	else if (source->kind == PS_SOURCE_MANIFEST)

@@ -25,7 +25,7 @@ static struct ps_http *http_of(struct ps_origin *o)
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return ps_http_list(&http_of(o)->client, &http_of(o)->source, fn, arg, stop, err);
+	return ps_http_list(o, &http_of(o)->client, &http_of(o)->source, fn, arg, stop, err);
 }
 
 static void head(struct ps_origin *o, struct ps_head *h)
@@ -97,7 +97,7 @@ static int learn_signatures(struct ps_http *http, struct ps_error *err)
 
 	if (rc != -ECANCELED)
 		return rc ? ps_error_set(err, ENOMEM, "out of memory") : 0;
-	ps_names_init(&names, ignore, NULL, NULL, err);
+	ps_names_init(&names, NULL, ignore, NULL, NULL, err);
 	names.quiet = true;
 	rc = ps_expand(source, &source->text, sign, &http->client, &names);
 	ps_names_fini(&names);

@@ -106,6 +106,8 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 	}
 	if (walk->url.failed || walk->path.failed)
 		return out_of_memory(walk->names);
+	if (entry->is_dir && !ps_names_enters(walk->names, walk->path.s))
+		return 0;
 	if (entry->is_dir)
 		return push(walk, walk->url.s, walk->path.s, walk->dir->depth + 1);
 	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = entry->remote};
@@ -135,7 +137,9 @@ static int read_dir(struct walk *walk, struct dir *dir)
 	int rc = ps_http_page_wait(dir->page, names->stop, &body, &err);
 
 	if (rc && dir->depth && (rc == -ENOENT || rc == -EACCES)) {
-		ps_names_warn(names, dir->path, rc == -ENOENT ? "skipped: not found" : "skipped: forbidden");
+		if (rc == -EACCES)
+			return ps_names_unread(names, dir->path, "forbidden: shown as far as it is known");
+		ps_names_warn(names, dir->path, "skipped: not found");
 		return 0;
 	}
 	if (rc) {
@@ -188,8 +192,8 @@ static int sign(void *arg, const char *url, const char *signature)
 	return ps_http_client_sign(arg, url, signature);
 }
 
-int ps_http_list(struct ps_http_client *c, const struct ps_source *source, ps_list_fn fn, void *arg,
-        const _Atomic bool *stop, struct ps_error *err)
+int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_source *source, ps_list_fn fn,
+        void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
 	struct ps_error mine = {0};
@@ -197,7 +201,7 @@ int ps_http_list(struct ps_http_client *c, const struct ps_source *source, ps_li
 
 	if (!err)
 		err = &mine;
-	ps_names_init(&names, fn, arg, stop, err);
+	ps_names_init(&names, o, fn, arg, stop, err);
 	if (source->kind == PS_SOURCE_DIR)
 		rc = list_dir(c, source->canonical, &names);
 	else if (source->kind == PS_SOURCE_MANIFEST)

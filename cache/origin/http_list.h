@@ -9,7 +9,7 @@
 #define PS_LIST_MAX_PAGE_NBYTES (UINT64_C(512) << 20) /* a longer page is an error */
 #define PS_LIST_MAX_DIRS 200000                       /* of one source; more are an error */
 
-int ps_http_list(struct ps_http_client *c, const struct ps_source *source, ps_list_fn fn, void *arg,
-        const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
+int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_source *source, ps_list_fn fn,
+        void *arg, const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -249,6 +250,34 @@ static int add_access(
 	return rc == 0 ? add_netrc(d, options) : rc;
 }
 
+static bool has_file(const char *path)
+{
+	return path && access(path, F_OK) == 0;
+}
+
+/* Nothing that tells one from another goes to the origin. What might hold a secret counts as one: any header, a query, a list of
+ * URLs, a netrc file. */
+static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
+{
+	const char *netrc = options->netrc_file ? options->netrc_file : ps_env_get(options->env, "NETRC");
+	const char *home = ps_env_get(options->env, "HOME");
+	ps_autostrbuf struct ps_strbuf own = {0};
+	size_t n = strlen(canonical);
+
+	if ((options->headers && options->headers[0]) || options->client_cert || options->proxy)
+		return false;
+	if (ps_s3_url_is(canonical))
+		return options->no_sign_request;
+	if (strncmp(canonical, "http", 4) != 0 || strpbrk(source, "@?") || options->user_password)
+		return false;
+	if (n > 4 && strcasecmp(canonical + n - 4, ".txt") == 0)
+		return false;
+	if (netrc)
+		return !*netrc || !has_file(netrc);
+	ps_strbuf_addf(&own, "%s/.netrc", home ? home : "");
+	return !own.failed && !has_file(own.s);
+}
+
 /* "s3://bucket", "s3://bucket/dir/": whoever may list them is shown the same names. */
 static bool is_bucket_listing(const char *canonical)
 {
@@ -274,6 +303,7 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
 	if (strncmp(canonical, "file:", 5) != 0)
 		add_route(&route, options, is_store);
 	ret->has_route = route.any;
+	ret->anonymous = !route.any && is_anonymous(source, canonical, options);
 	digest_take(&route, &ret->route);
 
 	ps_id_hex(&ret->route, hex);

@@ -18,6 +18,7 @@ struct ps_identity {
 	struct ps_id names;  /* what a listing depends on beside the source: whoever has the same may share its names */
 	bool names_for_all;  /* these are the same whoever asks: a bucket's listing */
 	struct ps_id route;  /* proxy and trusted CAs: by another one another server may answer for a host */
+	bool anonymous;      /* no credentials at all, and the usual route: whoever asks is answered so */
 	bool has_route;      /* not the usual one: no proxy, the system's CAs */
 };
 

@@ -38,26 +38,48 @@ int ps_path_check(const char *path)
 	return n <= PATH_MAX_NBYTES ? 0 : -EINVAL;
 }
 
-void ps_names_init(
-        struct ps_names *names, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+void ps_names_init(struct ps_names *names, struct ps_origin *origin, ps_list_fn fn, void *arg,
+        const _Atomic bool *stop, struct ps_error *err)
 {
 	if (err)
 		*err = (struct ps_error){0};
-	*names = (struct ps_names){.fn = fn, .arg = arg, .stop = stop, .err = err};
+	*names = (struct ps_names){.origin = origin,
+	        .filter = origin ? origin->filter : NULL,
+	        .fn = fn,
+	        .arg = arg,
+	        .stop = stop,
+	        .err = err};
 }
 
 void ps_names_fini(struct ps_names *names)
 {
-	if (names->nwarnings > PS_NAMES_MAX_WARNINGS)
+	if (names->nwarnings > PS_NAMES_MAX_WARNINGS && !(names->origin && names->origin->quiet_lists))
 		ps_log_warning(
 		        "list: %u more entries were skipped", names->nwarnings - PS_NAMES_MAX_WARNINGS);
 	free(names->table);
 	ps_strbuf_fini(&names->last_dir);
 }
 
+/* By an earlier listing, if this one is quiet. */
+static bool was_logged(struct ps_origin *o, const char *what, const char *why)
+{
+	struct ps_id id;
+	uint64_t hash;
+
+	if (!o)
+		return false;
+	ps_id_of_strings((const char *const[]){what, why}, 2, &id);
+	memcpy(&hash, id.bytes, sizeof hash);
+	for (unsigned i = 0; i < PS_MIN(o->nskips_logged, (unsigned)PS_LIST_SKIPS_LOGGED); i++)
+		if (o->skips_logged[i] == hash)
+			return o->quiet_lists;
+	o->skips_logged[o->nskips_logged++ % PS_LIST_SKIPS_LOGGED] = hash;
+	return false;
+}
+
 void ps_names_warn(struct ps_names *names, const char *what, const char *why)
 {
-	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS)
+	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS && !was_logged(names->origin, what, why))
 		ps_log_warning("list: %.300s: %s", what, why);
 }
 
@@ -163,6 +185,8 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 		ps_names_warn(names, listed->path, "skipped: not a name that can be shown");
 		return 0;
 	}
+	if (!ps_filter_shows(names->filter, listed->path))
+		return 0;
 	rc = insert_parents(names, listed->path);
 	if (rc == 0)
 		rc = insert(names, listed->path, strlen(listed->path), IS_FILE);
@@ -182,4 +206,22 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 	if (rc && names->err && !names->err->err)
 		ps_error_set(names->err, -rc, "listing: %s", strerror(-rc));
 	return rc;
+}
+
+bool ps_names_enters(const struct ps_names *names, const char *dir)
+{
+	return ps_filter_enters(names->filter, dir);
+}
+
+int ps_names_unread(struct ps_names *names, const char *path, const char *why)
+{
+	size_t n = strlen(path);
+	ps_autofree char *plain = strndup(path, n && path[n - 1] == '/' ? n - 1 : n);
+	const struct ps_listed unread = {.path = plain, .remote = PS_REMOTE_UNKNOWN, .unread = true};
+
+	ps_names_warn(names, path, why);
+	if (!plain)
+		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+	/* What cannot be shown is not known either. */
+	return ps_path_check(plain) < 0 ? 0 : names->fn(names->arg, &unread);
 }

@@ -12,11 +12,14 @@
 #include <stdbool.h>
 
 #include "base/strbuf.h"
+#include "origin/filter.h"
 #include "origin/origin.h"
 
 #define PS_NAMES_MAX_WARNINGS 10
 
 struct ps_names {
+	struct ps_origin *origin; /* or NULL */
+	const struct ps_filter *filter;
 	ps_list_fn fn;
 	void *arg;
 	const _Atomic bool *stop;
@@ -30,12 +33,18 @@ struct ps_names {
 	bool quiet; /* no warnings */
 };
 
-void ps_names_init(
-        struct ps_names *names, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err);
+/* origin: whose filter counts; NULL: all is handed on. */
+void ps_names_init(struct ps_names *names, struct ps_origin *origin, ps_list_fn fn, void *arg,
+        const _Atomic bool *stop, struct ps_error *err);
 void ps_names_fini(struct ps_names *names); /* logs how many warnings were not */
 
 /* 0: handed on, or skipped. -errno with *names->err: the listing is over. */
 int ps_names_add(struct ps_names *names, const struct ps_listed *listed) PS_MUST_USE;
+
+/* What lies at the path ("/" at its end or not) could not be listed, and stays as it is known; logs why. As ps_names_add(). */
+int ps_names_unread(struct ps_names *names, const char *path, const char *why) PS_MUST_USE;
+/* False: nothing below this folder is shown. dir ends in "/". */
+bool ps_names_enters(const struct ps_names *names, const char *dir);
 
 /* Was path[0..n) handed on as a file? */
 bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n);

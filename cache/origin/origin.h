@@ -34,6 +34,8 @@
 
 #define PS_ETAG_LEN 192 /* with quotes and W/; a longer one counts as none */
 
+#define PS_LIST_SKIPS_LOGGED 64
+struct ps_filter;
 struct ps_origin;
 
 /* What an origin says of one object. Unknown parts are PS_SIZE_UNKNOWN, -1 and "". */
@@ -119,6 +121,8 @@ struct ps_listed {
 	struct ps_remote remote; /* what the listing told; size unknown: a head is needed */
 	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
 	const char *checksum;
+	/* The origin did not show what lies at this path, or below it: what is known of that stays. Nothing else is set. */
+	bool unread;
 };
 
 /* Return 0 to go on, -errno to stop the listing with that error. */
@@ -163,6 +167,10 @@ struct ps_origin {
 	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs, another server may answer
 	 * for a URL. So such objects are others in the cache. NULL: the usual way. Borrowed. */
 	const char *route;
+	const struct ps_filter *filter; /* of listings; NULL: all is shown. Borrowed */
+	bool quiet_lists; /* nobody asked for the listing: what was skipped by an earlier one, too, is not logged again */
+	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
+	unsigned nskips_logged;
 	bool heads_prove;
 	bool proves_all; /* what may be read of one object may be read of all */
 	_Atomic unsigned sumless_heads; /* behind each other, that told none; whoever asks for sums counts */

@@ -240,8 +240,8 @@ static int list(struct walk *walk, const struct ps_source *source)
 	return list_name(walk, source);
 }
 
-int ps_s3_list(struct ps_http_client *c, const struct ps_s3_signer *signer, const struct ps_source *source,
-        bool pin, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_s3_signer *signer,
+        const struct ps_source *source, bool pin, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
 	struct ps_error mine = {0};
@@ -250,7 +250,7 @@ int ps_s3_list(struct ps_http_client *c, const struct ps_s3_signer *signer, cons
 
 	if (!err)
 		err = &mine;
-	ps_names_init(&names, fn, arg, stop, err);
+	ps_names_init(&names, o, fn, arg, stop, err);
 	int rc = ps_credentials_wait(signer->credentials, stop, err);
 	if (rc == 0)
 		rc = ps_s3_url_parse(source->first, &url, err);

@@ -164,6 +164,48 @@ static void another_way_to_the_origin_is_told_apart(void **state)
 	assert_false(same(&a.names, &b.names));
 }
 
+static void what_might_be_a_secret_is_not_anonymous(void **state)
+{
+	static const char *const header[] = {"X-Any: thing", NULL}, *const no_headers[] = {NULL};
+	static const struct {
+		const char *what, *source;
+		struct ps_origin_options options;
+		const char *env;
+		bool anonymous;
+	} rows[] = {
+	        {"nothing", HTTP, {.headers = no_headers}, NULL, true},
+	        {"braces", "https://h/x-{0..9}.tar", {0}, NULL, true},
+	        {"a header", HTTP, {.headers = header}, NULL, false},
+	        {"a user", HTTP, {.user_password = "u:p"}, NULL, false},
+	        {"a user in the source", "https://u:p@h/dir/", {0}, NULL, false},
+	        {"a query", "https://h/dir/?sig=x", {0}, NULL, false},
+	        {"a list, whose lines may have one", "https://h/dir/list.txt", {0}, NULL, false},
+	        {"a local list", "@/dir/list", {0}, NULL, false},
+	        {"a certificate", HTTP, {.client_cert = "/c"}, NULL, false},
+	        {"a proxy", HTTP, {.proxy = "http://p"}, NULL, false},
+	        {"a proxy of the environment", HTTP, {0}, "http_proxy=http://p", false},
+	        {"a netrc file", HTTP, {.netrc_file = "/dev/null"}, NULL, false},
+	        {"one that is not there", HTTP, {.netrc_file = "/nonexistent"}, NULL, true},
+	        {"none", HTTP, {.netrc_file = ""}, NULL, true},
+	        {"a bucket's own credentials", S3, {0}, NULL, false},
+	        {"none for a bucket", S3, {.no_sign_request = true}, NULL, true},
+	        {"a header for a bucket", S3, {.no_sign_request = true, .headers = header}, NULL, false},
+	        {"the Hub", HUB, {0}, NULL, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		const char *const env[] = {home, "PWD=/here", rows[i].env, NULL};
+		struct ps_origin_options options = rows[i].options;
+		struct ps_identity ret;
+
+		options.env = env;
+		assert_int_equal(ps_identity_of(rows[i].source, rows[i].source, &options, &ret), 0);
+		if (ret.anonymous != rows[i].anonymous)
+			fail_msg("%s", rows[i].what);
+	}
+}
+
 static int setup(void **state)
 {
 	static char variable[4096];
@@ -183,6 +225,7 @@ int main(void)
 	        cmocka_unit_test(a_token_file_counts_by_its_place),
 	        cmocka_unit_test(a_buckets_names_are_the_same_for_all),
 	        cmocka_unit_test(another_way_to_the_origin_is_told_apart),
+	        cmocka_unit_test(what_might_be_a_secret_is_not_anonymous),
 	};
 
 	return cmocka_run_group_tests(tests, setup, test_dir_teardown);

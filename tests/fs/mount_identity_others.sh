@@ -56,6 +56,25 @@ check_not "a wrong signature does not" mount_at "$T/m2" "$ORIGIN/signed/f.bin?si
 check_not "nor does none" mount_at "$T/m2" "$ORIGIN/signed/f.bin"
 unmount_at "$T/m1"
 
+# Without credentials one answer is enough until the version is confirmed; with any it holds for --grant-ttl.
+asked_for() { # OPTION...: requests of two opens of what is cached, longer apart than --grant-ttl
+	CACHE=$T/cache-asked
+	rm -rf "$CACHE"
+	HOME=$T mount_at "$T/m1" "$ORIGIN/json/" --grant-ttl 1s --no-passthrough "$@"
+	cat "$T/m1/f.bin" >/dev/null
+	origin_forget
+	for _ in 1 2; do
+		sleep 1.2
+		head -c 1 "$T/m1/f.bin" >/dev/null
+	done
+	grep -c '/f.bin ' "$T/nginx/access.log" || true
+	unmount_at "$T/m1"
+	CACHE=$T/cache
+}
+equal "without credentials cached files are opened without a request" 0 "$(asked_for)"
+equal "with some each takes one" 2 "$(asked_for --header 'X-Any: thing')"
+equal "so it does without, where each open is to ask" 2 "$(asked_for --grant-ttl open)"
+
 # The Hub.
 start_hub
 main=$(commit a)

@@ -6,6 +6,7 @@
     s3_bucket.py large BUCKET KEY MIB     of several parts, with pseudo-random bytes
     s3_bucket.py ranges KEY MIB PATH      PATH is that object: its length, and ranges here and there
     s3_bucket.py put BUCKET KEY TEXT
+    s3_bucket.py file BUCKET KEY PATH     what PATH holds
     s3_bucket.py delete BUCKET KEY
     s3_bucket.py versioned BUCKET         keeps versions from now on
     s3_bucket.py session                  prints export lines of a session's credentials
@@ -153,6 +154,9 @@ def main():
     elif what == "put":
         bucket_of(s3, args[0])
         s3.put_object(Bucket=args[0], Key=args[1], Body=args[2].encode())
+    elif what == "file":
+        bucket_of(s3, args[0])
+        s3.upload_file(args[2], args[0], args[1])
     elif what == "delete":
         s3.delete_object(Bucket=args[0], Key=args[1])
     elif what == "versioned":

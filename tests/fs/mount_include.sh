@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# --include and --exclude choose files by their paths, the same way for every kind of source.
+. "$(dirname "$0")/../lib.sh"
+. "$top_srcdir/tests/fs/hub.sh"
+. "$top_srcdir/tests/cloud/cloud.sh"
+requires mount nginx jq python3
+
+names() { (cd "${1:-$MNT}" && find . -type f | sed 's,^\./,,' | sort | xargs); }
+files="a-0.tar a-1.tar a-2.tar extra/a-0.tar extra/deep/b.tar extra/x.json sub/b.tar sub/notes.txt"
+fill() { # DIR
+	local name
+	mkdir -p "$1/extra/deep" "$1/sub"
+	for name in $files; do random_file "$1/$name" 300 "$name"; done
+}
+# What each choice leaves of $files.
+chosen() { # WHAT SOURCE OPTION...
+	local what=$1 source=$2
+	shift 2
+	tries=$((tries + 1))
+	CACHE=$T/cache-$tries
+	check "$what: includes" mount_penstock "$source" --include '*.tar' --include '*.json' "$@"
+	equal "$what: what matches one of them, in any folder" \
+		"a-0.tar a-1.tar a-2.tar extra/a-0.tar extra/deep/b.tar extra/x.json sub/b.tar" "$(names)"
+	umount_penstock
+	origin_forget
+	check "$what: excludes" mount_penstock "$source" --exclude 'extra/*' --exclude 'notes.txt' "$@"
+	equal "$what: what matches none of them" "a-0.tar a-1.tar a-2.tar sub/b.tar" "$(names)"
+	[[ $what != http* ]] || equal "$what: a folder that is left out is not listed" 0 "$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
+	umount_penstock
+	check "$what: both" mount_penstock "$source" --include 'a-{0,1}.tar' --include 'sub/*' --exclude '*/notes.*' --exclude 'extra/a*' "$@"
+	equal "$what: excludes win" "a-0.tar a-1.tar sub/b.tar" "$(names)"
+	check "$what: what is shown is read" grep -q . "$MNT/a-1.tar"
+	umount_penstock
+	check_not "$what: nothing left is an error" mount_penstock "$source" --include 'none-*' "$@"
+	check "$what: in clear words" grep -q "no files found there that --include and --exclude would show" "$T/penstock.log"
+}
+tries=0
+
+fill "$T/www"
+fill "$T/dir"
+start_nginx
+chosen "http listing" "$ORIGIN/json/"
+chosen "a folder" "$T/dir/"
+for name in $files; do echo "$ORIGIN/$name"; done >"$T/list.txt"
+chosen "a manifest" "@$T/list.txt"
+cp "$T/list.txt" "$T/www/list.txt"
+chosen "a fetched manifest" "$ORIGIN/list.txt"
+
+CACHE=$T/cache-braces
+check "braces" mount_penstock "$ORIGIN/{a-{0..2}.tar,sub/b.tar}" --exclude '*-1.tar' --missing fail
+equal "braces: what is left" "a-0.tar a-2.tar sub/b.tar" "$(names)"
+umount_penstock
+start_hub
+fill "$(commit a)"
+point main a
+chosen "the Hub" hf://acme/shards
+start_cloud
+fill "$T/cloud/bucket"
+printf 'KEYONE hush/one session/one\n' >"$T/cloud/keys"
+export AWS_ACCESS_KEY_ID=KEYONE AWS_SECRET_ACCESS_KEY=hush/one AWS_SESSION_TOKEN=session/one
+chosen "s3" s3://bucket --endpoint "$CLOUD"
+unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
+touch "$T/cloud/public"
+chosen "gs" gs://bucket --endpoint "$CLOUD" --no-sign-request
+
+# Names are the origin's: a compressed shard is chosen by the name that it has there.
+CACHE=$T/cache
+command -v gzip >/dev/null && gzip -nc "$T/dir/a-0.tar" >"$T/dir/z.tar.gz"
+check "a compressed shard" mount_penstock "$T/dir/" --include '*.tar.gz'
+equal "is chosen by its own name" z.tar "$(names)"
+umount_penstock
+
+# A refresh keeps to it, and two choices of one source are two sets of names over the same bytes.
+mkdir "$T/m2"
+origin_forget
+mount_penstock "$ORIGIN/json/" --include 'a-*.tar' --exclude 'extra/*'
+check "another choice of the same source" penstock mount "$ORIGIN/json/" "$T/m2" --cache-dir "$CACHE" --include 'a-0.tar'
+equal "has its own names" "a-0.tar extra/a-0.tar" "$(names "$T/m2")"
+cat "$MNT/a-0.tar" >/dev/null
+check "the bytes are shared" cmp "$T/m2/a-0.tar" "$T/www/a-0.tar"
+equal "and were fetched once" 1 "$(grep -c '^GET /json/a-0.tar 206 300' "$T/nginx/access.log")"
+random_file "$T/www/a-3.tar" 300
+random_file "$T/www/other.tar" 300
+equal "a refresh keeps to the patterns" "4 files listed, 1 new, 0 gone" "$(penstock refresh "$MNT")"
+equal "they hold for what is new" "a-0.tar a-1.tar a-2.tar a-3.tar" "$(names)"
+penstock umount "$T/m2"
+umount_penstock
+
+# By penstock.conf, of the mount and of one source; and warming a source.
+cat >"$T/penstock.conf" <<-CONF
+	[two]
+	source.web = $ORIGIN/json/
+	source.dir = $T/dir/
+	mountpoint = $MNT
+	cache-dir = $CACHE
+	include = *.tar
+	include = *.json
+	exclude = extra/*
+	dir.exclude = a-1.tar
+	dir.exclude = sub/*
+CONF
+check "by penstock.conf" penstock mount two --config "$T/penstock.conf"
+equal "patterns of the mount and of one source" \
+	"dir/a-0.tar dir/a-2.tar web/a-0.tar web/a-1.tar web/a-2.tar web/a-3.tar web/other.tar web/sub/b.tar" "$(names)"
+umount_penstock
+check "warm takes them" penstock warm "$T/dir/" --cache-dir "$T/cache-warm" --include 'a-*' --exclude 'extra/*'
+equal "and fetches no other" 3 "$(penstock verify --cache-dir "$T/cache-warm" --json | jq .objects)"
+for bad in '' /abs 'x{a' ; do
+	check_not "a pattern that cannot match is refused: '$bad'" mount_penstock "$T/dir/" --include "$bad"
+done
