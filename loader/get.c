@@ -84,19 +84,24 @@ static uint32_t shard_of(const struct ps_getter *g, uint64_t number)
 	return low;
 }
 
-/* Where sample `ordinal` of a shard begins; 0: it is found by walking. */
-static int place_find(struct ps_getter *g, uint32_t shard, uint64_t ordinal, uint64_t *ret_offset,
-        struct ps_load_error *err)
+/* Reads sample `ordinal` of a shard, which the index says where it begins, and compares it with that. */
+static int place_read(struct ps_getter *g, uint32_t shard, uint64_t ordinal, struct ps_index *index,
+        struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	struct ps_index_place place = {0};
-	struct ps_index *index;
-	int r = ps_indexes_get(g->o.indexes, shard, &index, err);
+	struct ps_shard_options options = g->o.reading;
+	struct ps_index_place place;
+	struct ps_shard *reader;
+	int r = ps_index_place(index, ordinal, &place, err);
 
 	if (r < 0)
 		return r;
-	r = ps_index_place(index, ordinal, &place, err);
-	ps_indexes_put(g->o.indexes, index);
-	*ret_offset = place.resume_offset;
+	options.check = index;
+	reader = ps_shard_new(g->o.shards[shard], shard, &options, err);
+	if (!reader)
+		return -ENOMEM;
+	ps_shard_start_at(reader, ordinal, place.resume_offset);
+	r = ps_shard_next(reader, ret_sample, err);
+	ps_shard_free(reader);
 	return r;
 }
 
@@ -104,18 +109,14 @@ static int sample_read(
         struct ps_getter *g, uint64_t number, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	uint32_t shard = shard_of(g, number);
-	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0), offset = 0;
-	struct ps_shard *reader;
-	int r = place_find(g, shard, ordinal, &offset, err);
+	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
+	struct ps_index *index;
+	int r = ps_indexes_get(g->o.indexes, shard, &index, err);
 
 	if (r < 0)
 		return r;
-	reader = ps_shard_new(g->o.shards[shard], shard, &g->o.reading, err);
-	if (!reader)
-		return -ENOMEM;
-	ps_shard_start_at(reader, ordinal, offset);
-	r = ps_shard_next(reader, ret_sample, err);
-	ps_shard_free(reader);
+	r = place_read(g, shard, ordinal, index, ret_sample, err);
+	ps_indexes_put(g->o.indexes, index);
 	if (r < 0)
 		return r;
 	if (r == 1 && (*ret_sample)->ordinal == ordinal)

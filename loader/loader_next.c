@@ -18,10 +18,12 @@ static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_lo
 static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
 	const char *hint = ps_lost_hint(b->rows[row].sample->file->path, b->rows[row].bad);
+	/* one that was replaced, at the origin or beside its index, is not damaged */
+	int errnum = b->rows[row].bad == ESTALE ? ESTALE : EBADMSG;
 
-	if (strstr(err->text, hint))
-		return -EBADMSG; /* it is there already */
-	return ps_load_error_set(err, EBADMSG, "%s; %s", err->text, hint);
+	if (strstr(err->text, hint) || strstr(err->text, PS_INDEX_STALE))
+		return ps_load_error_set(err, errnum, "%s", err->text); /* it is there already */
+	return ps_load_error_set(err, errnum, "%s; %s", err->text, hint);
 }
 
 /* What on_error and max_bad make of a batch. */

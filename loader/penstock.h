@@ -385,8 +385,9 @@ struct penstock_options {
 	 * penstock_batch_use(). The driver is opened when it is asked for: -ENODEV where there is none. */
 	const char *device;
 
-	/* Folder of the shards' indexes (`penstock-loader index --dir`); NULL (default): beside the shards.
-	 * Indexes tell counts; they never change an order. */
+	/* Folder of the shards' indexes (`penstock-loader index --dir`); where it has none of a shard, and with NULL
+	 * (default): beside the shards, where a catalogue (`pack --index`) may tell counts of all. Indexes tell counts;
+	 * they never change an order. */
 	const char *index_dir;
 
 	/* Begin where a state was saved, as penstock_loader_state_load() does, and with its errors; so
@@ -535,7 +536,7 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
  * -EBUSY: the caller holds all `depth` batches. -EBADMSG: a bad sample (on_error FAIL), or more
- * than max_bad in a row (SKIP). After an error but -EBUSY and -ECHILD the loader stays failed
+ * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed. After an error but -EBUSY and -ECHILD the loader stays failed
  * until set_epoch or close. Blocks: until a batch is ready: on disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
@@ -549,8 +550,8 @@ int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, st
  * way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
 
-/* How many samples and batches this rank's epoch has. Known where every shard of the rank has an index that
- * is up to date; -ENODATA: one has not, the text names it and says what to do. Samples count with the bad
+/* How many samples and batches this rank's epoch has. Known where every shard of the rank has an index, or
+ * is in a catalogue; -ENODATA: one has not, the text names it and says what to do. Samples count with the bad
  * ones. Which shards a rank reads changes with the epoch where world > 1. Blocks: on reading the heads of the
  * indexes, at the first call. */
 int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint64_t *ret_samples,

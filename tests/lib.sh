@@ -315,6 +315,15 @@ pip_python() {
 	((rc == 0)) || skip_all "$* cannot be had: $(tail -n 1 "$T/pip.log")"
 	python=$venv/bin/python
 }
+# penstock_python: `import penstock` in $python is the package of this build; skips the test where that cannot be.
+penstock_python() {
+	local module=$top_builddir/loader/python/.libs/_penstock.so
+	[[ -e $module ]] || skip_all "the Python module was not built"
+	! sanitized "$module" || skip_all "the Python module has sanitizers"
+	mkdir -p "$T/python/penstock"
+	ln -sf "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
+	export PYTHONPATH=$T/python
+}
 webdataset_python() { pip_python webdataset webdataset; }
 
 # nginx -----------------------------------------------------------------------------------------------------------

@@ -40,10 +40,27 @@ static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source,
 	return r < 0 ? ps_load_error_set(err, -r, "no memory for the order of the shards") : r;
 }
 
+/* An index that is a copy in memory is held by each lane; a larger one is not: then the count is compared,
+ * at the shard's end, and no header. */
+#define CHECK_MAX_NBYTES (4UL << 20)
+
+/* Where an index decided what is read of a shard, the shard is compared with it. One that cannot be had now
+ * is none: the counts are compared in any case. */
+static void check_begin(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, bool asked)
+{
+	if (!source->indexes || !(asked || source->select || (lane->info && lane->info->known)) ||
+	        ps_indexes_get(source->indexes, shard, &lane->check, NULL) < 0)
+		return;
+	lane->check_of = source->indexes;
+	if (ps_index_held(lane->check) > CHECK_MAX_NBYTES)
+		ps_indexes_put(source->indexes, ps_steal_ptr(&lane->check));
+}
+
 static int shard_open(
         struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, struct ps_load_error *err)
 {
 	struct ps_shard_options options = source->options;
+	bool asked = lane->ordinal > 0 && lane->offset == 0;
 
 	options.stream.meter = &lane->meter;
 	if (source->select) {
@@ -52,8 +69,10 @@ static int shard_open(
 		if (r < 0)
 			return r;
 	}
-	if (lane->ordinal > 0 && lane->offset == 0)
+	if (asked)
 		lane->offset = sample_offset(source, shard, lane->ordinal);
+	check_begin(lane, source, shard, asked);
+	options.check = lane->check;
 	lane->shard = ps_shard_new(source->shards[shard], shard, &options, err);
 	if (!lane->shard)
 		return -ENOMEM;
@@ -67,6 +86,8 @@ static int shard_open(
 void ps_lane_close(struct ps_lane *lane)
 {
 	ps_shard_free(ps_steal_ptr(&lane->shard));
+	if (lane->check)
+		ps_indexes_put(lane->check_of, ps_steal_ptr(&lane->check));
 	ps_select_close(ps_steal_ptr(&lane->view));
 	ps_sample_free(ps_steal_ptr(&lane->drawn));
 }

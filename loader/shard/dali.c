@@ -310,6 +310,7 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 {
 	struct ps_index_version version;
 	struct import im = {.path = path, .shard_fd = -1};
+	uint64_t first = 0;
 	struct stat st;
 	int r = ps_index_version_read(shard, &version, err);
 
@@ -329,6 +330,10 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	else
 		r = lines_import(&im, err);
+	if (r == 0)
+		r = ps_index_first_read(shard, &first, err);
+	if (r == 0)
+		ps_index_writer_first(im.w, first);
 	if (r == 0)
 		r = ps_index_writer_save(im.w, shard, index_dir, &version, version.nbytes, err);
 	*ret_samples = im.line;

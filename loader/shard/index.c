@@ -4,10 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "shard/index_file.h"
 #include "shard/tokens.h"
@@ -28,23 +28,6 @@ bool ps_index_section_sound(struct ps_index_section *s)
 		atomic_store_explicit(&s->state, state, memory_order_relaxed);
 	}
 	return state > 0;
-}
-
-/* Files whose pages come over a network are copied: a mapped page that cannot be read is a signal, not an
- * error. */
-static bool is_remote(int fd)
-{
-	static const uint32_t remote[] = {0x65735546 /* FUSE */, 0x6969 /* NFS */, 0xff534d42 /* CIFS */,
-	        0xfe534d42 /* SMB2 */, 0x0bd00bd0 /* Lustre */, 0x01021997 /* 9p */, 0x00c36400 /* Ceph */,
-	        0x47504653 /* GPFS */, 0x19830326 /* BeeGFS */};
-	struct statfs fs;
-
-	if (fstatfs(fd, &fs) < 0)
-		return true;
-	for (size_t i = 0; i < PS_ARRAY_LEN(remote); i++)
-		if ((uint32_t)fs.f_type == remote[i])
-			return true;
-	return false;
 }
 
 static int all_read(int fd, uint8_t *p, size_t n)
@@ -73,15 +56,16 @@ static int data_load(struct ps_index *x, struct ps_load_error *err)
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(err, ENOENT,
-		        "%s: no such index; make it with penstock-loader index (of read-only shards with "
-		        "--dir DIR, and index_dir here)",
+		        "%s: no such index, and no catalogue names the shard; make it with penstock-loader index (of "
+		        "read-only shards with --dir DIR, and index_dir here)",
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_INDEX_HEAD || (uint64_t)st.st_size > MAX_FILE)
 		return ps_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
-	x->mapped = !is_remote(fd);
+	/* Over a network it is copied: a mapped page that cannot be read is a signal, not an error. */
+	x->mapped = !ps_index_fd_is_remote(fd);
 	if (x->mapped) {
 		void *p = mmap(NULL, x->nbytes, PROT_READ, MAP_SHARED, fd, 0);
 
@@ -224,28 +208,20 @@ static bool sources_parse(struct ps_index *x, struct ps_index_section *s)
 	return b.p == b.end;
 }
 
-static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, struct ps_load_error *err)
+static int head_parse(struct ps_index *x, struct ps_load_error *err)
 {
 	const uint8_t *h = x->data;
-	size_t table, etag_len;
-	uint64_t sum;
 
-	if (x->nbytes >= 8 && memcmp(h, "PSINDEX", 7) == 0 && h[7] != PS_INDEX_MAGIC[7])
+	if (x->nbytes >= 8 && memcmp(h, PS_INDEX_MAGIC, 7) == 0 && h[7] != PS_INDEX_MAGIC[7])
 		return ps_load_error_set(
 		        err, ESTALE, "%s: of another version of penstock; " PS_INDEX_HINT, x->path);
 	if (x->nbytes < PS_INDEX_HEAD || memcmp(h, PS_INDEX_MAGIC, 8) != 0)
 		return ps_index_damaged(x, err);
 	x->nsections = ps_get_u16(h + PS_INDEX_AT_NSECTIONS);
-	etag_len = ps_get_u16(h + PS_INDEX_AT_ETAG_LEN);
-	if (x->nsections > PS_INDEX_MAX_SECTIONS || etag_len > PS_INDEX_MAX_ETAG)
-		return ps_index_damaged(x, err);
-	table = PS_INDEX_HEAD + ps_index_pad8(etag_len);
-	if (x->nbytes < table + (size_t)x->nsections * PS_INDEX_SECTION)
-		return ps_index_damaged(x, err);
-	sum = ps_index_sum(0, h, PS_INDEX_AT_SUM);
-	sum = ps_index_sum(
-	        sum, h + PS_INDEX_HEAD, ps_index_pad8(etag_len) + (size_t)x->nsections * PS_INDEX_SECTION);
-	if (sum != ps_get_u64(h + PS_INDEX_AT_SUM) || !sections_parse(x, table))
+	if (x->nsections > PS_INDEX_MAX_SECTIONS ||
+	        x->nbytes < PS_INDEX_HEAD + (size_t)x->nsections * PS_INDEX_SECTION ||
+	        ps_index_head_sum(h, x->nsections) != ps_get_u64(h + PS_INDEX_AT_SUM) ||
+	        !sections_parse(x, PS_INDEX_HEAD))
 		return ps_index_damaged(x, err);
 	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
 	x->bad = ps_get_u64(h + PS_INDEX_AT_BAD);
@@ -253,10 +229,10 @@ static int head_parse(struct ps_index *x, struct ps_index_version *ret_version, 
 	/* a sample takes two bytes of the file at least, so counts are within what fits in memory */
 	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_INDEX_FLAGS)
 		return ps_index_damaged(x, err);
-	ret_version->nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
-	ret_version->mtime_ns = (int64_t)ps_get_u64(h + PS_INDEX_AT_MTIME);
-	ret_version->etag_len = etag_len;
-	memcpy(ret_version->etag, h + PS_INDEX_HEAD, etag_len);
+	x->binding.nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
+	x->binding.plain_nbytes = ps_get_u64(h + PS_INDEX_AT_PLAIN);
+	x->binding.first = ps_get_u64(h + PS_INDEX_AT_FIRST);
+	memcpy(x->binding.sha256, h + PS_INDEX_AT_SHA256, PS_INDEX_SHA256);
 	return 0;
 }
 
@@ -266,9 +242,9 @@ static bool has_marks(const struct ps_index *x, const struct ps_index_section *s
 	return ps_index_nmarks(x->count) <= s->n / (width * 8);
 }
 
-static int parse(struct ps_index *x, struct ps_index_version *ret_version, struct ps_load_error *err)
+static int parse(struct ps_index *x, struct ps_load_error *err)
 {
-	int r = head_parse(x, ret_version, err);
+	int r = head_parse(x, err);
 
 	for (uint32_t i = 0; i < x->nsections && r == 0; i++) {
 		struct ps_index_section *s = &x->sections[i];
@@ -300,19 +276,20 @@ static int parse(struct ps_index *x, struct ps_index_version *ret_version, struc
 	return r;
 }
 
-/* The index file of a shard, whatever version of it that is of. */
-static int file_open(const char *shard, const char *dir, struct ps_index **ret_index,
-        struct ps_index_version *ret_version, struct ps_load_error *err)
+/* Takes `path`, NULL with err filled. */
+static int file_open(char *path, struct ps_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index *x = calloc(1, sizeof(*x));
+	struct ps_index *x = path ? calloc(1, sizeof(*x)) : NULL;
 	int r;
 
-	if (!x)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
-	x->path = ps_index_path(shard, dir, PS_INDEX_SUFFIX, err);
-	r = x->path ? data_load(x, err) : -ENOMEM;
+	if (!x) {
+		free(path);
+		return path ? ps_load_error_set(err, ENOMEM, "out of memory") : -ENOMEM;
+	}
+	x->path = path;
+	r = data_load(x, err);
 	if (r == 0)
-		r = parse(x, ret_version, err);
+		r = parse(x, err);
 	if (r < 0) {
 		ps_index_close(x);
 		return r;
@@ -321,19 +298,23 @@ static int file_open(const char *shard, const char *dir, struct ps_index **ret_i
 	return 0;
 }
 
-int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_index_open_file(
+        const char *path, const char *shard, uint64_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index_version now, then;
 	struct ps_index *x;
-	int r = ps_index_version_read(shard, &now, err);
+	char *copy = strdup(path);
+	int r = copy ? file_open(copy, &x, err) : ps_load_error_set(err, ENOMEM, "out of memory");
 
-	if (r == 0)
-		r = file_open(shard, dir, &x, &then, err);
 	if (r < 0)
 		return r;
-	if (!ps_index_version_same(&now, &then)) {
-		r = ps_load_error_set(
-		        err, ESTALE, "%s: the shard was changed since; " PS_INDEX_HINT, x->path);
+	if (x->flags & PS_INDEX_FLAG_COMPRESSED && x->binding.nbytes != nbytes &&
+	        x->binding.plain_nbytes == nbytes) {
+		/* the shard is shown decompressed: its offsets are those of the file */
+		x->flags &= ~(uint32_t)PS_INDEX_FLAG_COMPRESSED;
+	} else if (x->binding.nbytes != nbytes) {
+		r = ps_load_error_set(err, ESTALE,
+		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT, x->path,
+		        (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
 		ps_index_close(x);
 		return r;
 	}
@@ -341,18 +322,79 @@ int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_inde
 	return 0;
 }
 
+/* Beside a shard; of one that is shown decompressed, beside the compressed name. */
+static int beside_open(
+        const char *shard, uint64_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	static const char *const codings[] = {"", ".zst", ".gz"};
+	struct ps_load_error first = {0};
+	int r = -ENOENT;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(codings) && r == -ENOENT; i++) {
+		ps_autofree char *path = NULL;
+
+		if (asprintf(&path, "%s%s%s", shard, codings[i], PS_INDEX_SUFFIX) < 0) {
+			path = NULL;
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		}
+		r = ps_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
+	}
+	if (r == -ENOENT || (r < 0 && first.err != ENOENT))
+		return ps_load_error_set(err, first.err, "%s", first.text);
+	return r;
+}
+
+int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct ps_index_version now;
+	ps_autofree char *path = NULL;
+	uint64_t first;
+	int r = ps_index_version_read(shard, &now, err);
+
+	if (r < 0)
+		return r;
+	if (!dir)
+		return beside_open(shard, now.nbytes, ret_index, err);
+	r = ps_index_first_read(shard, &first, err);
+	if (r < 0)
+		return r;
+	path = ps_index_path(shard, dir, now.nbytes, first, err);
+	return path ? ps_index_open_file(path, shard, now.nbytes, ret_index, err) : -ENOMEM;
+}
+
+/* The path of the index of a longer shard, to be freed. */
+static char *longer_path(const char *shard, const char *dir, uint64_t nbytes)
+{
+	struct ps_index_folder *folder;
+	uint64_t first;
+	char *path;
+
+	if (!dir)
+		return ps_index_path(shard, NULL, 0, 0, NULL);
+	if (ps_index_first_read(shard, &first, NULL) < 0 || ps_index_folder_read(dir, &folder, NULL) < 0)
+		return NULL;
+	path = ps_index_folder_find_longer(folder, shard, nbytes, first);
+	ps_index_folder_free(folder);
+	return path;
+}
+
 int ps_index_open_of_longer(
         const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index_version now, then;
+	struct ps_index_version now;
 	struct ps_index *x;
+	char *path;
 	int r = ps_index_version_read(shard, &now, err);
 
-	if (r == 0)
-		r = file_open(shard, dir, &x, &then, err);
 	if (r < 0)
 		return r;
-	if (then.nbytes <= now.nbytes) {
+	path = longer_path(shard, dir, now.nbytes);
+	if (!path)
+		return ps_load_error_set(err, ENOENT, "%s: has no index of a longer shard", shard);
+	r = file_open(path, &x, err);
+	if (r < 0)
+		return r;
+	if (x->binding.nbytes <= now.nbytes) {
 		r = ps_load_error_set(err, ENOENT, "%s: is of no longer shard", x->path);
 		ps_index_close(x);
 		return r;
@@ -363,7 +405,6 @@ int ps_index_open_of_longer(
 
 int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index_version version;
 	struct ps_index *x = calloc(1, sizeof(*x));
 	int r = -ENOMEM;
 
@@ -376,7 +417,7 @@ int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_ind
 		ps_load_error_set(err, ENOMEM, "out of memory");
 	} else {
 		memcpy(x->data, data, nbytes);
-		r = parse(x, &version, err);
+		r = parse(x, err);
 	}
 	if (r < 0) {
 		ps_index_close(x);
@@ -421,4 +462,14 @@ void ps_index_close(struct ps_index *x)
 	free(x->shapes);
 	free(x->members);
 	free(x);
+}
+
+const struct ps_index_binding *ps_index_binding(const struct ps_index *x)
+{
+	return &x->binding;
+}
+
+const char *ps_index_path_of(const struct ps_index *x)
+{
+	return x->path;
 }

@@ -8,12 +8,14 @@
  *     ps_index_column(index, "label")               number of a declared column, ps_index_value() reads it
  *   ps_indexes_put(all, index)
  *
- * A file NAME.psx beside the shard, or in a folder (there NAME-HASH.psx, HASH being that of the shard's real
- * path, since names repeat). The format is in shard/index_format.h.
+ * A file NAME.psx beside the shard, or in a folder (there NAME-SIZE-HEADER.psx, HEADER being a sum of the
+ * shard's first header, since names repeat). The format is in shard/index_format.h. A catalogue beside shards
+ * (shard/catalogue.h) tells the counts of all of them at once.
  *
- * An index is good if the shard still has its size, and the ETag that a mount tells (user.penstock.etag), so
- * that it is good on another node; where one of both has no ETag, if the modification time is the same too.
- * Counted are the samples that a loader gives, bad ones (holes) included. It never changes an order.
+ * An index fits a shard of its name and size, wherever that is: opening reads nothing of the shard. While the
+ * shard is read, each header is compared with the index (ps_index_check()), so that one that was replaced is
+ * found where it differs. Counted are the samples that a loader gives, bad ones (holes) included. It never
+ * changes an order.
  *
  * Ownership: an index belongs to whoever opened it; what it returns points into it. One of a set is borrowed
  * between get and put, and the set keeps at most PS_INDEXES_MAX_OPEN that nobody holds.
@@ -39,8 +41,13 @@
 
 struct ps_index;
 
-/* `dir`: NULL: beside the shard. */
+/* The index of that shard, whose first header is read to find it in a folder. `dir`: NULL: beside the shard
+ * (also that of x.tar.zst or x.tar.gz, where x.tar is what a mount shows of it). */
 int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* The index file `path`, of a shard of `nbytes` bytes. */
+int ps_index_open_file(const char *path, const char *shard, uint64_t nbytes, struct ps_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* An index that the shard had when it was longer than it is now: of what stood where it was cut. -ENOENT: it
@@ -55,6 +62,13 @@ int ps_index_open_mem(
 /* What an index would say of a token stream, by its size. It knows no keys. */
 int ps_index_open_windows(const char *shard, const struct ps_windows *windows, struct ps_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
+
+struct ps_index_binding; /* shard/index_file.h */
+
+/* What shard it is of. */
+const struct ps_index_binding *ps_index_binding(const struct ps_index *index);
+
+const char *ps_index_path_of(const struct ps_index *index);
 
 /* True if it is of lines, not members. */
 bool ps_index_is_of_lines(const struct ps_index *index);
@@ -92,6 +106,32 @@ int ps_index_members(struct ps_index *index, uint64_t sample, struct ps_index_pl
 int ps_index_key(struct ps_index *index, uint64_t sample, const char **ret_key, size_t *ret_len,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* -- Comparing with the shard --------------------------------------------------------------------------- */
+
+#define PS_INDEX_STALE "the shard was changed since" /* in each text of a difference */
+
+/* How far an index was walked: samples that follow each other are found in one step each. All zeros: nowhere. */
+struct ps_index_walk {
+	bool ready;
+	uint64_t next, end;
+	const uint8_t *place, *key;
+};
+
+/* Compares a sample that was read, sound as it is, with what the index says of it. -ESTALE with a text that
+ * does not name the shard: it differs, or the index knows of no such sample. */
+int ps_index_check(struct ps_index *index, struct ps_index_walk *walk, uint64_t sample, uint64_t offset,
+        const char *key, size_t key_len, const struct ps_index_member *members, uint32_t nmembers,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* The same of the shard's first bytes, PS_INDEX_FIRST of them or all, decompressed. */
+int ps_index_check_first(const struct ps_index *index, const uint8_t *p, size_t n, struct ps_load_error *err) PS_MUST_USE;
+
+/* Bytes of memory that comparing takes: those of an index that is not mapped. */
+size_t ps_index_held(const struct ps_index *index);
+
+/* True if both say the same of samples and columns. */
+bool ps_index_equals(struct ps_index *a, struct ps_index *b);
+
 /* -- Columns: values taken from members when the index was made ---------------------------------------- */
 
 enum ps_column_type {
@@ -117,6 +157,9 @@ int ps_index_column(const struct ps_index *index, const char *name);
 /* True if the column is known to be taken from there, the `from` of a ps_column_spec. */
 bool ps_index_column_is(const struct ps_index *index, int column, const char *from);
 
+/* "NAME=FROM" of a column, as the command line spells it, to be freed; NULL: the file does not say, or no memory. */
+char *ps_index_column_text(const struct ps_index *index, int column);
+
 int ps_index_value(struct ps_index *index, int column, uint64_t sample, struct ps_column_value *ret_value,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -126,6 +169,7 @@ struct ps_column_spec; /* shard/index_column.h */
 
 struct ps_index_result {
 	uint64_t samples, bad;
+	uint64_t plain_nbytes; /* of the shard decompressed, as far as it could be read */
 	struct ps_load_error first_bad; /* the line that names it, if bad > 0 */
 };
 
@@ -133,6 +177,14 @@ struct ps_index_result {
  * what is bad is counted. */
 int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
         struct ps_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
+
+/* The same beside a shard whose hash is known, which the index keeps. */
+int ps_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        const uint8_t sha256[static 32], struct ps_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
+
+/* The same, and gives it instead of writing it. */
+int ps_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        struct ps_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- The indexes of a list of shards ------------------------------------------------------------------- */
 
@@ -145,11 +197,13 @@ struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const cha
 void ps_indexes_source(struct ps_indexes *indexes, enum ps_source source, const struct ps_windows *windows);
 void ps_indexes_free(struct ps_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
 
-/* How many samples a shard has. A count that was found stays, so that all of an epoch is decided by the same.
+/* How many samples a shard has: by its index in the folder, else by the catalogue beside it, else by the index
+ * beside it. A count that was found stays, so that all of an epoch is decided by the same.
  */
 int ps_indexes_count(struct ps_indexes *indexes, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* -ESTALE: also one that is of another version of the shard than the catalogue. */
 int ps_indexes_get(struct ps_indexes *indexes, uint32_t shard, struct ps_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 void ps_indexes_put(struct ps_indexes *indexes, struct ps_index *index);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "shard/index.h"
+#include "shard/index_file.h"
 #include "shard/index_format.h"
 
 #define PS_INDEX_HINT "make it anew by penstock-loader index"
@@ -50,6 +51,7 @@ struct ps_index {
 	char *path;
 	uint64_t count, bad;
 	uint32_t flags;
+	struct ps_index_binding binding;
 	struct ps_index_section sections[PS_INDEX_MAX_SECTIONS];
 	uint32_t nsections;
 	struct ps_index_section *samples, *keys;

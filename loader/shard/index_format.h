@@ -2,17 +2,17 @@
  *
  * Little endian. A head, a table of sections, the sections, each at a multiple of 8:
  *
- *   0   "PSINDEX2"
+ *   0   "PSINDEX3"
  *   8   u64  bytes of the shard as it is stored
- *   16  i64  its modification time, nanoseconds since 1970
+ *   16  u64  bytes of the shard decompressed, as far as it could be read
  *   24  u64  samples
  *   32  u64  of them bad
  *   40  u32  flags, PS_INDEX_FLAG_...
- *   44  u16  sections       46  u16  bytes of the ETag, which follows the head (0: none was told)
- *   48  u64  bytes of the shard decompressed, as far as it could be read
- *   56  u64  sum of bytes 0 to 55, the ETag and the table
- *   64  ETag, zeros to a multiple of 8
- *   ..  the table, 32 bytes a section: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
+ *   44  u16  sections       46  u16  0
+ *   48  u64  sum of the shard's first 512 bytes (all, if it is shorter), decompressed: its first header
+ *   56  u64  sum of bytes 0 to 55 and 64 to 95, and the table
+ *   64  SHA-256 of the shard as it is stored; zeros: whoever made the index did not read all of it
+ *   96  the table, 32 bytes a section: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
  *
  * Sections. A text is a varint, its length, and so many bytes. A unit is 512 bytes in a tar, 1 in lines.
  *
@@ -54,25 +54,26 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PS_INDEX_MAGIC "PSINDEX2"
-#define PS_INDEX_HEAD 64
+#define PS_INDEX_MAGIC "PSINDEX3"
+#define PS_INDEX_HEAD 96
 #define PS_INDEX_SECTION 32      /* an entry of the table */
 #define PS_INDEX_MARK 64         /* samples from mark to mark */
-#define PS_INDEX_MAX_ETAG 256    /* a longer one counts as none */
+#define PS_INDEX_FIRST 512       /* bytes of the shard that the head has a sum of */
+#define PS_INDEX_SHA256 32
 #define PS_INDEX_MAX_SECTIONS 68 /* four, and the columns */
 #define PS_INDEX_MAX_SHAPES 1024 /* further ones are not told apart: shape 0 */
 #define PS_INDEX_MAX_TEXT 255    /* of a column's value, and of its name */
 
 enum {
 	PS_INDEX_AT_SIZE = 8,
-	PS_INDEX_AT_MTIME = 16,
+	PS_INDEX_AT_PLAIN = 16,
 	PS_INDEX_AT_COUNT = 24,
 	PS_INDEX_AT_BAD = 32,
 	PS_INDEX_AT_FLAGS = 40,
 	PS_INDEX_AT_NSECTIONS = 44,
-	PS_INDEX_AT_ETAG_LEN = 46,
-	PS_INDEX_AT_PLAIN = 48,
+	PS_INDEX_AT_FIRST = 48,
 	PS_INDEX_AT_SUM = 56,
+	PS_INDEX_AT_SHA256 = 64,
 };
 
 enum {
@@ -148,6 +149,14 @@ static inline uint64_t ps_index_sum(uint64_t sum, const void *p, size_t n)
 		memcpy(rest, s, n);
 	sum = (sum ^ ps_get_u64(rest)) * prime;
 	return sum ^ sum >> 32;
+}
+
+/* The sum of an index's head and table. */
+static inline uint64_t ps_index_head_sum(const uint8_t *p, size_t nsections)
+{
+	uint64_t sum = ps_index_sum(0, p, PS_INDEX_AT_SUM);
+
+	return ps_index_sum(sum, p + PS_INDEX_AT_SHA256, PS_INDEX_SHA256 + nsections * PS_INDEX_SECTION);
 }
 
 static inline size_t ps_index_pad8(size_t n)

@@ -71,29 +71,83 @@ static int shard_read(const char *path, struct ps_index_writer *w, struct wanted
 	return r;
 }
 
-int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_index_result *ret_result, struct ps_load_error *err)
+/* Reads the shard into a writer, which is the caller's; NULL with err filled. */
+static struct ps_index_writer *writer_fill(const char *shard, const struct ps_column_spec *columns,
+        size_t ncolumns, struct ps_index_result *res, uint64_t *ret_plain, struct ps_load_error *err)
 {
 	struct wanted wanted = {.columns = columns, .n = ncolumns};
-	struct ps_index_version before;
-	struct ps_index_writer *w;
-	uint64_t nbytes = 0;
-	int r = ps_index_version_read(shard, &before, err);
+	struct ps_index_writer *w = ps_index_writer_new();
+	int r = 0;
 
-	*ret_result = (struct ps_index_result){0};
-	if (r < 0)
-		return r;
-	w = ps_index_writer_new();
-	if (!w)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (!w) {
+		ps_load_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
 	for (size_t i = 0; i < ncolumns && r >= 0; i++)
 		r = ps_index_writer_column(w, columns[i].name, columns[i].from);
 	if (r < 0)
 		r = ps_load_error_set(err, -r, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
 	else
-		r = shard_read(shard, w, &wanted, ret_result, &nbytes, err);
+		r = shard_read(shard, w, &wanted, res, ret_plain, err);
 	if (r == 0)
-		r = ps_index_writer_save(w, shard, dir, &before, nbytes, err);
+		return w;
+	ps_index_writer_free(w);
+	return NULL;
+}
+
+static int index_write(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
+        const uint8_t *sha256, struct ps_index_result *ret_result, struct ps_load_error *err)
+{
+	struct ps_load_error why = {0};
+	struct ps_index_version before;
+	struct ps_index_writer *w;
+	uint64_t plain = 0;
+	int r = ps_index_version_read(shard, &before, err);
+
+	*ret_result = (struct ps_index_result){0};
+	if (r < 0)
+		return r;
+	w = writer_fill(shard, columns, ncolumns, ret_result, &plain, &why);
+	if (!w)
+		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
+	ret_result->plain_nbytes = ps_index_writer_plain(w, before.nbytes, plain);
+	if (sha256)
+		ps_index_writer_sha256(w, sha256);
+	r = ps_index_writer_save(w, shard, dir, &before, plain, err);
 	ps_index_writer_free(w);
 	return r;
+}
+
+int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
+        struct ps_index_result *ret_result, struct ps_load_error *err)
+{
+	return index_write(shard, dir, columns, ncolumns, NULL, ret_result, err);
+}
+
+int ps_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        const uint8_t sha256[static 32], struct ps_index_result *ret_result, struct ps_load_error *err)
+{
+	return index_write(shard, NULL, columns, ncolumns, sha256, ret_result, err);
+}
+
+int ps_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct ps_load_error why = {0};
+	struct ps_index_result res = {0};
+	struct ps_index_version version;
+	struct ps_index_writer *w;
+	ps_autofree uint8_t *data = NULL;
+	uint64_t plain = 0;
+	size_t n = 0;
+	int r = ps_index_version_read(shard, &version, err);
+
+	if (r < 0)
+		return r;
+	w = writer_fill(shard, columns, ncolumns, &res, &plain, &why);
+	if (!w)
+		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
+	r = ps_index_writer_finish(w, version.nbytes, plain, &data, &n, err);
+	ps_index_writer_free(w);
+	return r < 0 ? r : ps_index_open_mem(data, n, ret_index, err);
 }

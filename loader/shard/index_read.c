@@ -3,6 +3,7 @@
 #include "shard/index_core.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* -- Samples ------------------------------------------------------------------------------------------- */
@@ -177,6 +178,120 @@ int ps_index_key(
 	return 0;
 }
 
+/* -- Comparing with the shard --------------------------------------------------------------------------- */
+
+/* Goes to the sample's mark, or stays where the sample before it ended. */
+static bool walk_begin(struct ps_index *x, struct ps_index_walk *w, uint64_t sample, struct walk *at,
+        struct ps_index_bytes *keys)
+{
+	const uint8_t *marks = x->samples->p + sample / PS_INDEX_MARK * 16;
+	uint64_t place = ps_get_u64(marks + 8), key = ps_get_u64(x->keys->p + sample / PS_INDEX_MARK * 8);
+	const uint8_t *places_begin = x->samples->p + ps_index_nmarks(x->count) * 16;
+	const uint8_t *keys_begin = x->keys->p + ps_index_nmarks(x->count) * 8;
+
+	*at = (struct walk){.b = {w->place, x->samples->p + x->samples->n},
+	        .end = w->end,
+	        .unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
+	*keys = (struct ps_index_bytes){w->key, x->keys->p + x->keys->n};
+	if (w->ready && w->next == sample)
+		return true;
+	w->next = sample - sample % PS_INDEX_MARK;
+	at->end = ps_get_u64(marks);
+	if (at->end > OFFSET_MAX || place > (uint64_t)(at->b.end - places_begin) ||
+	        key > (uint64_t)(keys->end - keys_begin))
+		return false;
+	at->b.p = places_begin + place;
+	keys->p = keys_begin + key;
+	return true;
+}
+
+static bool walk_to(struct ps_index *x, struct ps_index_walk *w, uint64_t sample, struct ps_index_place *place,
+        struct ps_index_member *members, const char **ret_key, size_t *ret_len)
+{
+	struct ps_index_bytes keys;
+	const uint8_t *key = NULL;
+	struct walk at;
+	uint64_t len = 0;
+
+	if (!walk_begin(x, w, sample, &at, &keys))
+		return false;
+	for (; w->next <= sample; w->next++)
+		if (!walk_sample(x, &at, place, members) || !ps_get_varint(&keys, &len) ||
+		        !ps_get_bytes(&keys, len, &key))
+			return false;
+	*w = (struct ps_index_walk){
+	        .ready = true, .next = sample + 1, .end = at.end, .place = at.b.p, .key = keys.p};
+	*ret_key = (const char *)key;
+	*ret_len = (size_t)len;
+	return true;
+}
+
+#define STALE_HINT PS_INDEX_STALE "; fetch or make its index again (penstock-loader index)"
+
+static bool members_equal(const struct ps_index_member *a, const struct ps_index_member *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (a[i].offset != b[i].offset || a[i].size != b[i].size || strcmp(a[i].suffix, b[i].suffix) != 0)
+			return false;
+	return true;
+}
+
+int ps_index_check(struct ps_index *x, struct ps_index_walk *w, uint64_t sample, uint64_t offset, const char *key,
+        size_t key_len, const struct ps_index_member *members, uint32_t nmembers, struct ps_load_error *err)
+{
+	struct ps_index_member want[PS_INDEX_MAX_MEMBERS];
+	struct ps_index_place place;
+	const char *want_key;
+	size_t want_len;
+
+	if (x->windows.nbytes > 0)
+		return 0; /* its size says all */
+	if (sample >= x->count)
+		return ps_load_error_set(err, ESTALE, "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
+		        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, x->path, (uintmax_t)x->count);
+	if (!ps_index_section_sound(x->samples) || !ps_index_section_sound(x->keys) ||
+	        !walk_to(x, w, sample, &place, want, &want_key, &want_len))
+		return ps_index_damaged(x, err);
+	if (place.bad) /* what could not be read then */
+		return 0;
+	if (place.offset == offset && want_len == key_len && memcmp(want_key, key, key_len) == 0 &&
+	        (place.nmembers == 0 ||
+	                (place.nmembers == nmembers && members_equal(want, members, nmembers))))
+		return 0;
+	return ps_load_error_set(err, ESTALE,
+	        "sample %ju is \"%.*s\" at offset %ju, and not \"%.*s\" at %ju with its members, as its index %s "
+	        "says: " STALE_HINT,
+	        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, (uintmax_t)offset,
+	        (int)PS_MIN(want_len, (size_t)100), want_key, (uintmax_t)place.offset, x->path);
+}
+
+int ps_index_check_first(const struct ps_index *x, const uint8_t *p, size_t n, struct ps_load_error *err)
+{
+	if (x->windows.nbytes > 0 || ps_index_sum(0, p, n) == x->binding.first)
+		return 0;
+	return ps_load_error_set(
+	        err, ESTALE, "its first header is not the one that its index %s is of: " STALE_HINT, x->path);
+}
+
+size_t ps_index_held(const struct ps_index *x)
+{
+	return x->mapped ? 0 : x->nbytes;
+}
+
+bool ps_index_equals(struct ps_index *a, struct ps_index *b)
+{
+	if (a->count != b->count || a->bad != b->bad || a->flags != b->flags || a->nsections != b->nsections)
+		return false;
+	for (uint32_t i = 0; i < a->nsections; i++) {
+		struct ps_index_section *s = &a->sections[i], *t = &b->sections[i];
+
+		if (s->kind != t->kind || s->detail != t->detail || s->n != t->n ||
+		        !ps_index_section_sound(s) || !ps_index_section_sound(t) || memcmp(s->p, t->p, s->n) != 0)
+			return false;
+	}
+	return true;
+}
+
 /* -- Columns ------------------------------------------------------------------------------------------- */
 
 int ps_index_ncolumns(const struct ps_index *x)
@@ -198,6 +313,16 @@ bool ps_index_column_is(const struct ps_index *x, int column, const char *from)
 	const struct ps_index_column *c = &x->columns[column];
 
 	return c->from && c->from_len == strlen(from) && memcmp(c->from, from, c->from_len) == 0;
+}
+
+char *ps_index_column_text(const struct ps_index *x, int column)
+{
+	const struct ps_index_column *c = &x->columns[column];
+	char *text;
+
+	if (!c->from || asprintf(&text, "%.*s=%.*s", (int)c->name_len, c->name, (int)c->from_len, c->from) < 0)
+		return NULL;
+	return text;
 }
 
 static int64_t integer_get(const uint8_t *p, unsigned width)

@@ -21,6 +21,8 @@ struct shape {
 struct ps_index_writer {
 	uint64_t count, bad;
 	uint32_t flags;
+	uint64_t first;
+	uint8_t sha256[PS_INDEX_SHA256];
 	uint64_t end; /* of the last sample */
 	struct ps_buf marks, samples, key_marks, keys, shape_bytes;
 	struct shape *shapes;
@@ -62,6 +64,16 @@ void ps_index_writer_free(struct ps_index_writer *w)
 void ps_index_writer_flag(struct ps_index_writer *w, uint32_t flags)
 {
 	w->flags |= flags;
+}
+
+void ps_index_writer_first(struct ps_index_writer *w, uint64_t first)
+{
+	w->first = first;
+}
+
+void ps_index_writer_sha256(struct ps_index_writer *w, const uint8_t sha256[static PS_INDEX_SHA256])
+{
+	memcpy(w->sha256, sha256, PS_INDEX_SHA256);
 }
 
 static uint64_t unit_of(const struct ps_index_writer *w)
@@ -293,41 +305,39 @@ static int sections_write(struct ps_index_writer *w, struct file *f)
 	return r == 0 && w->ncolumns > 0 ? sources_write(w, f) : r;
 }
 
-static void head_write(
-        const struct ps_index_writer *w, const struct ps_index_version *v, uint64_t plain, struct file *f)
+static void head_write(const struct ps_index_writer *w, uint64_t nbytes, uint64_t plain, struct file *f)
 {
 	uint8_t *h = f->out.p;
-	size_t etag = ps_index_pad8(v->etag_len);
-	uint64_t sum;
 
 	memcpy(h, PS_INDEX_MAGIC, 8);
-	ps_put_u64(h + PS_INDEX_AT_SIZE, v->nbytes);
-	ps_put_u64(h + PS_INDEX_AT_MTIME, (uint64_t)v->mtime_ns);
+	ps_put_u64(h + PS_INDEX_AT_SIZE, nbytes);
+	ps_put_u64(h + PS_INDEX_AT_PLAIN, plain);
 	ps_put_u64(h + PS_INDEX_AT_COUNT, w->count);
 	ps_put_u64(h + PS_INDEX_AT_BAD, w->bad);
 	ps_put_u32(h + PS_INDEX_AT_FLAGS, w->flags);
 	ps_put_u16(h + PS_INDEX_AT_NSECTIONS, (uint16_t)(f->table.n / PS_INDEX_SECTION));
-	ps_put_u16(h + PS_INDEX_AT_ETAG_LEN, (uint16_t)v->etag_len);
-	ps_put_u64(h + PS_INDEX_AT_PLAIN, plain);
-	memcpy(h + PS_INDEX_HEAD, v->etag, v->etag_len);
-	memcpy(h + PS_INDEX_HEAD + etag, f->table.p, f->table.n);
-	sum = ps_index_sum(0, h, PS_INDEX_AT_SUM);
-	sum = ps_index_sum(sum, h + PS_INDEX_HEAD, etag + f->table.n);
-	ps_put_u64(h + PS_INDEX_AT_SUM, sum);
+	ps_put_u64(h + PS_INDEX_AT_FIRST, w->first);
+	memcpy(h + PS_INDEX_AT_SHA256, w->sha256, PS_INDEX_SHA256);
+	memcpy(h + PS_INDEX_HEAD, f->table.p, f->table.n);
+	ps_put_u64(h + PS_INDEX_AT_SUM, ps_index_head_sum(h, f->table.n / PS_INDEX_SECTION));
 }
 
-int ps_index_writer_finish(struct ps_index_writer *w, const struct ps_index_version *v, uint64_t plain_nbytes,
-        uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err)
+uint64_t ps_index_writer_plain(const struct ps_index_writer *w, uint64_t nbytes, uint64_t read)
 {
-	size_t head = PS_INDEX_HEAD + ps_index_pad8(v->etag_len) +
-	              (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
+	return w->flags & PS_INDEX_FLAG_COMPRESSED ? read : nbytes;
+}
+
+int ps_index_writer_finish(struct ps_index_writer *w, uint64_t nbytes, uint64_t read, uint8_t **ret_data,
+        size_t *ret_nbytes, struct ps_load_error *err)
+{
+	size_t head = PS_INDEX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
 	struct file f = {0};
 	int r = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
 
 	if (r == 0)
 		r = sections_write(w, &f);
 	if (r == 0) {
-		head_write(w, v, plain_nbytes, &f);
+		head_write(w, nbytes, ps_index_writer_plain(w, nbytes, read), &f);
 		*ret_nbytes = f.out.n;
 		*ret_data = ps_steal_ptr(&f.out.p);
 	}
@@ -341,9 +351,9 @@ int ps_index_writer_finish(struct ps_index_writer *w, const struct ps_index_vers
 }
 
 int ps_index_writer_save(struct ps_index_writer *w, const char *shard, const char *dir,
-        const struct ps_index_version *v, uint64_t plain_nbytes, struct ps_load_error *err)
+        const struct ps_index_version *v, uint64_t read, struct ps_load_error *err)
 {
-	ps_autofree char *path = ps_index_path(shard, dir, PS_INDEX_SUFFIX, err);
+	ps_autofree char *path = ps_index_path(shard, dir, v->nbytes, w->first, err);
 	ps_autofree uint8_t *data = NULL;
 	struct ps_index_version now;
 	size_t nbytes = 0;
@@ -352,7 +362,7 @@ int ps_index_writer_save(struct ps_index_writer *w, const char *shard, const cha
 	if (r == 0 && !ps_index_version_same(&now, v))
 		r = ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
 	if (r == 0)
-		r = ps_index_writer_finish(w, v, plain_nbytes, &data, &nbytes, err);
+		r = ps_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
 	if (r == 0)
 		r = ps_index_file_write(path, v->mode, data, nbytes, err);
 	return r;

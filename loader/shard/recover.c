@@ -7,15 +7,28 @@
 
 #include "shard/index.h"
 
-bool ps_recovery_find(
-        struct ps_recovery *rec, const char *shard, const char *index_dir, uint64_t ordinal, uint64_t offset)
+void ps_recovery_use(struct ps_recovery *rec, struct ps_index *index)
+{
+	if (!rec->borrowed)
+		ps_index_close(rec->index);
+	rec->index = index;
+	rec->borrowed = true;
+}
+
+bool ps_recovery_find(struct ps_recovery *rec, struct ps_index *known, const char *shard, const char *index_dir,
+        uint64_t ordinal, uint64_t offset)
 {
 	struct ps_index_place place;
 
 	if (rec->index)
 		return true;
+	if (known && ps_index_place(known, ordinal, &place, NULL) == 0 && place.offset == offset) {
+		ps_recovery_use(rec, known);
+		return true;
+	}
 	if (ps_index_open(shard, index_dir, &rec->index, NULL) < 0 &&
-	        ps_index_open_of_longer(shard, index_dir, &rec->index, NULL) < 0)
+	        ps_index_open_of_longer(shard, index_dir, &rec->index, NULL) < 0 &&
+	        (!index_dir || ps_index_open(shard, NULL, &rec->index, NULL) < 0))
 		return false;
 	if (ps_index_place(rec->index, ordinal, &place, NULL) == 0 && place.offset == offset)
 		return true;
@@ -37,7 +50,8 @@ int ps_recovery_because(struct ps_recovery *rec, int errnum, const char *reason)
 
 void ps_recovery_fini(struct ps_recovery *rec)
 {
-	ps_index_close(rec->index);
+	if (!rec->borrowed)
+		ps_index_close(rec->index);
 	free(rec->reason);
 	*rec = (struct ps_recovery){0};
 }

@@ -10,14 +10,19 @@
 
 struct ps_recovery {
 	struct ps_index *index; /* NULL: none was found */
+	bool borrowed;
 	int bad;                /* errno of the damage ... */
 	char *reason;           /* ... and its text */
 };
 
-/* Looks for an index that knows the shard as it was before: one that is up to date, or of the same shard when
- * it was longer; it must have sample `ordinal` at `offset`. False: there is none, or no memory. */
-bool ps_recovery_find(struct ps_recovery *recovery, const char *shard, const char *index_dir,
-        uint64_t ordinal, uint64_t offset);
+/* Takes an index that is the caller's. */
+void ps_recovery_use(struct ps_recovery *recovery, struct ps_index *index);
+
+/* Looks for an index that knows the shard as it was before: the caller's if it has one, else one that fits, or
+ * that of the same shard when it was longer; it must have sample `ordinal` at `offset`. False: there is none,
+ * or no memory. */
+bool ps_recovery_find(struct ps_recovery *recovery, struct ps_index *known, const char *shard,
+        const char *index_dir, uint64_t ordinal, uint64_t offset);
 
 /* Notes why the samples from here on are bad. */
 int ps_recovery_because(struct ps_recovery *recovery, int errnum, const char *reason) PS_MUST_USE;

@@ -21,6 +21,10 @@ struct ps_shard {
 	bool unsound;                      /* it ended for a reason that may not be there the next time */
 	struct ps_index_writer *byproduct; /* options.index_writer, if it is ours */
 	struct ps_recovery recovery;
+	struct ps_index_walk checked;      /* through options.check */
+	bool has_first;                    /* the first header was read; ... */
+	size_t first_n;
+	uint8_t first[PS_INDEX_FIRST];     /* ... these bytes */
 	int failed;                      /* -errno, while it is not known yet how the shard goes on */
 	uint32_t holes;                  /* samples from the next one on are bad: so many */
 	struct ps_index_version version; /* of what it is told */
@@ -159,8 +163,54 @@ static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, stru
 	return ps_builder_finish(b, s->ordinal++, can_resume ? b->offset : 0, ret_sample, err);
 }
 
+/* Compares the open sample, which is sound, with what the index says of it. */
+static int sample_check(struct ps_shard *s, struct ps_load_error *err)
+{
+	const struct ps_builder *b = &s->b;
+	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	uint32_t n = b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
+	int r = 0;
+
+	if (s->has_first) {
+		s->has_first = false;
+		r = ps_index_check_first(s->options.check, s->first, s->first_n, err);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		members[i] = (struct ps_index_member){.suffix = (const char *)b->names.p + b->fields[i].suffix_at,
+		        .offset = b->fields[i].offset,
+		        .size = b->fields[i].size};
+	return r < 0 ? r
+	             : ps_index_check(s->options.check, &s->checked, s->ordinal, b->offset,
+	                       (const char *)b->names.p, b->key_len, members, n, err);
+}
+
+/* Something cannot be read where the index says it is. True: the shard is another one, not damaged: its first
+ * header is sound, and not the one that the index is of. */
+static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
+{
+	struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};
+	struct ps_tar_member m;
+	struct ps_stream *stream;
+	struct ps_tar *tar = NULL;
+	const uint8_t *p;
+	size_t n;
+	bool replaced;
+
+	if (ps_stream_open(s->file->path, &options, &stream, NULL) < 0)
+		return false;
+	replaced = ps_stream_inflate(&stream, NULL) == 0 && ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, NULL) == 0 &&
+	           ps_index_check_first(s->options.check, p, n, err) == -ESTALE;
+	if (replaced && !ps_index_is_of_lines(s->options.check)) {
+		tar = ps_tar_new(stream);
+		replaced = tar && ps_tar_next(tar, &m, NULL) == 1;
+	}
+	ps_tar_free(tar);
+	ps_stream_free(stream);
+	return replaced;
+}
+
 /* The shard ends here because of `err`; what stands in the builder was not whole. */
-static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why, struct ps_load_error *err)
+static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, struct ps_load_error *err)
 {
 	struct ps_builder *b = &s->b;
 
@@ -168,13 +218,19 @@ static int shard_fail(struct ps_shard *s, int r, const struct ps_load_error *why
 		return r;
 	if (r == -EMFILE || r == -ENFILE)
 		return ps_load_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
+	if (r == -EBADMSG && s->options.check && is_replaced(s, why))
+		r = -ESTALE;
 	s->ended = true;
 	s->unsound = r != -EBADMSG;
 	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
 	s->failed = r;
-	if (s->options.recover &&
-	        ps_recovery_find(&s->recovery, s->file->path, s->options.index_dir, s->ordinal, b->offset)) {
+	if (r == -ESTALE && s->options.check) {
+		ps_recovery_use(&s->recovery, s->options.check);
+		if (ps_recovery_because(&s->recovery, -r, why->text) < 0)
+			return -ENOMEM;
+	} else if (s->options.recover && ps_recovery_find(&s->recovery, s->options.check, s->file->path,
+	                                         s->options.index_dir, s->ordinal, b->offset)) {
 		if (ps_recovery_because(&s->recovery, -r, why->text) < 0)
 			return -ENOMEM;
 		if (ps_recovery_has(&s->recovery, s->ordinal + 1) &&
@@ -237,7 +293,8 @@ static void byproduct_begin(struct ps_shard *s)
 
 	if (s->options.index_writer || ps_index_version_read(s->file->path, &s->version, NULL) < 0)
 		return;
-	if (ps_index_open(s->file->path, s->options.index_dir, &index, NULL) == 0) {
+	if (ps_index_open(s->file->path, s->options.index_dir, &index, NULL) == 0 ||
+	        ps_index_open(s->file->path, NULL, &index, NULL) == 0) {
 		ps_index_close(index);
 		return;
 	}
@@ -276,9 +333,20 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 		s->ordinal = s->start_ordinal;
 	}
 	s->b.can_read_again = ps_stream_fd(s->stream) >= 0;
+	if (ps_stream_offset(s->stream) == 0) {
+		const uint8_t *p;
+
+		r = ps_stream_peek(s->stream, PS_INDEX_FIRST, &p, &s->first_n, err);
+		if (r < 0)
+			return r;
+		memcpy(s->first, p, s->first_n);
+		s->has_first = true;
+	}
 	if (s->options.write_index && s->start_ordinal == 0 &&
 	        ps_source_of(s->options.source, &s->options.windows, s->file->path) != PS_SOURCE_TOKENS)
 		byproduct_begin(s);
+	if (s->options.index_writer && s->has_first)
+		ps_index_writer_first(s->options.index_writer, ps_index_sum(0, s->first, s->first_n));
 	return reader_make(s, err);
 }
 
@@ -429,6 +497,8 @@ static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 	r = s->started ? 0 : shard_start(s, &why);
 	if (r == 0)
 		r = sample_read(s, &why);
+	if (r == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)
+		r = sample_check(s, &why);
 	return r < 0 ? shard_fail(s, r, &why, err) : r;
 }
 

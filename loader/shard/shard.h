@@ -27,6 +27,9 @@ struct ps_shard_options {
 	struct ps_slab_pool *slabs; /* where memory of small samples comes from; NULL: malloc */
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	const char *index_dir;      /* of write_index; NULL: beside the shard */
+	/* What the samples are compared with; one that differs ends the shard: it and those that the index knows
+	 * behind it are bad, -ESTALE. Borrowed as long as the reader lives; NULL: nothing. */
+	struct ps_index *check;
 	bool recover;     /* where an index tells it, samples behind a damaged place are given, too */
 	bool write_index; /* once the shard was read as a whole, if it has none that is good */
 	bool never_hold;  /* for listing: no bytes at all */

@@ -31,6 +31,8 @@ struct ps_tar_out {
 	uint8_t *buf;     /* on its way to the disk, or to zstd */
 	size_t buf_n, buf_cap;
 	uint64_t file_nbytes;
+	void (*on_bytes)(void *ctx, const void *p, size_t n); /* NULL: nobody looks */
+	void *on_bytes_ctx;
 
 	ZSTD_CCtx *zstd; /* NULL: not compressed */
 	uint8_t *zbuf;
@@ -45,6 +47,8 @@ static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps
 {
 	const uint8_t *p = data;
 
+	if (o->on_bytes)
+		o->on_bytes(o->on_bytes_ctx, data, n);
 	o->file_nbytes += n;
 	while (n > 0) {
 		ssize_t w = write(o->fd, p, n);
@@ -319,6 +323,12 @@ int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, st
 	o->own_fd = true;
 	*ret_out = o;
 	return 0;
+}
+
+void ps_tar_out_watch(struct ps_tar_out *o, void (*on_bytes)(void *ctx, const void *p, size_t n), void *ctx)
+{
+	o->on_bytes = on_bytes;
+	o->on_bytes_ctx = ctx;
 }
 
 int ps_tar_out_member(

@@ -32,6 +32,10 @@ int ps_tar_out_open(
 int ps_tar_out_fd(int fd, const char *path, int level, struct ps_tar_out **ret_out,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* Has each piece of the file shown as it is written; before the first member. */
+void ps_tar_out_watch(
+        struct ps_tar_out *out, void (*on_bytes)(void *ctx, const void *p, size_t n), void *ctx);
+
 /* Begins a member; exactly `size` bytes of data follow, by one or more calls of ps_tar_out_data(). */
 int ps_tar_out_member(struct ps_tar_out *out, const char *name, size_t name_len, uint64_t size,
         struct ps_load_error *err) PS_MUST_USE;

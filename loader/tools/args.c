@@ -2,6 +2,7 @@
 
 #include "batch/utf8.h"
 #include "tools/suggest.h"
+#include "shard/index_column.h"
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -229,6 +230,28 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
 	}
 	ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
 	return false;
+}
+
+bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n)
+{
+	struct ps_load_error err = {0};
+
+	if (*n == PS_INDEX_MAX_COLUMNS) {
+		ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
+		return false;
+	}
+	if (ps_column_spec_parse(text, &columns[*n], &err) < 0) {
+		ps_complain("%s", err.text);
+		return false;
+	}
+	(*n)++;
+	for (size_t i = 0; i + 1 < *n; i++)
+		if (strcmp(columns[i].name, columns[*n - 1].name) == 0) {
+			ps_complain("--column %s: there is a column of that name already; give each a name of its own",
+			        text);
+			return false;
+		}
+	return true;
 }
 
 bool ps_arg_choice(

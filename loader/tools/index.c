@@ -4,28 +4,42 @@
 #include <errno.h>
 #include <getopt.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "shard/catalogue.h"
 #include "shard/dali.h"
 #include "shard/index_column.h"
+#include "shard/index_file.h"
 #include "shard/list.h"
+#include "tools/digest.h"
 #include "tools/tools.h"
 
 static const struct ps_option_help options_help[] = {
         {"--dir DIR", "put the indexes into that directory, made if need be; else beside the shards"},
         {"--column NAME=SUFFIX[:PATH]",
                 "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
+        {"--catalogue", "for a publisher: also a hash of each whole shard, and SHARDS.psc beside them"},
         {"--dali", "write DALI's index instead, NAME.idx"},
         {"--force", "make them anew, also those that are up to date"},
         {"--from-dali", "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
-        {"--json", "a JSON object a line: shard, samples, bad, written"},
+        {"--verify", "make nothing: read all of each shard, and compare it with its index and catalogue"},
+        {"--json", "a JSON object a line: shard, samples, bad, written (or verified)"},
+};
+
+/* What catalogues will say of shards that follow each other in one folder. */
+struct listed {
+	char *dir; /* NULL: none yet */
+	struct ps_catalogue_entry *entries;
+	size_t n;
 };
 
 struct index_options {
 	const char *dir;
 	bool force, json;
-	bool dali, from_dali;
+	bool dali, from_dali, verify, catalogue;
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
 	size_t ncolumns;
+	struct listed listed;
 };
 
 static void line_print(
@@ -42,17 +56,30 @@ static void line_print(
 	printf("\t%ju sample%s%s\n", (uintmax_t)samples, ps_plural(samples), made ? "" : ", up to date");
 }
 
+/* The index was made of what the shard is now, as far as times tell: make's rule. */
+static bool is_newer(const char *index, const char *shard)
+{
+	struct stat a, b;
+
+	return stat(index, &a) == 0 && stat(shard, &b) == 0 &&
+	       (a.st_mtim.tv_sec != b.st_mtim.tv_sec ? a.st_mtim.tv_sec > b.st_mtim.tv_sec
+	                                            : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
+}
+
 /* True if there is a good index that has all that was asked for, taken from where it was asked for. */
 static bool is_up_to_date(
         const struct index_options *o, const char *shard, uint64_t *ret_samples, uint64_t *ret_bad)
 {
 	struct ps_index *index;
-	bool all = true;
+	uint64_t first;
+	bool all;
 
-	if (o->force || ps_index_open(shard, o->dir, &index, NULL) < 0)
+	if (o->force || o->catalogue || ps_index_open(shard, o->dir, &index, NULL) < 0)
 		return false;
 	*ret_samples = ps_index_samples(index);
 	*ret_bad = ps_index_bad(index);
+	all = is_newer(ps_index_path_of(index), shard) && ps_index_first_read(shard, &first, NULL) == 0 &&
+	      first == ps_index_binding(index)->first;
 	for (size_t i = 0; i < o->ncolumns && all; i++) {
 		int column = ps_index_column(index, o->columns[i].name);
 
@@ -81,17 +108,183 @@ static bool shard_dali(const struct index_options *o, const char *shard)
 	return r == 0;
 }
 
+/* -- Verifying ------------------------------------------------------------------------------------------ */
+
+static int differs(const char *shard, const char *what, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, ESTALE,
+	        "%s: is not the shard that %s is of: one of them was changed; fetch both again, or make the index again",
+	        shard, what);
+}
+
+/* Compares the shard's bytes with the hash that was made of them, 1; 0: nobody made one. */
+static int hash_verify(const char *shard, const struct ps_index *index, const struct ps_catalogue_entry *e,
+        struct ps_load_error *err)
+{
+	const uint8_t *want = ps_index_binding(index)->sha256;
+	uint8_t sha256[PS_DIGEST_NBYTES];
+	int r;
+
+	if (!ps_index_sha256_known(want) && !(e && ps_index_sha256_known(e->sha256)))
+		return 0;
+	r = ps_digest_file(shard, sha256, err);
+	if (r < 0)
+		return r;
+	if (e && ps_index_sha256_known(e->sha256) && memcmp(sha256, e->sha256, sizeof(sha256)) != 0)
+		return differs(shard, PS_CATALOGUE_NAME, err);
+	if (!ps_index_sha256_known(want))
+		return 0;
+	return memcmp(sha256, want, sizeof(sha256)) == 0 ? 1 : differs(shard, ps_index_path_of(index), err);
+}
+
+/* Makes the index again in memory, with its columns. */
+static int content_verify(const char *shard, struct ps_index *index, struct ps_load_error *err)
+{
+	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS] = {0};
+	int n = ps_index_ncolumns(index), r = 0, parsed = 0;
+	struct ps_index *now = NULL;
+
+	for (; parsed < n && r == 0; parsed++) {
+		ps_autofree char *text = ps_index_column_text(index, parsed);
+
+		r = text ? ps_column_spec_parse(text, &columns[parsed], err)
+		         : ps_load_error_set(err, EINVAL, "%s: does not say where its columns are from; make it again",
+		                   ps_index_path_of(index));
+	}
+	if (r == 0)
+		r = ps_index_make_mem(shard, columns, (size_t)n, &now, err);
+	if (r == 0 && !ps_index_equals(index, now))
+		r = differs(shard, ps_index_path_of(index), err);
+	ps_index_close(now);
+	for (int i = 0; i < n; i++)
+		ps_column_spec_fini(&columns[i]);
+	return r;
+}
+
+static bool shard_verify(const struct index_options *o, const char *shard)
+{
+	struct ps_load_error err = {0}, why = {0};
+	const struct ps_catalogue_entry *e = NULL;
+	struct ps_catalogue *catalogue = NULL;
+	const char *slash = strrchr(shard, '/');
+	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
+	struct ps_index *index = NULL;
+	uint64_t samples = 0, bad = 0;
+	int r = dir ? ps_index_open(shard, o->dir, &index, &err) : ps_load_error_set(&err, ENOMEM, "out of memory");
+
+	if (r == 0 && !o->dir) {
+		r = ps_catalogue_read(dir, &catalogue, &why);
+		if (r == 0)
+			e = ps_catalogue_match(catalogue, slash ? slash + 1 : shard, ps_index_binding(index)->nbytes);
+		r = r == 0 || r == -ENOENT ? 0 : ps_load_error_set(&err, -r, "%s", why.text);
+	}
+	if (r == 0) {
+		samples = ps_index_samples(index);
+		bad = ps_index_bad(index);
+		if (e && e->samples != samples)
+			r = differs(shard, PS_CATALOGUE_NAME, &err);
+	}
+	if (r == 0)
+		r = hash_verify(shard, index, e, &err);
+	if (r == 0)
+		r = content_verify(shard, index, &err);
+	ps_catalogue_free(catalogue);
+	ps_index_close(index);
+	if (r < 0)
+		ps_complain("%s", err.text);
+	if (o->json) {
+		printf("{\"shard\": ");
+		ps_json_print(stdout, shard);
+		printf(", \"samples\": %ju, \"bad\": %ju, \"verified\": %s}\n", (uintmax_t)samples, (uintmax_t)bad,
+		        r < 0 ? "false" : "true");
+	} else if (r >= 0) {
+		ps_plain_print(stdout, shard);
+		printf("\t%ju sample%s, verified\n", (uintmax_t)samples, ps_plural(samples));
+	}
+	return r >= 0;
+}
+
+/* -- Catalogues ----------------------------------------------------------------------------------------- */
+
+/* Writes what is listed, and begins again. */
+static int listed_write(struct listed *l, struct ps_load_error *err)
+{
+	int r = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, err) : 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		free(l->entries[i].name);
+	free(l->entries);
+	free(l->dir);
+	*l = (struct listed){0};
+	return r;
+}
+
+/* Lists a shard; what is listed of another folder is written first. */
+static int shard_list(struct listed *l, const char *shard, const struct ps_catalogue_entry *e,
+        struct ps_load_error *err)
+{
+	const char *slash = strrchr(shard, '/');
+	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
+	struct ps_catalogue_entry *grown;
+	int r = 0;
+
+	if (!dir)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (l->dir && strcmp(l->dir, dir) != 0)
+		r = listed_write(l, err);
+	if (r < 0)
+		return r;
+	if (!l->dir)
+		l->dir = ps_steal_ptr(&dir);
+	grown = reallocarray(l->entries, l->n + 1, sizeof(*grown));
+	if (!grown)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	l->entries = grown;
+	l->entries[l->n] = *e;
+	l->entries[l->n].name = strdup(slash ? slash + 1 : shard);
+	if (!l->entries[l->n].name)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	l->n++;
+	return 0;
+}
+
+/* The shard's index with a hash of the shard, and what the catalogue says of it. */
+static int shard_publish(const struct index_options *o, struct listed *l, const char *shard,
+        struct ps_index_result *res, struct ps_load_error *err)
+{
+	struct ps_catalogue_entry e = {0};
+	struct ps_index *index;
+	int r = ps_digest_file(shard, e.sha256, err);
+
+	if (r == 0)
+		r = ps_index_make_hashed(shard, o->columns, o->ncolumns, e.sha256, res, err);
+	if (r == 0)
+		r = ps_index_open(shard, NULL, &index, err);
+	if (r < 0)
+		return r;
+	e.nbytes = ps_index_binding(index)->nbytes;
+	e.plain_nbytes = res->plain_nbytes;
+	e.samples = res->samples;
+	e.bad = res->bad;
+	e.lines = ps_index_is_of_lines(index);
+	ps_index_close(index);
+	return shard_list(l, shard, &e, err);
+}
+
 /* False if the shard has bad samples, or no index. */
-static bool shard_index(const struct index_options *o, const char *shard)
+static bool shard_index(struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};
-	struct ps_index_result res;
+	struct ps_index_result res = {0};
+	int r;
 
 	if (is_up_to_date(o, shard, &res.samples, &res.bad)) {
 		line_print(o, shard, res.samples, res.bad, false);
 		return true;
 	}
-	if (ps_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err) < 0) {
+	r = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
+	                 : ps_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
+	if (r < 0) {
 		ps_complain("%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
 		return false;
 	}
@@ -100,15 +293,6 @@ static bool shard_index(const struct index_options *o, const char *shard)
 		ps_complain("%ju bad sample%s; %s%s", (uintmax_t)res.bad, ps_plural(res.bad),
 		        res.bad == 1 ? "" : "the first: ", res.first_bad.text);
 	return res.bad == 0;
-}
-
-/* The column declared last has another one's name. */
-static bool is_named_twice(const struct index_options *o)
-{
-	for (size_t i = 0; i + 1 < o->ncolumns; i++)
-		if (strcmp(o->columns[i].name, o->columns[o->ncolumns - 1].name) == 0)
-			return true;
-	return false;
 }
 
 static void options_fini(struct index_options *o)
@@ -120,7 +304,8 @@ static void options_fini(struct index_options *o)
 int ps_cmd_index(int argc, char **argv)
 {
 	static const struct option longs[] = {{"dir", required_argument, NULL, 'd'},
-	        {"column", required_argument, NULL, 'c'}, {"dali", no_argument, NULL, 'D'},
+	        {"column", required_argument, NULL, 'c'}, {"catalogue", no_argument, NULL, 'C'},
+	        {"verify", no_argument, NULL, 'v'}, {"dali", no_argument, NULL, 'D'},
 	        {"from-dali", no_argument, NULL, 'F'}, {"force", no_argument, NULL, 'f'},
 	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
@@ -136,21 +321,14 @@ int ps_cmd_index(int argc, char **argv)
 			o.dir = optarg;
 			break;
 		case 'c':
-			if (o.ncolumns == PS_INDEX_MAX_COLUMNS) {
-				ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
+			if (!ps_arg_column(optarg, o.columns, &o.ncolumns))
 				return PS_EXIT_USAGE;
-			}
-			if (ps_column_spec_parse(optarg, &o.columns[o.ncolumns], &err) < 0) {
-				ps_complain("%s", err.text);
-				return PS_EXIT_USAGE;
-			}
-			o.ncolumns++;
-			if (is_named_twice(&o)) {
-				ps_complain("--column %s: there is a column of that name already; give "
-				            "each a name of its own",
-				        optarg);
-				return PS_EXIT_USAGE;
-			}
+			break;
+		case 'C':
+			o.catalogue = true;
+			break;
+		case 'v':
+			o.verify = true;
 			break;
 		case 'D':
 			o.dali = true;
@@ -175,7 +353,8 @@ int ps_cmd_index(int argc, char **argv)
 			        "  penstock-loader index 'train-{000..127}.tar'\n"
 			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
 			        "  penstock-loader index --column label=cls --column h=json:height "
-			        "train-*.tar\n");
+			        "train-*.tar\n"
+			        "  penstock-loader index --verify /tmp/train\n");
 			return PS_EXIT_OK;
 		default:
 			ps_option_complain(argv, longs, c);
@@ -186,14 +365,30 @@ int ps_cmd_index(int argc, char **argv)
 		ps_complain("--dali, --from-dali and --column exclude each other");
 		return PS_EXIT_USAGE;
 	}
+	if ((o.verify || o.catalogue) && (o.dali || o.from_dali || o.force || (o.verify && o.ncolumns > 0))) {
+		ps_complain("--%s goes with neither --dali, --from-dali%s nor --force", o.verify ? "verify" : "catalogue",
+		        o.verify ? ", --column" : "");
+		return PS_EXIT_USAGE;
+	}
+	if (o.catalogue && (o.dir || o.verify)) {
+		ps_complain("--catalogue writes beside the shards; leave out %s", o.dir ? "--dir" : "--verify");
+		return PS_EXIT_USAGE;
+	}
 	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
-	if (o.dir && ps_folder_make(o.dir, &err) < 0) {
+	if (o.dir && !o.verify && ps_folder_make(o.dir, &err) < 0) {
 		ps_complain("--dir %s", err.text);
 		return PS_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
-		sound = (o.dali || o.from_dali ? shard_dali : shard_index)(&o, shards.names[i]) && sound;
+		sound = (o.verify                 ? shard_verify(&o, shards.names[i])
+		                : o.dali || o.from_dali ? shard_dali(&o, shards.names[i])
+		                                        : shard_index(&o, shards.names[i])) &&
+		        sound;
+	if (listed_write(&o.listed, &err) < 0) {
+		ps_complain("%s", err.text);
+		sound = false;
+	}
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;
 }

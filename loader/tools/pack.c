@@ -9,8 +9,12 @@
 #include <sys/stat.h>
 
 #include "pipeline/cpus.h"
+#include "shard/catalogue.h"
 #include "shard/index.h"
+#include "shard/index_column.h"
+#include "shard/index_file.h"
 #include "shard/tar_out.h"
+#include "tools/digest.h"
 #include "tools/out_name.h"
 #include "tools/pack_list.h"
 #include "tools/progress.h"
@@ -26,7 +30,8 @@ static const struct ps_option_help options_help[] = {
         {"--max-count N", "samples of a shard [no limit]"},
         {"--shuffle SEED", "put the samples into a random order, the same for each SEED"},
         {"--zstd LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]"},
-        {"--index", "write each shard's index beside it"},
+        {"--index", "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
+        {"--column NAME=SUFFIX[:PATH]", "with --index: keep a value of each sample, as index does"},
         {"--threads N", "shards that are written at once [the processors]"},
         {"--force", "write over shards that are there"},
         {"--json", "a JSON object a line for each shard, and one for all"},
@@ -37,6 +42,8 @@ struct pack_options {
 	bool classes, shuffle, index, force, json;
 	uint64_t max_size, max_count, seed, threads;
 	int level;
+	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
+	size_t ncolumns;
 };
 
 /* A shard to be: samples [first, first + n) of the list. */
@@ -49,6 +56,7 @@ struct pack {
 	const struct ps_pack_list *list;
 	struct job *jobs;
 	size_t njobs;
+	struct ps_catalogue_entry *entries; /* of each shard, with --index; each is written by one thread */
 	atomic_size_t next;
 	atomic_bool failed;
 	struct ps_progress progress;
@@ -119,8 +127,14 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 	}
 }
 
-static int shard_write(struct pack *p, const struct job *job, const char *name, uint64_t *ret_nbytes,
-        struct ps_load_error *err)
+static void bytes_digest(void *ctx, const void *p, size_t n)
+{
+	ps_digest_add(ctx, p, n);
+}
+
+/* Writes the samples of a job into a shard. `digest` NULL: nobody wants it. */
+static int samples_write(struct pack *p, const struct job *job, const char *name, struct ps_digest *digest,
+        uint64_t *ret_nbytes, struct ps_load_error *err)
 {
 	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
 	struct ps_tar_out *out;
@@ -129,6 +143,8 @@ static int shard_write(struct pack *p, const struct job *job, const char *name, 
 
 	if (r < 0)
 		return r;
+	if (digest)
+		ps_tar_out_watch(out, bytes_digest, digest);
 	for (size_t s = job->first; s < job->first + job->n && r == 0; s++) {
 		const struct ps_pack_sample *sample = &p->list->samples[s];
 
@@ -138,16 +154,40 @@ static int shard_write(struct pack *p, const struct job *job, const char *name, 
 	}
 	if (r == 0)
 		r = ps_tar_out_finish(out, ret_nbytes, err);
-	if (r < 0) {
+	if (r < 0)
 		ps_tar_out_abort(out);
-		return r;
-	}
-	if (p->o->index) {
-		struct ps_index_result res;
-
-		r = ps_index_make(name, NULL, NULL, 0, &res, err);
-	}
 	return r;
+}
+
+/* A shard, and with --index its index and what the catalogue says of it. */
+static int shard_write(
+        struct pack *p, size_t number, const char *name, uint64_t *ret_nbytes, struct ps_load_error *err)
+{
+	const char *slash = strrchr(name, '/');
+	struct ps_catalogue_entry *e;
+	struct ps_index_result res;
+	struct ps_digest *digest;
+	int r;
+
+	if (!p->o->index)
+		return samples_write(p, &p->jobs[number], name, NULL, ret_nbytes, err);
+	e = &p->entries[number];
+	digest = ps_digest_new();
+	r = digest ? samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err)
+	           : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == 0)
+		ps_digest_finish(digest, e->sha256);
+	ps_digest_free(digest);
+	if (r == 0)
+		r = ps_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
+	if (r < 0)
+		return r;
+	e->name = strdup(slash ? slash + 1 : name);
+	e->nbytes = *ret_nbytes;
+	e->plain_nbytes = res.plain_nbytes;
+	e->samples = res.samples;
+	e->bad = res.bad;
+	return e->name ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
 static void shard_report(struct pack *p, const char *name, const struct job *job, uint64_t nbytes)
@@ -170,7 +210,7 @@ static void *worker(void *arg)
 		struct ps_load_error err = {0};
 		uint64_t nbytes = 0;
 		ps_autofree char *name = ps_out_name(p->o->out, i);
-		int r = name ? shard_write(p, &p->jobs[i], name, &nbytes, &err)
+		int r = name ? shard_write(p, i, name, &nbytes, &err)
 		             : ps_load_error_set(&err, ENOMEM, "out of memory");
 
 		if (r < 0) {
@@ -224,8 +264,25 @@ static bool classes_write(const struct pack_options *o, const struct ps_pack_lis
 	return true;
 }
 
+/* The catalogue, in the folder of the shards. */
+static bool catalogue_write(struct pack *p)
+{
+	const char *slash = strrchr(p->o->out, '/');
+	ps_autofree char *dir = strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
+	struct ps_load_error err = {0};
+	int r = dir ? ps_catalogue_update(dir, p->entries, p->njobs, &err)
+	            : ps_load_error_set(&err, ENOMEM, "out of memory");
+
+	if (r < 0)
+		ps_complain("%s", err.text);
+	return r == 0;
+}
+
 static void pack_fini(struct pack *p)
 {
+	for (size_t i = 0; p->entries && i < p->njobs; i++)
+		free(p->entries[i].name);
+	free(p->entries);
 	free(p->jobs);
 	pthread_mutex_destroy(&p->lock);
 }
@@ -242,7 +299,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 		r = ps_pack_group(l, &err);
 	if (r == 0 && o->shuffle)
 		ps_pack_shuffle(l, o->seed);
-	if (r == 0 && jobs_plan(&p) < 0)
+	if (r == 0 && (jobs_plan(&p) < 0 || !(p.entries = calloc(p.njobs, sizeof(*p.entries)))))
 		r = ps_load_error_set(&err, ENOMEM, "out of memory");
 	if (r < 0) {
 		ps_complain("%s", err.text);
@@ -266,6 +323,8 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	ps_progress_end(&p.progress);
 	if (sound && o->classes)
 		sound = classes_write(o, l);
+	if (sound && o->index)
+		sound = catalogue_write(&p);
 	if (!sound)
 		return PS_EXIT_FAILED;
 	if (o->json)
@@ -300,6 +359,8 @@ static bool option_take(struct pack_options *o, int c)
 	case 'i':
 		o->index = true;
 		return true;
+	case 'C':
+		return ps_arg_column(optarg, o->columns, &o->ncolumns);
 	case 't':
 		return ps_arg_u64("--threads", optarg, 1, MAX_THREADS, &o->threads);
 	case 'f':
@@ -311,15 +372,22 @@ static bool option_take(struct pack_options *o, int c)
 	}
 }
 
+static void options_fini(struct pack_options *o)
+{
+	for (size_t i = 0; i < o->ncolumns; i++)
+		ps_column_spec_fini(&o->columns[i]);
+}
+
 int ps_cmd_pack(int argc, char **argv)
 {
 	static const struct option longs[] = {{"classes", no_argument, NULL, 'c'},
 	        {"max-size", required_argument, NULL, 's'}, {"max-count", required_argument, NULL, 'n'},
 	        {"shuffle", required_argument, NULL, 'S'}, {"zstd", required_argument, NULL, 'z'},
-	        {"index", no_argument, NULL, 'i'}, {"threads", required_argument, NULL, 't'},
+	        {"index", no_argument, NULL, 'i'}, {"column", required_argument, NULL, 'C'}, {"threads", required_argument, NULL, 't'},
 	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
 	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	struct pack_options o = {.max_size = MAX_SIZE_DEFAULT, .max_count = UINT64_MAX};
+	__attribute__((cleanup(options_fini))) struct pack_options o = {
+	        .max_size = MAX_SIZE_DEFAULT, .max_count = UINT64_MAX};
 	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};
 	int c;
 
@@ -361,6 +429,10 @@ int ps_cmd_pack(int argc, char **argv)
 		return PS_EXIT_USAGE;
 	if (o.classes && o.source[0] == '@') {
 		ps_complain("--classes goes with a folder; a list names labels itself");
+		return PS_EXIT_USAGE;
+	}
+	if (o.ncolumns > 0 && !o.index) {
+		ps_complain("--column goes with --index");
 		return PS_EXIT_USAGE;
 	}
 	return pack_run(&o, &list);

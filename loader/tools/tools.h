@@ -54,6 +54,11 @@ bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t m
 /* A number of bytes: 1000, 64K, 512M, 2G (powers of 1024). Complains and returns false. */
 bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value);
 
+struct ps_column_spec; /* shard/index_column.h */
+
+/* Declares one more column of an index, of PS_INDEX_MAX_COLUMNS. Complains and returns false. */
+bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n);
+
 /* The place of `text` among n names. Complains and returns false. */
 bool ps_arg_choice(
         const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);

@@ -15,27 +15,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void sums_mend(uint8_t *p, size_t n)
 {
-	size_t etag, table, nsections;
-	uint64_t sum;
+	size_t nsections;
 
 	if (n < PS_INDEX_HEAD)
 		return;
-	etag = ps_index_pad8(ps_get_u16(p + PS_INDEX_AT_ETAG_LEN));
 	nsections = ps_get_u16(p + PS_INDEX_AT_NSECTIONS);
-	table = PS_INDEX_HEAD + etag;
-	if (n < table + nsections * PS_INDEX_SECTION)
+	if (n < PS_INDEX_HEAD + nsections * PS_INDEX_SECTION)
 		return;
 	for (size_t i = 0; i < nsections; i++) {
-		uint8_t *entry = p + table + i * PS_INDEX_SECTION;
+		uint8_t *entry = p + PS_INDEX_HEAD + i * PS_INDEX_SECTION;
 		uint64_t at = ps_get_u64(entry + 8), len = ps_get_u64(entry + 16);
 
 		if (at <= n && len <= n - at)
 			ps_put_u64(entry + 24, ps_index_sum(0, p + at, (size_t)len));
 	}
 	memcpy(p, PS_INDEX_MAGIC, 8);
-	sum = ps_index_sum(0, p, PS_INDEX_AT_SUM);
-	ps_put_u64(p + PS_INDEX_AT_SUM,
-	        ps_index_sum(sum, p + PS_INDEX_HEAD, etag + nsections * PS_INDEX_SECTION));
+	ps_put_u64(p + PS_INDEX_AT_SUM, ps_index_head_sum(p, nsections));
 }
 
 static void sample_ask(struct ps_index *x, uint64_t i)
@@ -75,10 +70,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		sums_mend(copy, size - 1);
 	if (ps_index_open_mem(copy, size - 1, &x, NULL) == 0) {
 		uint64_t n = ps_index_samples(x);
+		struct ps_index_walk walk = {0};
 
 		assert(ps_index_bad(x) <= n);
 		for (uint64_t i = 0; i < n && i < 200; i++)
 			sample_ask(x, i);
+		for (uint64_t i = 0; i < n && i < 200; i += 1 + i % 3) /* in steps, and from mark to mark */
+			(void)!ps_index_check(x, &walk, i, 0, "k", 1, NULL, 0, NULL);
 		if (n > 0)
 			sample_ask(x, n - 1);
 		ps_index_close(x);

@@ -67,9 +67,7 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 		                        .type = PS_COLUMN_TEXT, .text = key, .text_len = strlen(key) - 1}),
 		        0);
 	}
-	assert_int_equal(ps_index_writer_finish(w, &(struct ps_index_version){.etag_len = 3, .etag = "abc"},
-	                         at, ret_data, ret_nbytes, NULL),
-	        0);
+	assert_int_equal(ps_index_writer_finish(w, at, at, ret_data, ret_nbytes, NULL), 0);
 	ps_index_writer_free(w);
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """penstock-loader index, its files read by what the format's text says (loader/shard/index_format.h)."""
 import glob
+import hashlib
 import json
 import os
 import random
@@ -61,10 +62,10 @@ def column(data, n, detail):
 def index_read(path):
     """Head; of each sample key, offset, bad, {suffix: (offset, size)} (None: not told); columns; bytes of offsets."""
     data = tap.read(path)
-    magic, size, mtime, n, bad, flags, nsections, etag, _plain, _sum = struct.unpack_from("<8sQqQQIHHQQ", data)
-    tap.equal(magic, b"PSINDEX2")
-    head = {"size": size, "mtime": mtime, "samples": n, "bad": bad, "flags": flags, "etag": data[64 : 64 + etag]}
-    table, sections, columns = 64 + (etag + 7) // 8 * 8, {}, {}
+    magic, size, plain, n, bad, flags, nsections, _, first, _sum, sha = struct.unpack_from("<8sQQQQIHHQQ32s", data)
+    tap.equal(magic, b"PSINDEX3")
+    head = {"size": size, "plain": plain, "samples": n, "bad": bad, "flags": flags, "first": first, "sha256": sha.hex()}
+    table, sections, columns = 96, {}, {}
     for i in range(nsections):
         kind, detail, at, nbytes, _ = struct.unpack_from("<IIQQQ", data, table + 32 * i)
         if kind == 4:
@@ -117,11 +118,10 @@ def sum_of(before, data):
 def forget_sources(path):
     """Makes an index one of a version that did not tell where columns come from: to it that section is unknown."""
     data = bytearray(tap.read(path))
-    nsections, etag = struct.unpack_from("<HH", data, 44)
-    table = 64 + (etag + 7) // 8 * 8
-    kinds = [struct.unpack_from("<I", data, table + 32 * i)[0] for i in range(nsections)]
-    struct.pack_into("<I", data, table + 32 * kinds.index(5), 99)
-    total = sum_of(sum_of(0, bytes(data[:56])), bytes(data[64 : table + 32 * nsections]))
+    nsections, = struct.unpack_from("<H", data, 44)
+    kinds = [struct.unpack_from("<I", data, 96 + 32 * i)[0] for i in range(nsections)]
+    struct.pack_into("<I", data, 96 + 32 * kinds.index(5), 99)
+    total = sum_of(sum_of(0, bytes(data[:56])), bytes(data[64 : 96 + 32 * nsections]))
     struct.pack_into("<Q", data, 56, total)
     tap.write(path, bytes(data))
 
@@ -144,8 +144,10 @@ def index_says_where_every_member_is():
                   [{"shard": "t-%d.tar" % s, "samples": 5, "bad": 0, "written": True} for s in range(2)])
         path = glob.glob("indexes/t-1.tar-*.psx")[0] if args else "t-1.tar.psx"
         head, samples, _, _ = index_read(path)
-        st = os.stat("t-1.tar")
-        tap.equal(head, {"size": st.st_size, "mtime": st.st_mtime_ns, "samples": 5, "bad": 0, "flags": 0, "etag": b""})
+        shard = tap.read("t-1.tar")
+        tap.equal(head, {"size": len(shard), "plain": len(shard), "samples": 5, "bad": 0, "flags": 0,
+                         "first": sum_of(0, shard[:512]), "sha256": "00" * 32})
+        tap.equal(os.path.basename(path), "t-1.tar-%d-%016x.psx" % (len(shard), head["first"]) if args else "t-1.tar.psx")
         tap.equal([(key, members) for key, _, _, members in samples], members_by_ls("t-1.tar"))
         tap.equal([s[1] for s in samples], [min(o for o, _ in s[3].values()) - 512 for s in samples])
         r = tap.run("index", *args, "t-{0..1}.tar")
@@ -200,33 +202,99 @@ def an_index_is_made_anew_when_it_is_not_the_shards():
     tap.equal(run()["written"], True)
     tap.equal(run()["written"], False)
     tap.equal(run("--force")["written"], True)
-    os.utime("t-0.tar", ns=(1, 1))
-    tap.equal(run()["written"], True)
+    os.utime("t-0.tar", (2**32, 2**32))
+    tap.equal(run()["written"], True, "the shard is younger than its index")
     shards(1, 4)
-    os.utime("t-0.tar", ns=(1, 1))
     tap.equal(run(), {"shard": "t-0.tar", "samples": 4, "bad": 0, "written": True})
     good = tap.read("t-0.tar.psx")
-    head = [good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :] for i in range(160)]
-    for damaged in (b"", good[:40], good[:-1], good + b"x", b"PSINDEX1" + good[8:], *head):
+    head = [good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :] for i in range(192)]
+    for damaged in (b"", good[:40], good[:-1], good + b"x", b"PSINDEX2" + good[8:], *head):
         tap.write("t-0.tar.psx", damaged)
         tap.equal(run()["written"], True)
     tap.equal(tap.read("t-0.tar.psx"), good)
 
 
+def hashed(path):
+    return hashlib.sha256(tap.read(path)).hexdigest()
+
+
+def files_make(folder="f", n=40):
+    os.mkdir(folder)
+    for i in range(n):
+        tap.write("%s/%03d.cls" % (folder, i), b"%d" % (i % 3))
+        tap.write("%s/%03d.txt" % (folder, i), b"x" * (i * 37 % 900))
+
+
+def catalogue(path="out/SHARDS.psc"):
+    text = tap.read(path)
+    lines = text.decode().splitlines()
+    tap.equal((lines[0], lines[-1]), ("penstock-shards 1", "sum %016x" % sum_of(0, text[: text.rindex(b"sum ")])))
+    return [line.split(" ", 6) for line in lines[1:-1]]
+
+
 @tap.test
-def an_etag_counts_more_than_a_time():
-    shards(1, 3)
-    try:
-        os.setxattr("t-0.tar", "user.penstock.etag", b'"abc"')
-    except OSError:
-        return  # no such attributes here
-    run = lambda *a: json.loads(tap.run("index", "--json", *a, "t-0.tar").stdout)
-    tap.equal(run()["written"], True)
-    tap.equal(index_read("t-0.tar.psx")[0]["etag"], b'"abc"')
-    os.utime("t-0.tar", ns=(1, 1))
-    tap.equal(run()["written"], False, "the same ETag on another node, at another time")
-    os.setxattr("t-0.tar", "user.penstock.etag", b'"abd"')
-    tap.equal(run()["written"], True)
+def pack_makes_indexes_with_a_hash_and_a_catalogue():
+    files_make()
+    for pattern in ("out/t-%03d.tar", "out/z-%03d.tar.zst"):
+        r = tap.run("pack", "--index", "--column", "label=cls", "--max-count", "15", "f", pattern)
+        tap.equal((r.returncode, r.stderr), (0, b""))
+    want = []
+    for kind, n in [("t-%03d.tar", 3), ("z-%03d.tar.zst", 3)]:
+        for i in range(n):
+            name = kind % i
+            plain = len(tap.read("out/" + "t-%03d.tar" % i))
+            want.append([hashed("out/" + name), str(os.path.getsize("out/" + name)), str(plain),
+                         "15" if i < 2 else "10", "0", "tar", name])
+            head, _, columns, _ = index_read("out/%s.psx" % name)
+            tap.equal((head["sha256"], head["plain"]), (want[-1][0], plain))
+            tap.equal(columns["label"][:4], [0, 1, 2, 0] if i in (0, 1) else [0, 1, 2, 0])
+    tap.equal(catalogue(), want)
+    os.remove("out/t-001.tar")
+    tap.equal(tap.run("pack", "--index", "--force", "--max-count", "40", "f", "out/t-%03d.tar").returncode, 0)
+    tap.equal([(e[6], e[3]) for e in catalogue()],
+              [("t-000.tar", "40"), ("t-002.tar", "10")] + [("z-%03d.tar.zst" % i, e) for i, e in enumerate(("15", "15", "10"))],
+              "what was replaced, and what is not there any more")
+    assert os.listdir("out").count("SHARDS.psc") == 1 and not [n for n in os.listdir("out") if n.startswith("SHARDS.psc.")]
+    tap.equal(tap.run("pack", "--column", "cls", "f", "x-%d.tar").returncode, 2)
+
+
+@tap.test
+def index_makes_a_catalogue_of_shards_that_are_there():
+    files_make()
+    tap.equal(tap.run("pack", "--index", "--max-count", "15", "f", "out/t-%03d.tar").returncode, 0)
+    want = catalogue()
+    for name in os.listdir("out"):
+        if not name.endswith(".tar"):
+            os.remove("out/" + name)
+    tap.equal(tap.run("index", "--catalogue", "out").returncode, 0)
+    tap.equal(catalogue(), want)
+    tap.equal(tap.run("index", "--catalogue", "--dir", "i", "out").returncode, 2)
+
+
+@tap.test
+def verify_finds_a_shard_that_was_replaced():
+    files_make()
+    tap.equal(tap.run("pack", "--index", "--column", "cls", "--max-count", "15", "f", "out/t-%03d.tar").returncode, 0)
+    tap.equal(tap.run("index", "--dir", "d", "--column", "cls", "out").returncode, 0)
+
+    def verify(*args):
+        r = tap.run("index", "--verify", "--json", *args, "out")
+        return r.returncode, [json.loads(line)["verified"] for line in r.stdout.splitlines()], r.stderr
+
+    for args in ([], ["--dir", "d"]):
+        tap.equal(verify(*args), (0, [True] * 3, b""))
+    good = tap.read("out/t-001.tar")
+    at = good.index(b"015.cls") + 512  # a label: no header, no size tells
+    tap.write("out/t-001.tar", good[:at] + b"9" + good[at + 1 :])
+    for args in ([], ["--dir", "d"]):
+        rc, verified, text = verify(*args)
+        tap.equal((rc, verified), (1, [True, False, True]))
+        assert b"t-001.tar" in text and b"was changed" in text, text
+    tap.write("out/t-001.tar", good)
+    os.rename("out/t-001.tar", "out/x"), os.rename("out/t-000.tar", "out/t-001.tar"), os.rename("out/x", "out/t-000.tar")
+    rc, verified, text = verify()
+    tap.equal((rc, verified[2]), (1, True))
+    assert not verified[0] and not verified[1]
 
 
 @tap.test

@@ -1,0 +1,39 @@
+/* Any bytes as a catalogue of shards: refused, or every entry is found by its name, and sums of counts cannot
+ * overflow.
+ *
+ * The first byte says if the sum is made to fit, or hardly any input would come past it. */
+#include <assert.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard/catalogue.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct ps_catalogue *c;
+	uint8_t *copy;
+	size_t n;
+
+	if (size == 0 || !(copy = malloc(size + 32)))
+		return 0;
+	n = size - 1;
+	memcpy(copy, data + 1, n);
+	if (data[0] & 1)
+		n += (size_t)sprintf((char *)copy + n, "sum %016jx\n", (uintmax_t)ps_index_sum(0, copy, n));
+	if (ps_catalogue_parse("(memory)", copy, n, &c, NULL) == 0) {
+		for (size_t i = 0; i < c->n; i++) {
+			const struct ps_catalogue_entry *e = &c->entries[i];
+
+			assert(ps_catalogue_find(c, e->name) == e && e->bad <= e->samples);
+			assert(strlen(e->name) > 0 && !strchr(e->name, '/'));
+			(void)ps_catalogue_match(c, "x.tar", e->plain_nbytes);
+		}
+		ps_catalogue_free(c);
+	}
+	free(copy);
+	return 0;
+}
