@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -144,6 +145,7 @@ char *__wrap_strndup(const char *text, size_t n)
 
 MOVE(FAULTS_READ, read, (int fd, void *to, size_t n), fd, to, some)
 MOVE(FAULTS_READ, pread, (int fd, void *to, size_t n, off_t at), fd, to, some, at)
+MOVE(FAULTS_WRITE, write, (int fd, const void *from, size_t n), fd, from, some)
 MOVE(FAULTS_WRITE, pwrite, (int fd, const void *from, size_t n, off_t at), fd, from, some, at)
 
 ssize_t __real_preadv(int fd, const struct iovec *parts, int nparts, off_t at);
@@ -168,6 +170,42 @@ ssize_t __wrap_preadv(int fd, const struct iovec *parts, int nparts, off_t at)
 	}
 	return __real_preadv(fd, &(struct iovec){parts[0].iov_base, some}, 1, at);
 }
+
+#define MESSAGE(kind, name, type)                                                             \
+	ssize_t __real_##name(int fd, type msg, int flags);                                   \
+	ssize_t __wrap_##name(int fd, type msg, int flags);                                   \
+	ssize_t __wrap_##name(int fd, type msg, int flags)                                    \
+	{                                                                                     \
+		struct msghdr some = *msg;                                                    \
+		struct iovec part = msg->msg_iov[0];                                          \
+                                                                                              \
+		if (fails(kind) || (part.iov_len && !(part.iov_len = some_of(part.iov_len)))) \
+			return -1;                                                            \
+		if (!trickles)                                                                \
+			return __real_##name(fd, msg, flags);                                 \
+		some.msg_iov = &part;                                                         \
+		ssize_t n = __real_##name(fd, &some, flags);                                  \
+		update(msg, &some);                                                           \
+		return n;                                                                     \
+	}
+
+static void update_nothing(const struct msghdr *msg, const struct msghdr *some)
+{
+	(void)msg, (void)some;
+}
+
+static void update_lengths(struct msghdr *msg, const struct msghdr *some)
+{
+	msg->msg_controllen = some->msg_controllen;
+	msg->msg_flags = some->msg_flags;
+}
+
+#define update update_nothing
+MESSAGE(FAULTS_WRITE, sendmsg, const struct msghdr *)
+#undef update
+#define update update_lengths
+MESSAGE(FAULTS_READ, recvmsg, struct msghdr *)
+#undef update
 
 #define CALL(kind, name, parameters, arguments)                     \
 	int __real_##name parameters;                               \

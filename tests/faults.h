@@ -11,8 +11,8 @@
 
 enum faults_kind {
 	FAULTS_ALLOCATION, /* malloc and its like; ENOMEM */
-	FAULTS_READ,       /* pread, preadv, read */
-	FAULTS_WRITE,      /* pwrite, ftruncate, fallocate */
+	FAULTS_READ,       /* pread, preadv, read, recvmsg */
+	FAULTS_WRITE,      /* write, pwrite, ftruncate, fallocate, sendmsg */
 	FAULTS_SYNC,       /* fdatasync, fsync, syncfs */
 	FAULTS_NKINDS,
 };

@@ -26,11 +26,16 @@ static ssize_t read_small(int dir_fd, const char *name, char *ret, size_t cap)
 	ps_autofd int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return -errno;
-	ssize_t n = pread(fd, ret, cap - 1, 0);
-	if (n < 0)
-		return -errno;
+	size_t n = 0;
+	for (ssize_t got = 1; got > 0 && n < cap - 1; n += (size_t)got) {
+		do
+			got = pread(fd, ret + n, cap - 1 - n, (off_t)n);
+		while (got < 0 && errno == EINTR);
+		if (got < 0)
+			return -errno;
+	}
 	ret[n] = '\0';
-	return n;
+	return (ssize_t)n;
 }
 
 /* All or nothing, also over a power cut. */
@@ -43,8 +48,15 @@ static int write_whole(int dir_fd, const char *name, const void *bytes, size_t n
 	ps_autofd int fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	ssize_t n = write(fd, bytes, nbytes);
-	int e = n == (ssize_t)nbytes ? 0 : n < 0 ? -errno : -ENOSPC;
+	int e = 0;
+	for (size_t n = 0; e == 0 && n < nbytes;) {
+		ssize_t put = write(fd, (const char *)bytes + n, nbytes - n);
+
+		if (put < 0 && errno != EINTR)
+			e = -errno;
+		else if (put >= 0)
+			n += (size_t)put;
+	}
 	if (e == 0 && (fsync(fd) < 0 || renameat(dir_fd, tmp, dir_fd, name) < 0 || fsync(dir_fd) < 0))
 		e = -errno;
 	if (e < 0)

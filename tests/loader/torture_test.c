@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "loader_fixture.h"
+#include "shard/shard.h"
 #include "tests/faults.h"
 
 static struct setting setting;
@@ -175,6 +176,58 @@ static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
 	}
 }
 
+/* What did not fit into the memory is read again when it is decoded. */
+static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
+{
+	enum { N = 300001 };
+	struct ps_budget budget = {.limit = 1000};
+	const struct ps_shard_options options = {.stream = {.wake_fd = -1}, .budget = &budget};
+	struct tar t = {0};
+	struct ps_sample *s;
+	struct ps_load_error err;
+	uint8_t *data = malloc(N);
+
+	(void)state;
+	for (size_t i = 0; i < N; i++)
+		data[i] = (uint8_t)(i * 7 + i / 251);
+	tar_add_text(&t, "a.txt", "first");
+	tar_add(&t, "b.bin", data, N);
+	tar_end(&t);
+	tar_save(&t, "large.tar");
+	struct ps_shard *shard = ps_shard_new("large.tar", 0, &options, NULL);
+	assert_non_null(shard);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ps_shard_next(shard, &s, &err), 1);
+		if (i == 0)
+			ps_sample_free(s);
+	}
+	struct ps_sample_field *f = ps_sample_find(s, "bin", 3);
+	assert_null(f->data);
+	for (long nth = 0; nth < 4; nth++) {
+		faults_fail(FAULTS_READ, nth, EIO);
+		faults_trickle(true);
+		int r = ps_sample_load(s, f, &err);
+		bool hit = faults_hit(FAULTS_READ);
+		faults_end();
+		if (hit) {
+			assert_int_equal(r, -EIO);
+			assert_string_equal(err.text, "cannot read field bin again: Input/output error");
+			assert_null(f->data);
+			continue;
+		}
+		assert_int_equal(r, 0);
+		assert_memory_equal(f->data, data, N);
+		ps_sample_drop(s, f);
+	}
+	assert_int_equal(truncate("large.tar", 2000), 0);
+	assert_int_equal(ps_sample_load(s, f, &err), -EBADMSG);
+	assert_string_equal(err.text, "the shard became shorter while it was read");
+	ps_sample_free(s);
+	ps_shard_free(shard);
+	assert_int_equal(budget.used, 0);
+	free(data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +235,7 @@ int main(void)
 	        cmocka_unit_test(an_allocation_that_fails_among_threads_is_an_error_never_another_batch),
 	        cmocka_unit_test(a_read_that_fails_is_an_error_never_another_batch),
 	        cmocka_unit_test(reads_in_pieces_and_interrupted_give_the_same_batches),
+	        cmocka_unit_test(a_field_that_is_read_again_in_pieces_is_whole),
 	};
 
 	return cmocka_run_group_tests_name("torture", tests, make, shards_remove);

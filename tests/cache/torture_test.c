@@ -1,0 +1,245 @@
+/* The store under faults of the machine: each allocation fails once, bytes go to and come from the disk in pieces and
+ * with interruptions, syncs fail, the clock of the day steps. Whatever happens, what counts as present is right, the
+ * quota counts what is there, and once the faults are over the store works. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "cache_test.h"
+#include "tests/faults.h"
+
+#define SIZE (TEST_MIB + 70000) /* a block, and two chunks of another */
+#define LIMIT (3 * TEST_MIB)    /* two of them */
+
+static struct ps_store *try_open(const char *dir, int *ret_errno)
+{
+	char path[4096];
+	struct ps_store *store = NULL;
+	struct ps_error err = {0};
+	const struct ps_store_options options = {
+	        .dir = path, .limit_bytes = LIMIT, .min_free_bytes = 1, .policy = "lru"};
+
+	snprintf(path, sizeof path, "%s/cache", dir);
+	*ret_errno = -ps_store_open(&options, &store, &err);
+	if (*ret_errno && (err.err != *ret_errno || !err.text[0]))
+		fail_msg("%d, but the error is %d, \"%s\"", *ret_errno, err.err, err.text);
+	return store;
+}
+
+/* NULL: out of memory. */
+static struct ps_object *try_get(struct ps_store *store, unsigned i)
+{
+	struct ps_remote remote = {.size = SIZE, .mtime_s = 1000, .etag = "\"v1\""};
+	struct ps_object *o = NULL;
+	char url[64];
+
+	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
+	int e = ps_object_get(store, url, &remote, 1, true, &o);
+	if (e < 0)
+		assert_int_equal(e, -ENOMEM);
+	return e < 0 ? NULL : o;
+}
+
+/* Writes the first block as a whole and the second by chunks, evicts, commits: all by which bytes come and go. */
+static void live(struct ps_store *store, char *buf)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		struct ps_object *o = try_get(store, i);
+
+		if (!o)
+			continue;
+		if (ps_object_admit(o) == 0) {
+			test_fill(o, 0, buf);
+			bool wrote = ps_object_write_block(o, 0, buf) == 0;
+			test_fill(o, 1, buf);
+			wrote &= ps_object_write_chunks(o, 1, 1, 1, buf + PS_CHUNK_SIZE) == 0;
+			if (i != 2)
+				wrote &= ps_object_write_chunks(o, 1, 0, 1, buf) == 0;
+			/* What was taken is there, fault or not. */
+			if (wrote && i != 2)
+				assert_int_equal(ps_object_block(o, 1), PS_BLOCK_PRESENT);
+			(void)ps_store_commit(store);
+		}
+		if (i == 1)
+			(void)ps_object_evict(o, NULL);
+		ps_object_put(o);
+	}
+}
+
+/* How many blocks are there; all of them right. The store's own reads are under faults, not those of the test. */
+static unsigned look(struct ps_store *store, char *buf, bool trickles)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct ps_object *o = test_object_look(store, i, SIZE);
+
+		for (unsigned b = 0; b < 2; b++) {
+			faults_trickle(trickles);
+			enum ps_block_state state = ps_object_block(o, b);
+
+			if (state == PS_BLOCK_UNVERIFIED && ps_object_verify_block(o, b, buf) == 0)
+				state = ps_object_block(o, b); /* of a part of a block the parts are checked */
+			faults_trickle(false);
+			if (state != PS_BLOCK_PRESENT)
+				continue;
+			assert_true(test_right(o, b));
+			n++;
+		}
+		ps_object_put(o);
+	}
+	return n;
+}
+
+static void works(const char *dir, char *buf)
+{
+	int e;
+	struct ps_store *store = try_open(dir, &e);
+
+	assert_int_equal(e, 0);
+	assert_true(test_charged(store) <= LIMIT);
+	assert_int_equal(test_stat(store, "used_bytes"), test_on_disk(dir));
+	look(store, buf, false);
+	struct ps_object *o = test_object(store, 7, SIZE);
+	assert_int_equal(test_write_all(o), 0);
+	assert_true(ps_object_complete(o) && test_right(o, 0) && test_right(o, 1));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+static void an_allocation_that_fails_costs_no_right_byte(void **state)
+{
+	char *buf = malloc(TEST_MIB);
+	long n = 1;
+	bool hit = true;
+	int e;
+
+	/* The folder, the marks in it and the index are made once. */
+	struct ps_store *store = try_open(*state, &e);
+	assert_int_equal(e, 0);
+	ps_store_close(store);
+	for (; hit && n < 1000; n = faults_next(n)) {
+		hit = true;
+		faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
+		store = try_open(*state, &e);
+		if (store) {
+			live(store, buf);
+			hit = faults_hit(FAULTS_ALLOCATION);
+			faults_end();
+			look(store, buf, false);
+			ps_store_close(store);
+		} else {
+			assert_int_equal(e, ENOMEM);
+		}
+		faults_end();
+		if (n % 8 == 1)
+			works(*state, buf);
+	}
+	works(*state, buf);
+	print_message("# %ld places\n", n - 1);
+	assert_true(n > 40);
+	free(buf);
+}
+
+static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
+{
+	char *buf = malloc(TEST_MIB);
+	int e;
+
+	faults_trickle(true);
+	struct ps_store *store = try_open(*state, &e);
+	assert_int_equal(e, 0);
+	live(store, buf);
+	unsigned there = look(store, buf, true);
+	ps_store_close(store);
+	faults_end();
+	assert_true(there >= 3); /* two objects, of which the first may have a part of its second block only */
+	test_cut_the_power(*state);
+	/* Each block is read and compared with its sum. */
+	faults_trickle(true);
+	store = try_open(*state, &e);
+	assert_int_equal(e, 0);
+	assert_int_equal(look(store, buf, true), there);
+	ps_store_close(store);
+	faults_end();
+	works(*state, buf);
+	free(buf);
+}
+
+static bool was_clean(const char *dir)
+{
+	struct ps_index *index = NULL;
+	char path[4096];
+
+	snprintf(path, sizeof path, "%s/cache/index", dir);
+	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	bool clean = ps_index_was_clean(index);
+	ps_index_close(index);
+	return clean;
+}
+
+/* "Clean" spares the next start the sums: it must not stand where a sync has failed. */
+static void a_sync_that_fails_is_no_clean_stop(void **state)
+{
+	char *buf = malloc(TEST_MIB);
+	int e;
+	struct ps_store *store = try_open(*state, &e);
+
+	live(store, buf);
+	ps_store_close(store);
+	assert_true(was_clean(*state));
+	store = try_open(*state, &e);
+	live(store, buf);
+	faults_fail_from(FAULTS_SYNC, 1, EIO);
+	ps_store_close(store);
+	assert_true(faults_count(FAULTS_SYNC) > 0);
+	faults_end();
+	assert_false(was_clean(*state));
+	works(*state, buf);
+	free(buf);
+}
+
+/* By hours to and fro, as when a machine without a battery finds a time server: what was opened last stays all the same
+ * as long as the steps are over, the quota holds, and nothing waits for a time that will not come. */
+static void a_clock_that_steps_costs_no_right_byte(void **state)
+{
+	static const int64_t steps[] = {0, 7200, -7200, 400 * 86400, -400 * 86400, 0};
+	char *buf = malloc(TEST_MIB);
+	uint64_t start = ps_clock_mono_ns();
+	int e;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(steps); i++) {
+		faults_step_clock(steps[i]);
+		struct ps_store *store = try_open(*state, &e);
+		assert_int_equal(e, 0);
+		live(store, buf);
+		faults_step_clock(-steps[i]);
+		live(store, buf);
+		assert_true(look(store, buf, false) > 0);
+		assert_true(test_charged(store) <= LIMIT);
+		ps_store_close(store);
+		faults_end();
+		works(*state, buf);
+	}
+	assert_true(ps_clock_mono_ns() - start < 60 * PS_NS_PER_S);
+	free(buf);
+}
+
+static int tear_down(void **state)
+{
+	faults_end();
+	return test_dir_teardown(state);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, tear_down)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        TEST(an_allocation_that_fails_costs_no_right_byte),
+	        TEST(bytes_in_pieces_and_interruptions_give_whole_blocks),
+	        TEST(a_sync_that_fails_is_no_clean_stop),
+	        TEST(a_clock_that_steps_costs_no_right_byte),
+	};
+
+	return cmocka_run_group_tests_name("torture", tests, NULL, NULL);
+}
