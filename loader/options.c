@@ -96,6 +96,7 @@ static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 		ok = text_copy(&p->fields[i].add_offset_of) && ok;
 		ok = text_copy(&p->fields[i].member) && ok;
 		ok = text_copy(&p->fields[i].follow) && ok;
+		ok = text_copy(&p->fields[i].groups) && ok;
 	}
 	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
@@ -362,6 +363,7 @@ void ps_options_fini(struct ps_options *p)
 		free((char *)(uintptr_t)p->fields[i].add_offset_of);
 		free((char *)(uintptr_t)p->fields[i].member);
 		free((char *)(uintptr_t)p->fields[i].follow);
+		free((char *)(uintptr_t)p->fields[i].groups);
 	}
 	free(p->fields);
 	free(p->index_dir);

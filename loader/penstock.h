@@ -123,6 +123,30 @@ enum penstock_crop {
 	PENSTOCK_CROP_CENTER = 1,
 	/* the whole image, stretched to the size */
 	PENSTOCK_CROP_NONE = 2,
+	/* RandomCrop: a part of image_width x image_height pixels, at random, of the image as it is, or resized to
+	 * resize_width x resize_height, or its shorter side to resize_shorter; with padding around, more where it is
+	 * smaller than the part */
+	PENSTOCK_CROP_RANDOM_CROP = 3,
+};
+
+/* What a RANDOM_CROP shows outside of the image. */
+enum penstock_padding {
+	PENSTOCK_PADDING_CONSTANT = 0,  /* `fill` (of a MASK: its own) */
+	PENSTOCK_PADDING_EDGE = 1,      /* the pixels at the edge: aaa|abcd|ddd */
+	PENSTOCK_PADDING_REFLECT = 2,   /* mirrored: dcb|abcd|cba */
+	PENSTOCK_PADDING_SYMMETRIC = 3, /* mirrored with the edge: cba|abcd|dcb */
+};
+
+/* What is written over an erased part. */
+enum penstock_erase_fill {
+	PENSTOCK_ERASE_MEAN = 0,   /* the field's mean: what is 0 once it is normalised */
+	PENSTOCK_ERASE_RANDOM = 1, /* noise of the field's mean and std */
+	PENSTOCK_ERASE_LEVELS = 2, /* erase_levels */
+};
+
+enum penstock_jitter_order {
+	PENSTOCK_JITTER_FIXED = 0,  /* brightness, contrast, saturation, hue */
+	PENSTOCK_JITTER_RANDOM = 1, /* in a random order, as torchvision's ColorJitter */
 };
 
 /* How boxes are given. */
@@ -166,7 +190,8 @@ struct penstock_field {
 	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
 	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
 	uint32_t interpolation; /* enum penstock_interpolation; PENSTOCK_BILINEAR */
-	/* CROP_CENTER: pixels; 0 (default): 8/7 of the longer side of the result, so 256 for 224. */
+	/* CROP_CENTER: pixels; 0 (default): 8/7 of the longer side of the result, so 256 for 224. CROP_RANDOM_CROP:
+	 * likewise; 0 (default): the image is not resized. */
 	uint32_t resize_shorter;
 	double scale_min, scale_max; /* CROP_RANDOM: share of the image's area; 0.08, 1 */
 	double ratio_min, ratio_max; /* CROP_RANDOM: width / height; 3/4, 4/3 */
@@ -230,7 +255,7 @@ struct penstock_field {
 
 	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
 	 * never. The arithmetic is in the library's image/transform.h. -- */
-	uint32_t fill;      /* affine: level (MASK: label) of what lies outside; 0 */
+	uint32_t fill;      /* affine, padding: level (MASK: label) of what lies outside; 0 */
 	double vflip;       /* probability of turning the picture upside down */
 	double affine;      /* probability of an affine map: */
 	double degrees;     /* turned by up to this each way, 0 to 180 */
@@ -253,7 +278,27 @@ struct penstock_field {
 
 	uint32_t box_format; /* BOXES: enum penstock_box_format; XYXY */
 	uint32_t box_shares; /* BOXES: 1: given as shares of the image's sides; 0 (default): in pixels */
-	uint32_t reserved1;
+	/* CENTER, RANDOM_CROP: the image is stretched to this size first; both 0 (default): see resize_shorter. */
+	uint32_t resize_width, resize_height;
+	uint32_t padding_x, padding_y; /* RANDOM_CROP: pixels added left and right, above and below; less than the
+	                                * result's sides; 0 */
+	uint32_t padding_mode;         /* RANDOM_CROP: enum penstock_padding; CONSTANT */
+	uint32_t jitter_order;         /* enum penstock_jitter_order; FIXED */
+	/* A random odd size of the blur from blur_size (0: 3) to this; 0 (default): blur_size. */
+	uint32_t blur_size_max;
+	double noise_sigma_max; /* a random sigma from noise_sigma to this; 0 (default): noise_sigma */
+	/* After the noise: probability of writing over a rectangle, as torchvision's RandomErasing. Boxes and masks
+	 * stay as they are. */
+	double erase;
+	double erase_scale_min, erase_scale_max; /* its share of the picture; both 0: 0.02 to 0.33 */
+	double erase_ratio_min, erase_ratio_max; /* its height / width, 0.001 to 1000; both 0: 0.3 to 3.3 */
+	uint32_t erase_fill;                     /* enum penstock_erase_fill; MEAN */
+	uint32_t erase_levels;                   /* ERASE_LEVELS: 0xRRGGBB */
+	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise": apply (RandomApply):
+	 * nothing of the group happens, or each by its own probability; one (OneOf): none, or one of them, by their
+	 * probabilities' shares. Names: hflip, vflip, affine, jitter, gray, blur, noise, erase, each in one group at
+	 * most. The order in which they are done stays. NULL (default): each on its own. */
+	const char *groups;
 };
 
 enum penstock_order {

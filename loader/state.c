@@ -108,6 +108,28 @@ static uint64_t text_hash(uint64_t h, const char *text)
 	return text ? ps_hash(h, text, strlen(text) + 1) : hash_u64(h, 0);
 }
 
+/* What came later still: nothing where it is as it was before, so that states go on. */
+static uint64_t later_hash(uint64_t h, const struct penstock_field *f)
+{
+	const uint64_t words[] = {f->resize_width, f->resize_height, f->padding_x, f->padding_y, f->padding_mode,
+	        f->jitter_order, f->blur_size_max, f->erase_fill, f->erase_levels};
+	const double reals[] = {f->noise_sigma_max, f->erase, f->erase_scale_min, f->erase_scale_max,
+	        f->erase_ratio_min, f->erase_ratio_max};
+	bool any = f->groups != NULL;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+		any = any || words[i] != 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
+		any = any || reals[i] != 0;
+	if (!any)
+		return h;
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
+		h = hash_u64(h, words[i]);
+	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
+		h = hash_double(h, reals[i]);
+	return text_hash(h, f->groups);
+}
+
 /* What came with the second version of the struct, for pictures and what follows them. */
 static uint64_t picture_hash(uint64_t h, const struct penstock_field *f)
 {
@@ -121,7 +143,7 @@ static uint64_t picture_hash(uint64_t h, const struct penstock_field *f)
 		h = hash_u64(h, words[i]);
 	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
 		h = hash_double(h, reals[i]);
-	return text_hash(h, f->follow);
+	return later_hash(text_hash(h, f->follow), f);
 }
 
 static uint64_t field_hash(uint64_t h, const struct penstock_field *f)

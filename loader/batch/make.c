@@ -21,7 +21,7 @@ static uint32_t bits_of(const struct ps_plan *plan, const struct ps_plan_field *
 
 	return (leader->affine > 0 ? PS_IMAGE_AFFINE : 0u) |
 	       (t->jitter > 0 || t->gray > 0 ? PS_IMAGE_COLORS : 0u) | (t->blur > 0 ? PS_IMAGE_BLUR : 0u) |
-	       (t->noise > 0 ? PS_IMAGE_NOISE : 0u);
+	       (t->noise > 0 ? PS_IMAGE_NOISE : 0u) | (t->erase > 0 ? PS_IMAGE_ERASE : 0u);
 }
 
 void ps_make_plan(struct ps_plan *plan, bool all)
@@ -54,7 +54,7 @@ void ps_make_row(struct penstock_batch *b, uint32_t row, uint32_t i, const struc
 		return;
 	ops = ops_of(b, i, row);
 	for (uint32_t v = 0; v < at.nviews; v++)
-		ps_transform_ops(&at.views[v].transform, &f->image.transforms, f->image.out_width, &ops[v]);
+		ps_transform_ops(&at.views[v].transform, &f->image.transforms, &ops[v]);
 }
 
 void ps_make_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)

@@ -2,9 +2,27 @@
 #include "config.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "batch/plan.h"
+
+/* A level of a share, to whole ones. */
+static uint8_t level_of(float share)
+{
+	return (uint8_t)(255 * fminf(fmaxf(share, 0), 1) + 0.5f);
+}
+
+static void erase_plan(struct ps_transform_spec *t, const struct penstock_field *in)
+{
+	t->erase_random = in->erase_fill == PENSTOCK_ERASE_RANDOM;
+	for (int c = 0; c < 3; c++) {
+		t->erase_level[c] = in->erase_fill == PENSTOCK_ERASE_LEVELS
+		                            ? (uint8_t)(in->erase_levels >> (16 - 8 * c))
+		                            : level_of(in->mean[c]);
+		t->erase_sigma[c] = t->erase_random ? 255 * (double)in->std[c] : 0;
+	}
+}
 
 static void transforms_plan(struct ps_transform_spec *t, const struct penstock_field *in)
 {
@@ -28,7 +46,16 @@ static void transforms_plan(struct ps_transform_spec *t, const struct penstock_f
 	        .blur_sigma_min = in->blur_sigma_min,
 	        .blur_sigma_max = in->blur_sigma_max,
 	        .noise = in->noise,
-	        .noise_sigma = in->noise_sigma};
+	        .noise_sigma = in->noise_sigma,
+	        .noise_sigma_max = in->noise_sigma_max,
+	        .jitter_random = in->jitter_order == PENSTOCK_JITTER_RANDOM,
+	        .blur_size_max = in->blur_size_max,
+	        .erase = in->erase,
+	        .erase_scale_min = in->erase_scale_min,
+	        .erase_scale_max = in->erase_scale_max,
+	        .erase_ratio_min = in->erase_ratio_min,
+	        .erase_ratio_max = in->erase_ratio_max};
+	erase_plan(t, in);
 }
 
 /* Rows of the spec's sizes. */
@@ -56,7 +83,11 @@ static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 	struct ps_image_spec *spec = &f->image;
 	uint32_t longer = PS_MAX(in->image_width, in->image_height);
 
-	if (in->crop > PENSTOCK_CROP_NONE || in->interpolation > PENSTOCK_BICUBIC ||
+	if (in->padding_mode > PENSTOCK_PADDING_SYMMETRIC || in->erase_fill > PENSTOCK_ERASE_LEVELS ||
+	        in->erase_levels > 0xffffff || in->jitter_order > PENSTOCK_JITTER_RANDOM)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order", f->name);
+	if (in->crop > PENSTOCK_CROP_RANDOM_CROP || in->interpolation > PENSTOCK_BICUBIC ||
 	        in->layout > PENSTOCK_NHWC || in->dtype > PENSTOCK_BF16)
 		return ps_load_error_set(err, EINVAL,
 		        "field %.100s: unknown crop, interpolation, layout or dtype (images are u8, f32, f16 "
@@ -66,9 +97,14 @@ static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 	spec->out_width = in->image_width;
 	spec->out_height = in->image_height;
 	spec->crop = (enum ps_crop)in->crop;
-	spec->resize_shorter = in->resize_shorter ? in->resize_shorter : longer + longer / 7;
-	if (!in->resize_shorter && spec->resize_shorter > PS_IMAGE_SIDE_MAX)
-		spec->resize_shorter = PS_IMAGE_SIDE_MAX;
+	spec->resize_width = in->resize_width;
+	spec->resize_height = in->resize_height;
+	spec->resize_shorter = in->resize_shorter;
+	if (!in->resize_shorter && !in->resize_width && !in->resize_height && in->crop == PENSTOCK_CROP_CENTER)
+		spec->resize_shorter = PS_MIN(longer + longer / 7, PS_IMAGE_SIDE_MAX);
+	spec->padding_x = in->padding_x;
+	spec->padding_y = in->padding_y;
+	spec->padding = (enum ps_pad_mode)in->padding_mode;
 	spec->scale_min = in->scale_min;
 	spec->scale_max = in->scale_max;
 	spec->ratio_min = in->ratio_min;
@@ -87,7 +123,7 @@ static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 	spec->max_memory = in->max_memory;
 	spec->max_scans = in->max_scans;
 	transforms_plan(&spec->transforms, in);
-	if (ps_image_spec_check(spec, err) < 0)
+	if (ps_choice_parse(in->groups, &spec->transforms.groups, err) < 0 || ps_image_spec_check(spec, err) < 0)
 		return ps_load_error_prefix(err, "field %.100s", f->name);
 	image_form(f);
 	return 0;

@@ -30,6 +30,7 @@
 	X(blur_across, ps_transform_args, PS_BLUR_ACROSS_SHARED, ps_blur_across_block(&a, block, shared)) \
 	X(blur_down, ps_transform_args, PS_BLUR_DOWN_SHARED, ps_blur_down_block(&a, block, shared))       \
 	X(noise, ps_transform_args, 0, ps_noise_block(&a, block))                                         \
+	X(erase, ps_transform_args, 0, ps_erase_block(&a, block))                                         \
 	X(finish_u8_nchw, ps_finish_args, 0, ps_finish_block(&a, PS_U8, PS_NCHW, block, shared))          \
 	X(finish_u8_nhwc, ps_finish_args, PS_FINISH_SHARED,                                               \
 	        ps_finish_block(&a, PS_U8, PS_NHWC, block, shared))                                       \

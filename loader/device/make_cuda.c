@@ -42,6 +42,7 @@ static ps_cu_result transform(
 	        {PS_IMAGE_BLUR, PS_KERNEL_blur_across, tiles},
 	        {PS_IMAGE_BLUR, PS_KERNEL_blur_down, tiles},
 	        {PS_IMAGE_NOISE, PS_KERNEL_noise, values},
+	        {PS_IMAGE_ERASE, PS_KERNEL_erase, values},
 	};
 	ps_cu_result r = 0;
 

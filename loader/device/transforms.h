@@ -105,7 +105,52 @@ PS_BOTH void ps_affine_block(const struct ps_transform_args *args, uint32_t bloc
 
 /* -- Colours -------------------------------------------------------------------------------------------- */
 
-/* Adds the gray values, after brightness, to ops->gray_sum. */
+PS_BOTH void ps_colors_hue(int32_t turn, uint8_t v[3])
+{
+	uint32_t r = v[0], g = v[1], b = v[2];
+	uint32_t most = r > g ? r : g, least = r < g ? r : g, edge;
+	uint8_t middle;
+
+	most = b > most ? b : most;
+	least = b < least ? b : least;
+	if (most == least)
+		return;
+	edge = ps_pixel_turned(r, g, b, most, least, ps_pixel_reciprocal(most - least), turn, &middle);
+	for (uint32_t c = 0; c < 3; c++) /* no table: threads have no memory that is fast to look up */
+		v[c] = (uint8_t)(c == (edge + 1) / 2 % 3 ? most : c == (edge / 2 + 2) % 3 ? least : middle);
+}
+
+/* Of an image: apart from its pixels, so that threads keep it. */
+struct ps_colors {
+	uint32_t what, brightness, contrast, saturation, order;
+	int32_t turn, mean;
+};
+
+/* The jitter's steps in their order; with `until_contrast` those before it. */
+PS_BOTH void ps_colors_jitter(const struct ps_colors *k, bool until_contrast, uint8_t v[3])
+{
+	for (uint32_t i = 0; i < PS_JITTER_NSTEPS; i++) {
+		const uint32_t step = k->order >> 4 * i & 15;
+
+		if (step == PS_JITTER_CONTRAST && until_contrast)
+			return;
+		if (!(k->what & (uint32_t)PS_IMAGE_BRIGHTNESS << step))
+			continue;
+		if (step == PS_JITTER_HUE) {
+			ps_colors_hue(k->turn, v);
+		} else {
+			int32_t gray = step == PS_JITTER_CONTRAST ? k->mean : ps_pixel_gray(v[0], v[1], v[2]);
+			uint32_t factor = step == PS_JITTER_CONTRAST ? k->contrast : k->saturation;
+
+			PS_UNROLL
+			for (uint32_t c = 0; c < 3; c++)
+				v[c] = step == PS_JITTER_BRIGHTNESS ? ps_pixel_brightened(k->brightness, v[c])
+				                                    : ps_pixel_from_gray(factor, gray, v[c]);
+		}
+	}
+}
+
+/* Adds the gray values, as contrast finds them, to ops->gray_sum. */
 PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block, uint8_t *shared)
 {
 	const struct ps_images *a = &args->images;
@@ -113,14 +158,14 @@ PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block,
 	const uint32_t begin = (block - image * blocks) * PS_TRANSFORM_BLOCK;
 	struct ps_image_ops *ops = &a->ops[image];
 	const uint8_t *planes = ps_image_planes(a, image);
-	const bool bright = ops->what & PS_IMAGE_BRIGHTNESS;
 	uint32_t *sums = (uint32_t *)(void *)shared;
 
 	if (!(ops->what & PS_IMAGE_CONTRAST))
 		return;
 	PS_THREADS(t)
 	{
-		const uint32_t brightness = ops->brightness;
+		const struct ps_colors k = {
+		        ops->what, ops->brightness, 0, ops->saturation, ops->order, ops->turn, 0};
 		uint32_t sum = 0;
 
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
@@ -133,10 +178,10 @@ PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block,
 				ps_load4(planes + (size_t)c * n, at, n, v[c]);
 			PS_UNROLL
 			for (uint32_t j = 0; j < 4; j++) {
-				for (uint32_t c = 0; c < 3; c++)
-					if (bright)
-						v[c][j] = ps_pixel_brightened(brightness, v[c][j]);
-				sum += ps_pixel_gray(v[0][j], v[1][j], v[2][j]);
+				uint8_t pixel[3] = {v[0][j], v[1][j], v[2][j]};
+
+				ps_colors_jitter(&k, true, pixel);
+				sum += ps_pixel_gray(pixel[0], pixel[1], pixel[2]);
 			}
 		}
 		sums[t] = sum;
@@ -156,45 +201,9 @@ PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block,
 	}
 }
 
-PS_BOTH void ps_colors_hue(int32_t turn, uint8_t v[3])
-{
-	uint32_t r = v[0], g = v[1], b = v[2];
-	uint32_t most = r > g ? r : g, least = r < g ? r : g, edge;
-	uint8_t middle;
-
-	most = b > most ? b : most;
-	least = b < least ? b : least;
-	if (most == least)
-		return;
-	edge = ps_pixel_turned(r, g, b, most, least, ps_pixel_reciprocal(most - least), turn, &middle);
-	for (uint32_t c = 0; c < 3; c++) /* no table: threads have no memory that is fast to look up */
-		v[c] = (uint8_t)(c == (edge + 1) / 2 % 3 ? most : c == (edge / 2 + 2) % 3 ? least : middle);
-}
-
-/* Of an image: apart from its pixels, so that threads keep it. */
-struct ps_colors {
-	uint32_t what, brightness, contrast, saturation;
-	int32_t turn, mean;
-};
-
 PS_BOTH void ps_colors_pixel(const struct ps_colors *k, uint8_t v[3])
 {
-	PS_UNROLL
-	for (uint32_t c = 0; c < 3; c++) {
-		if (k->what & PS_IMAGE_BRIGHTNESS)
-			v[c] = ps_pixel_brightened(k->brightness, v[c]);
-		if (k->what & PS_IMAGE_CONTRAST)
-			v[c] = ps_pixel_from_gray(k->contrast, k->mean, v[c]);
-	}
-	if (k->what & PS_IMAGE_SATURATION) {
-		int32_t gray = ps_pixel_gray(v[0], v[1], v[2]);
-
-		PS_UNROLL
-		for (uint32_t c = 0; c < 3; c++)
-			v[c] = ps_pixel_from_gray(k->saturation, gray, v[c]);
-	}
-	if (k->what & PS_IMAGE_HUE)
-		ps_colors_hue(k->turn, v);
+	ps_colors_jitter(k, false, v);
 	if (k->what & PS_IMAGE_GRAY)
 		v[0] = v[1] = v[2] = ps_pixel_gray(v[0], v[1], v[2]);
 }
@@ -219,7 +228,7 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 	PS_THREADS(t)
 	{
 		const struct ps_colors k = {
-		        ops->what, ops->brightness, ops->contrast, ops->saturation, ops->turn, *mean};
+		        ops->what, ops->brightness, ops->contrast, ops->saturation, ops->order, ops->turn, *mean};
 
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
 			uint32_t at = begin + (r * PS_KERNEL_THREADS + t) * 4;
@@ -391,6 +400,42 @@ PS_BOTH void ps_noise_block(const struct ps_transform_args *args, uint32_t block
 			for (uint32_t j = 0; j < 4; j++)
 				v[j] = ps_pixel_noised(v[j], words[j], factor);
 			ps_store4(values, at, n, v);
+		}
+	}
+}
+
+/* -- Erasing -------------------------------------------------------------------------------------------- */
+
+PS_BOTH void ps_erase_block(const struct ps_transform_args *args, uint32_t block)
+{
+	const struct ps_images *a = &args->images;
+	const uint32_t n = 3 * a->npixels, blocks = ps_transform_blocks(n), image = block / blocks;
+	const uint32_t begin = (block - image * blocks) * PS_TRANSFORM_BLOCK;
+	const struct ps_image_ops *ops = &a->ops[image];
+	uint8_t *values = ps_image_planes(a, image);
+
+	if (!(ops->what & PS_IMAGE_ERASE))
+		return;
+	PS_THREADS(t)
+	{
+		const struct ps_erase e = ops->erase;
+
+		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
+			uint32_t at = begin + (r * PS_KERNEL_THREADS + t) * 4;
+			uint32_t words[4] = {0};
+
+			if (at >= n)
+				continue;
+			if (e.random)
+				ps_pixel_noise(e.key, at / 4, words);
+			PS_UNROLL
+			for (uint32_t j = 0; j < 4; j++) {
+				uint32_t c = (at + j) / a->npixels, pixel = at + j - c * a->npixels;
+				uint32_t y = pixel / a->width, x = pixel - y * a->width;
+
+				if (c < 3 && x >= e.x0 && x < e.x1 && y >= e.y0 && y < e.y1)
+					values[at + j] = ps_pixel_erased(&ops->erase, c, words[j]);
+			}
 		}
 	}
 }

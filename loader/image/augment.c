@@ -48,10 +48,14 @@ static void random_box(const struct ps_image_spec *spec, struct ps_resize_geomet
 	fallback_box(spec, g, width, height);
 }
 
-static void center_window(
-        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
+/* What the whole image is resized to before it is cropped. */
+static void scale(const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
 {
 	uint64_t shorter = spec->resize_shorter;
+	g->scaled_w = spec->resize_width ? spec->resize_width : width;
+	g->scaled_h = spec->resize_height ? spec->resize_height : height;
+	if (shorter == 0)
+		return;
 	if (width <= height) {
 		g->scaled_w = spec->resize_shorter;
 		g->scaled_h = (uint32_t)PS_MIN(shorter * height / width, UINT32_MAX / 2);
@@ -59,8 +63,45 @@ static void center_window(
 		g->scaled_h = spec->resize_shorter;
 		g->scaled_w = (uint32_t)PS_MIN(shorter * width / height, UINT32_MAX / 2);
 	}
+}
+
+static void center_window(
+        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
+{
+	scale(spec, g, width, height);
 	g->window_x = (uint32_t)rint((g->scaled_w - spec->out_width) / 2.0);
 	g->window_y = (uint32_t)rint((g->scaled_h - spec->out_height) / 2.0);
+}
+
+/* Where `out` pixels begin, in those of the scaled image. */
+static int64_t random_start(
+        const struct ps_rng_key *key, uint32_t index, uint32_t scaled, uint32_t padding, uint32_t out)
+{
+	uint64_t all = (uint64_t)scaled + 2 * padding, before = padding;
+	if (all < out) {
+		before += out - all;
+		all += 2 * (out - all);
+	}
+	return (int64_t)ps_rng_below(key, PS_RNG_CROP, index, all - out + 1) - (int64_t)before;
+}
+
+static void random_window(const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width,
+        uint32_t height, const struct ps_rng_key *key)
+{
+	scale(spec, g, width, height);
+	struct ps_pad pad = {.width = spec->out_width,
+	        .height = spec->out_height,
+	        .x = random_start(key, 3, g->scaled_w, spec->padding_x, spec->out_width),
+	        .y = random_start(key, 2, g->scaled_h, spec->padding_y, spec->out_height),
+	        .mode = spec->padding};
+	if (pad.x >= 0 && pad.y >= 0 && pad.x + pad.width <= g->scaled_w && pad.y + pad.height <= g->scaled_h) {
+		g->window_x = (uint32_t)pad.x;
+		g->window_y = (uint32_t)pad.y;
+		return;
+	}
+	g->pad = pad;
+	ps_pad_window(pad.mode, pad.x, pad.width, g->scaled_w, &g->window_x, &g->window_w);
+	ps_pad_window(pad.mode, pad.y, pad.height, g->scaled_h, &g->window_y, &g->window_h);
 }
 
 void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
@@ -73,8 +114,8 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 	        .scaled_h = spec->out_height,
 	        .window_w = spec->out_width,
 	        .window_h = spec->out_height,
-	        .flip = ps_rng_unit(key, PS_RNG_HFLIP, 0) < spec->hflip_probability,
-	        .flip_v = ps_rng_unit(key, PS_RNG_VFLIP, 0) < spec->vflip_probability,
+	        .flip = ps_choice_happens(spec, PS_CHOICE_HFLIP, key),
+	        .flip_v = ps_choice_happens(spec, PS_CHOICE_VFLIP, key),
 	};
 	switch (spec->crop) {
 	case PS_CROP_RANDOM_RESIZED:
@@ -82,6 +123,9 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 		break;
 	case PS_CROP_CENTER:
 		center_window(spec, &g, width, height);
+		break;
+	case PS_CROP_RANDOM:
+		random_window(spec, &g, width, height, key);
 		break;
 	case PS_CROP_NONE:
 		break;

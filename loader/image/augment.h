@@ -7,7 +7,11 @@
  *   area, 4t + 1 the ratio, 4t + 2 the top, 4t + 3 the left edge.
  * PS_CROP_CENTER is Resize(resize_shorter) and CenterCrop: the longer side becomes
  *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
- * Flip: PS_RNG_HFLIP, index 0, unit < hflip_probability; upside down: PS_RNG_VFLIP likewise.
+ *   With resize_width and resize_height the image is stretched to that instead.
+ * PS_CROP_RANDOM is Resize, if one is asked for, and RandomCrop: each side gets `padding`, then, where that is smaller
+ *   than the output, as much again as is missing; the top is below(height - out + 1) under PS_RNG_CROP, index 2, the
+ *   left edge likewise, index 3. What lies outside of the image is that of pad.h.
+ * Flips: as choice.h says, hflip and vflip.
  * exp and log are those of fixed_math.h.
  * Threads: any.   Errors: none.   Blocks: never. */
 #ifndef PS_LOADER_IMAGE_AUGMENT_H

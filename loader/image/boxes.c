@@ -29,14 +29,19 @@ struct ps_boxes_map ps_boxes_map_of(const struct ps_image_placement *placement, 
 {
 	const struct ps_image_view *v = &placement->views[view];
 	const struct ps_resize_geometry *g = &v->geometry;
-	struct ps_boxes_map map = {.m = {1, 0, 0, 0, 1, 0}, .width = g->window_w, .height = g->window_h};
+	const struct ps_pad *pad = &g->pad;
+	bool padded = pad->width > 0;
+	struct ps_boxes_map map = {.m = {1, 0, 0, 0, 1, 0},
+	        .width = padded ? pad->width : g->window_w,
+	        .height = padded ? pad->height : g->window_h};
+	double left = padded ? (double)pad->x : g->window_x, top = padded ? (double)pad->y : g->window_y;
 	if (shares) {
 		map.m[0] = placement->width;
 		map.m[4] = placement->height;
 	}
 	double zoom_x = (double)g->scaled_w / g->box_w, zoom_y = (double)g->scaled_h / g->box_h;
 	const double crop[6] = {
-	        zoom_x, 0, -zoom_x * g->box_x - g->window_x, 0, zoom_y, -zoom_y * g->box_y - g->window_y};
+	        zoom_x, 0, -zoom_x * g->box_x - left, 0, zoom_y, -zoom_y * g->box_y - top};
 	compose(map.m, crop, map.m);
 	if (g->flip)
 		compose(map.m, (const double[6]){-1, 0, map.width, 0, 1, 0}, map.m);

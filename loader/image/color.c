@@ -64,14 +64,25 @@ static void turn_hue(int32_t turn, const struct ps_planes *planes)
 void ps_color_jitter(
         const struct ps_transform_spec *spec, const struct ps_transform *t, const struct ps_planes *planes)
 {
-	if (spec->brightness > 0)
-		brighten(t->brightness, planes->p, (size_t)planes->width * planes->height * 3);
-	if (spec->contrast > 0)
-		contrast(t->contrast, planes);
-	if (spec->saturation > 0)
-		saturate(t->saturation, planes);
-	if (spec->hue > 0)
-		turn_hue(t->turn, planes);
+	for (uint32_t i = 0; i < PS_JITTER_NSTEPS; i++) {
+		switch (t->order >> 4 * i & 15) {
+		case PS_JITTER_BRIGHTNESS:
+			if (spec->brightness > 0)
+				brighten(t->brightness, planes->p, (size_t)planes->width * planes->height * 3);
+			break;
+		case PS_JITTER_CONTRAST:
+			if (spec->contrast > 0)
+				contrast(t->contrast, planes);
+			break;
+		case PS_JITTER_SATURATION:
+			if (spec->saturation > 0)
+				saturate(t->saturation, planes);
+			break;
+		default:
+			if (spec->hue > 0)
+				turn_hue(t->turn, planes);
+		}
+	}
 }
 
 void ps_color_gray(const struct ps_planes *planes)

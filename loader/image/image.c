@@ -170,7 +170,7 @@ static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, con
 		own.view += s->first_view + v;
 		if (!d->leader)
 			ps_augment_geometry(s, size.width, size.height, &own, &d->views[v].geometry);
-		ps_transform_draw(&s->transforms, s->out_width, s->out_height, &own, &d->views[v].transform);
+		ps_transform_draw(s, &own, &d->views[v].transform);
 	}
 	return d->leader ? follow(d, err) : 0;
 }
@@ -192,6 +192,12 @@ static uint32_t shrinkable(struct ps_image_decoder *const *decoders, uint32_t n)
 static bool transforms_here(const struct ps_image_decoder *d, const struct ps_transform *t)
 {
 	return !d->spec.deferred && ps_transform_acts(t);
+}
+
+/* The resize does not make all of the view by itself. */
+static bool has_planes(const struct ps_image_decoder *d, const struct ps_image_view *view)
+{
+	return view->geometry.pad.width > 0 || transforms_here(d, &view->transform);
 }
 
 static int planes_reserve(struct ps_image_decoder *d, struct work *w)
@@ -232,7 +238,7 @@ static int views_begin(
 		view->geometry.shrunk = shrunk;
 		if (ps_resize_plan(w->resize, &view->geometry, d->spec.interpolation) < 0)
 			return -ENOMEM;
-		if (transforms_here(d, &view->transform)) {
+		if (has_planes(d, view)) {
 			if (planes_reserve(d, w) < 0)
 				return -ENOMEM;
 			sink = (struct ps_resize_sink){.dst = w->planes, .dtype = PS_U8, .layout = PS_NCHW};
@@ -267,6 +273,19 @@ static void pack_channel(const struct ps_image_decoder *d, int c, const uint8_t 
 	}
 }
 
+/* The window to the whole picture. */
+static void pad(const struct ps_image_decoder *d, const struct ps_resize_geometry *g, struct ps_planes *planes,
+        uint8_t **spare)
+{
+	const uint8_t fill = (uint8_t)d->spec.transforms.fill;
+	uint8_t *to = *spare;
+	for (size_t c = 0; c < 3; c++)
+		ps_pad_apply(g, 1, planes->p + c * g->window_w * g->window_h, &fill,
+		        to + c * planes->width * planes->height);
+	*spare = planes->p;
+	planes->p = to;
+}
+
 static void views_finish(struct ps_image_decoder *d, void *dst)
 {
 	size_t n = (size_t)d->spec.out_width * d->spec.out_height;
@@ -274,9 +293,12 @@ static void views_finish(struct ps_image_decoder *d, void *dst)
 	for (uint32_t v = 0; v < d->nviews; v++) {
 		const struct ps_transform *t = &d->views[v].transform;
 		struct ps_planes planes = {d->tools->works[v].planes, d->spec.out_width, d->spec.out_height};
-		if (!transforms_here(d, t))
+		if (!has_planes(d, &d->views[v]))
 			continue;
-		ps_transform_apply(t, &d->spec.transforms, &planes, &d->tools->spare);
+		if (d->views[v].geometry.pad.width > 0)
+			pad(d, &d->views[v].geometry, &planes, &d->tools->spare);
+		if (transforms_here(d, t))
+			ps_transform_apply(t, &d->spec.transforms, &planes, &d->tools->spare);
 		d->tools->works[v].planes = planes.p;
 		for (int c = 0; c < 3; c++)
 			pack_channel(d, c, planes.p + (size_t)c * n, n, (uint8_t *)dst + v * view_nbytes);
@@ -363,6 +385,7 @@ static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const s
 {
 	struct ps_image_outline o = {.plain_jpeg = ps_source_is_plain_jpeg(d->tools->source), .stored = size};
 	int rc = views_draw(d, size, key, err);
+	o.plain_jpeg = o.plain_jpeg && d->views[0].geometry.pad.width == 0; /* padding is the processor's */
 	if (rc == 0 && o.plain_jpeg) {
 		d->views[0].geometry.shrunk = 1;
 		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) < 0)

@@ -71,7 +71,8 @@ void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3]
 
 /* What decoding an image would do, for devices that decode themselves. */
 struct ps_image_outline {
-	bool plain_jpeg; /* a JPEG of YCbCr or gray that need not be turned; of others nothing else is told */
+	bool plain_jpeg; /* a JPEG of YCbCr or gray that need not be turned, and a crop inside of it; of others
+	                  * nothing else is told */
 	struct ps_image_size stored;
 	struct ps_region region; /* of it, that has a weight in the result */
 	struct ps_resize_tables

@@ -1,6 +1,7 @@
 #include "image/mask.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/overflow.h"
 #include "image/source.h"
@@ -92,12 +93,20 @@ static uint32_t source_row(const struct ps_resize_geometry *g, uint32_t out)
 	return source_of(g->box_y, g->box_h, g->scaled_h, g->window_y + out);
 }
 
-/* All views have windows of one size: that of the image's field. */
+/* All views' pictures are of one size, that of the image's field; their windows are not larger. */
+static struct ps_image_size picture_of(const struct ps_image_placement *p)
+{
+	const struct ps_resize_geometry *g = &p->views[0].geometry;
+	if (g->pad.width > 0)
+		return (struct ps_image_size){g->pad.width, g->pad.height};
+	return (struct ps_image_size){g->window_w, g->window_h};
+}
+
 static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, struct ps_region *all,
         struct ps_load_error *err)
 {
-	const struct ps_resize_geometry *first = &p->views[0].geometry;
-	uint32_t width = first->window_w, height = first->window_h, n = p->nviews;
+	const struct ps_image_size picture = picture_of(p);
+	uint32_t width = picture.width, height = picture.height, n = p->nviews;
 	size_t pixels = (size_t)width * height;
 	if (reserve(&m->mapped, &m->cap_mapped, pixels, sizeof *m->mapped) < 0 ||
 	        reserve(&m->labels, &m->cap_labels, pixels * n, sizeof *m->labels) < 0 ||
@@ -108,15 +117,15 @@ static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, 
 	for (uint32_t v = 0; v < n; v++) {
 		const struct ps_resize_geometry *g = &p->views[v].geometry;
 		m->next[v] = 0;
-		for (uint32_t i = 0; i < width; i++) {
-			uint32_t plain = g->flip ? width - 1 - i : i;
+		for (uint32_t i = 0; i < g->window_w; i++) {
+			uint32_t plain = g->flip ? g->window_w - 1 - i : i;
 			m->columns[v * width + i] =
 			        source_of(g->box_x, g->box_w, g->scaled_w, g->window_x + plain);
 			left = PS_MIN(left, m->columns[v * width + i]);
 			right = PS_MAX(right, m->columns[v * width + i]);
 		}
 		top = PS_MIN(top, source_row(g, 0));
-		bottom = PS_MAX(bottom, source_row(g, height - 1));
+		bottom = PS_MAX(bottom, source_row(g, g->window_h - 1));
 	}
 	*all = (struct ps_region){left, top, right - left + 1, bottom - top + 1};
 	return 0;
@@ -126,10 +135,11 @@ static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, 
 static void feed(struct ps_mask_decoder *m, const struct ps_image_placement *p, uint32_t left, uint32_t y,
         const uint16_t *row)
 {
+	const struct ps_image_size picture = picture_of(p);
 	for (uint32_t v = 0; v < p->nviews; v++) {
 		const struct ps_resize_geometry *g = &p->views[v].geometry;
-		uint16_t *view = m->labels + (size_t)v * g->window_w * g->window_h;
-		const uint32_t *columns = m->columns + (size_t)v * g->window_w;
+		uint16_t *view = m->labels + (size_t)v * picture.width * picture.height;
+		const uint32_t *columns = m->columns + (size_t)v * picture.width;
 		for (; m->next[v] < g->window_h && source_row(g, m->next[v]) == y; m->next[v]++) {
 			uint32_t out = g->flip_v ? g->window_h - 1 - m->next[v] : m->next[v];
 			uint16_t *to = view + (size_t)out * g->window_w;
@@ -160,14 +170,19 @@ static bool store(enum ps_dtype dtype, const uint16_t *from, size_t n, void *dst
 static int finish(
         struct ps_mask_decoder *m, const struct ps_image_placement *p, void *dst, struct ps_load_error *err)
 {
+	const struct ps_image_size picture = picture_of(p);
+	const uint16_t fill = (uint16_t)m->spec.fill;
 	for (uint32_t v = 0; v < p->nviews; v++) {
 		const struct ps_image_view *view = &p->views[v];
-		uint32_t width = view->geometry.window_w, height = view->geometry.window_h;
+		uint32_t width = picture.width, height = picture.height;
 		size_t n = (size_t)width * height;
-		const uint16_t *labels = m->labels + v * n;
+		uint16_t *labels = m->labels + v * n;
+		if (view->geometry.pad.width > 0) {
+			ps_pad_apply(&view->geometry, sizeof *labels, labels, &fill, m->mapped);
+			memcpy(labels, m->mapped, n * sizeof *labels);
+		}
 		if (view->transform.affine) {
-			ps_affine_labels(&view->transform.map, labels, width, height, (uint16_t)m->spec.fill,
-			        m->mapped);
+			ps_affine_labels(&view->transform.map, labels, width, height, fill, m->mapped);
 			labels = m->mapped;
 		}
 		if (!store(m->spec.dtype, labels, n, (uint8_t *)dst + v * n * ps_dtype_nbytes(m->spec.dtype)))

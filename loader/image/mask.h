@@ -4,6 +4,8 @@
  *   output column i (before the flip) of a box of `box` pixels made into `scaled`:
  *     box_x + floor((2 * (window_x + i) + 1) * box / (2 * scaled)),  rows likewise; affine as in transform.h
  *
+ * What a crop shows outside of the image is padded as the image is, with `fill` for its level.
+ *
  * Labels are numbers as stored: PNG (gray of 1 to 16 bits, palettes: the place in the palette), PGM, gray
  * JPEG.
  *
@@ -18,7 +20,7 @@
 
 struct ps_mask_spec {
 	enum ps_dtype dtype; /* PS_U8, PS_U16, PS_I16, PS_I32, PS_I64 */
-	uint32_t fill;       /* label of what an affine map takes from outside */
+	uint32_t fill;       /* label of what an affine map or a crop takes from outside */
 	bool orient;
 	uint64_t max_pixels, max_memory; /* as of images; 0: the defaults */
 	struct ps_image_ticket *ticket;  /* as of images */

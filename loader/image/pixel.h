@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/both.h"
+#include "image/ops.h"
 #include "order/philox.h"
 
 PS_BOTH uint8_t ps_pixel_clamp(int32_t v)
@@ -131,6 +132,12 @@ PS_BOTH uint8_t ps_pixel_noised(uint32_t v, uint32_t word, int32_t factor)
 {
 	int32_t bytes = (int32_t)((word & 255) + (word >> 8 & 255) + (word >> 16 & 255) + (word >> 24)) - 510;
 	return ps_pixel_clamp((int32_t)v + ((bytes * factor + 32768) >> 16));
+}
+
+/* A value of channel c in the rectangle. */
+PS_BOTH uint8_t ps_pixel_erased(const struct ps_erase *e, uint32_t c, uint32_t word)
+{
+	return e->random ? ps_pixel_noised(e->level[c], word, e->factor[c]) : e->level[c];
 }
 
 #endif

@@ -36,6 +36,7 @@
 #include <stdbool.h>
 
 #include "image/format.h"
+#include "image/pad.h"
 #include "image/spec.h"
 
 /* What becomes of an image. Box and window must lie inside; no size is 0. */
@@ -46,6 +47,7 @@ struct ps_resize_geometry {
 	uint32_t window_w, window_h;         /* ... before the flip */
 	bool flip;                           /* left to right */
 	bool flip_v;                         /* upside down */
+	struct ps_pad pad; /* what is around the window in the picture: not the resize's (pad.h) */
 	uint32_t shrunk; /* the source is given 1 / shrunk as wide and high, sizes rounded up; 0 and 1: as is
 	                  */
 };

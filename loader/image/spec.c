@@ -28,7 +28,33 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 	        s->out_height > PS_IMAGE_SIDE_MAX)
 		return ps_load_error_set(err, EINVAL, "image: output size %u x %u: each side must be 1 to %u",
 		        s->out_width, s->out_height, PS_IMAGE_SIDE_MAX);
+	if (s->crop != PS_CROP_RANDOM && (s->padding_x || s->padding_y))
+		return ps_load_error_set(err, EINVAL, "image: padding %u x %u: is of a random_crop only", s->padding_x,
+		        s->padding_y);
+	if (s->padding > PS_PAD_SYMMETRIC)
+		return ps_load_error_set(err, EINVAL, "image: padding_mode %d: unknown", (int)s->padding);
+	if (s->padding_x >= s->out_width || s->padding_y >= s->out_height)
+		return ps_load_error_set(err, EINVAL, "image: padding %u x %u: must be less than the output, %u x %u",
+		        s->padding_x, s->padding_y, s->out_width, s->out_height);
+	if ((s->resize_width || s->resize_height) &&
+	        ((s->crop != PS_CROP_CENTER && s->crop != PS_CROP_RANDOM) || s->resize_shorter))
+		return ps_load_error_set(err, EINVAL,
+		        "image: resize_width, resize_height: are of crops center and random_crop, without "
+		        "resize_shorter");
+	if (!s->resize_width != !s->resize_height || s->resize_width > PS_IMAGE_SIDE_MAX ||
+	        s->resize_height > PS_IMAGE_SIDE_MAX)
+		return ps_load_error_set(err, EINVAL, "image: resize %u x %u: each side must be 1 to %u",
+		        s->resize_width, s->resize_height, PS_IMAGE_SIDE_MAX);
+	if (s->crop == PS_CROP_RANDOM && s->resize_shorter > PS_IMAGE_SIDE_MAX)
+		return ps_load_error_set(err, EINVAL, "image: resize_shorter %u: must be at most %u",
+		        s->resize_shorter, PS_IMAGE_SIDE_MAX);
 	if (s->crop != PS_CROP_CENTER)
+		return 0;
+	if (s->resize_width && (s->resize_width < s->out_width || s->resize_height < s->out_height))
+		return ps_load_error_set(err, EINVAL,
+		        "image: resize %u x %u: must not be smaller than the output, %u x %u (a random_crop pads)",
+		        s->resize_width, s->resize_height, s->out_width, s->out_height);
+	if (s->resize_width)
 		return 0;
 	if (s->resize_shorter < PS_MAX(s->out_width, s->out_height) || s->resize_shorter > PS_IMAGE_SIDE_MAX)
 		return ps_load_error_set(err, EINVAL,
@@ -82,7 +108,7 @@ static int check_format(const struct ps_image_spec *s, struct ps_load_error *err
 int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 {
 	if (spec->crop != PS_CROP_RANDOM_RESIZED && spec->crop != PS_CROP_CENTER &&
-	        spec->crop != PS_CROP_NONE)
+	        spec->crop != PS_CROP_NONE && spec->crop != PS_CROP_RANDOM)
 		return ps_load_error_set(err, EINVAL, "image: crop %d: unknown", (int)spec->crop);
 	if (spec->interpolation != PS_BILINEAR && spec->interpolation != PS_BICUBIC)
 		return ps_load_error_set(err, EINVAL, "image: interpolation %d: must be bilinear or bicubic",
@@ -94,6 +120,8 @@ int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *
 		rc = check_format(spec, err);
 	if (rc == 0)
 		rc = ps_transform_check(&spec->transforms, spec->out_width, spec->out_height, err);
+	if (rc == 0)
+		rc = ps_choice_check(spec, err);
 	return rc;
 }
 

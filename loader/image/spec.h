@@ -9,12 +9,14 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "image/pad.h"
 #include "image/transform.h"
 
 enum ps_crop {
 	PS_CROP_RANDOM_RESIZED = 0, /* as torchvision's RandomResizedCrop */
 	PS_CROP_CENTER = 1,         /* as Resize(resize_shorter), then CenterCrop: for evaluation */
 	PS_CROP_NONE = 2,           /* the whole image, whatever its shape */
+	PS_CROP_RANDOM = 3, /* as Resize (if one is asked for), then RandomCrop with padding, and pad_if_needed */
 };
 
 enum ps_interpolation {
@@ -31,7 +33,11 @@ enum ps_interpolation {
 struct ps_image_spec {
 	uint32_t out_width, out_height;
 	enum ps_crop crop;
-	uint32_t resize_shorter;     /* PS_CROP_CENTER only; not below out_width, out_height */
+	/* Before PS_CROP_CENTER and PS_CROP_RANDOM: to a size, or the shorter side to this. Both 0: not resized
+	 * (PS_CROP_RANDOM only). Before PS_CROP_CENTER not below out_width, out_height. */
+	uint32_t resize_width, resize_height, resize_shorter;
+	uint32_t padding_x, padding_y; /* PS_CROP_RANDOM only: pixels added on each side; less than the output's */
+	enum ps_pad_mode padding;
 	double scale_min, scale_max; /* PS_CROP_RANDOM_RESIZED only: share of the image's area, */
 	double ratio_min, ratio_max; /* ... and width / height of the crop */
 	double hflip_probability;    /* 0 to 1, with any crop */

@@ -1,10 +1,9 @@
-/* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise.
+/* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise, erase.
  *
- * Each has a probability, works on the finished u8 pixels and rounds to u8 once. Its arithmetic is integers,
+ * Each has a probability (choice.h: and may be in a group), works on the finished u8 pixels and rounds to u8 once. Its arithmetic is integers,
  * defined here, so that every processor gives the same bits. Normalising comes after the last.
  *
- * An operation happens if PS_RNG_<op>, index 0, unit < its probability. [n] is the index of a number drawn
- * for it, uniform() in the range given. F(x, n) = floor(x * 2^n + 0.5).
+ * [n] is the index of a number drawn for it under PS_RNG_<op>, uniform() in the range given. F(x, n) = floor(x * 2^n + 0.5).
  *
  * Affine, as torchvision's RandomAffine does to PIL images, bilinear:
  *   angle      [1] -degrees .. degrees;  zoom [4];  shears [5, 6] in degrees
@@ -19,7 +18,7 @@
  *
  * Gray value, as PIL:  L = (19595 r + 38470 g + 7471 b + 32768) >> 16
  *
- * Jitter, as torchvision's ColorJitter, but always in this order; k = F(factor, 12):
+ * Jitter, as torchvision's ColorJitter, in this order, or with jitter_random in one of the 24; k = F(factor, 12):
  *   factors    max(0, 1 - s) .. 1 + s:  [1] brightness, [2] contrast, [3] saturation;  [4] turn -h .. h
  *   brightness clamp((k v + 2048) >> 12)
  *   contrast   clamp((k v + (4096 - k) m + 2048) >> 12),  m = mean of all L, rounded
@@ -29,19 +28,30 @@
  *              moved by F(6 turn, 16). Largest and smallest values stay; the middle channel becomes
  *              min + (((max - min) * fraction + 32768) >> 16), on odd edges with 65536 - fraction.
  *   A step whose strength is 0 is left out.
+ *   order      r = below(24) [5]: the (r / 6)th of the four, the (r / 2 % 3)th of the other three, the (r % 2)th
+ *              of the other two, and the last
  *
  * Gray: all three channels become L.
  *
  * Blur, as torchvision's GaussianBlur:
  *   sigma      [1] blur_sigma_min .. blur_sigma_max
+ *   size       blur_size, or blur_size + 2 below((blur_size_max - blur_size) / 2 + 1) [2]
  *   weights    blur_size of F(w, 14) each way, the middle one taking the rest of 2^14
  *   across     t = (sum q v + 128) >> 8, then down: (sum q t + 2^19) >> 20
  *   edges      mirrored, the edge pixel itself not repeated
  *
- * Noise:  clamp(v + ((n * F(noise_sigma / 147.80054127, 16) + 32768) >> 16))
+ * Noise:  clamp(v + ((n * F(sigma / 147.80054127, 16) + 32768) >> 16))
+ *   sigma      noise_sigma, or [2] noise_sigma .. noise_sigma_max
  *   n          sum of four random bytes, less 510: near to Gaussian, with a standard deviation of 147.8
  *   bytes      Philox, key u64 [1], counter {i, 0, 0, 0}: value 4i + j takes those of word j
  *   value      number (c * height + y) * width + x
+ *
+ * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the picture's)
+ *   and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area * ratio)), width =
+ *   round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed uniformly: top
+ *   below(height' - height + 1) [4t + 3], left likewise [4t + 4]; else nothing is erased.
+ *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its mean
+ *              level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
  *
  * Threads: any, on different images.   Errors: with a text.   Blocks: never. */
 #ifndef PS_LOADER_IMAGE_TRANSFORM_H
@@ -52,8 +62,11 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "image/choice.h"
 #include "image/ops.h"
 #include "order/rng.h"
+
+struct ps_image_spec;
 
 /* All zero: nothing happens. */
 struct ps_transform_spec {
@@ -72,6 +85,16 @@ struct ps_transform_spec {
 	double blur_sigma_min, blur_sigma_max; /* pixels, 0.01 to 100; both 0: 0.1 to 2 */
 	double noise;
 	double noise_sigma; /* levels, 0 to 255 */
+	double noise_sigma_max;       /* 0: noise_sigma; else drawn from there to here */
+	bool jitter_random;           /* its steps come in a random order */
+	uint32_t blur_size_max;       /* 0: blur_size; else one is drawn from there to here; odd */
+	double erase;
+	double erase_scale_min, erase_scale_max; /* share of the picture, above 0 to 1; both 0: 0.02 to 0.33 */
+	double erase_ratio_min, erase_ratio_max; /* height / width, 0.001 to 1000; both 0: 0.3 to 3.3 */
+	bool erase_random;
+	uint8_t erase_level[3];  /* or the mean, where it is random, ... */
+	double erase_sigma[3];   /* ... and its standard deviation in levels, to 1000 */
+	struct ps_choice_groups groups;
 };
 
 int ps_transform_check(const struct ps_transform_spec *spec, uint32_t width, uint32_t height,
@@ -84,16 +107,20 @@ struct ps_affine {
 
 /* What is to be done to one image: every random choice made. */
 struct ps_transform {
-	bool affine, jitter, gray, blur, noise;
+	bool affine, jitter, gray, blur, noise, erase;
 	struct ps_affine map;
 	uint32_t brightness, contrast, saturation; /* F(factor, 12) */
 	int32_t turn;                              /* of the hue, in 2^-16 edges of the hexagon */
+	uint32_t order;                            /* of the jitter's steps: ops.h */
 	double sigma;
+	uint32_t blur_size;
+	double noise_sigma;
 	uint64_t noise_key;
+	struct ps_erase erased; /* ops.h */
 };
 
-void ps_transform_draw(const struct ps_transform_spec *spec, uint32_t width, uint32_t height,
-        const struct ps_rng_key *key, struct ps_transform *ret_transform);
+void ps_transform_draw(
+        const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *ret_transform);
 
 /* True if pixels change. */
 bool ps_transform_acts(const struct ps_transform *transform);
@@ -118,6 +145,8 @@ void ps_color_jitter(
 void ps_color_gray(const struct ps_planes *planes);
 void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, uint8_t *spare);
 void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *planes);
+void ps_erase_draw(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *t);
+void ps_erase_apply(const struct ps_erase *erase, const struct ps_planes *planes);
 
 #define PS_BLUR_SIZE_MAX 255u
 #define PS_BLUR_REACH_MAX (PS_BLUR_SIZE_MAX / 2)
@@ -128,6 +157,6 @@ void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6]);
 uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1]);
 int32_t ps_noise_factor(double sigma);
 void ps_transform_ops(const struct ps_transform *transform, const struct ps_transform_spec *spec,
-        uint32_t width, struct ps_image_ops *ret_ops);
+        struct ps_image_ops *ret_ops);
 
 #endif

@@ -23,13 +23,16 @@ static const char *const words_kind[] = {
 static const char *const words_dtype[] = {
         "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
 static const char *const words_layout[] = {"nchw", "nhwc", NULL};
-static const char *const words_crop[] = {"random", "center", "none", NULL};
+static const char *const words_crop[] = {"random", "center", "none", "random_crop", NULL};
 static const char *const words_interpolation[] = {"bilinear", "bicubic", NULL};
 static const char *const words_overflow[] = {"error", "bad", "truncate", NULL};
 static const char *const words_order[] = {"none", "shards", "window", "permutation", NULL};
 static const char *const words_end[] = {"uneven", "drop_last", "pad", "split", NULL};
 static const char *const words_mix_end[] = {"first", "longest", NULL};
 static const char *const words_box_format[] = {"xyxy", "xywh", "cxcywh", NULL};
+static const char *const words_padding_mode[] = {"constant", "edge", "reflect", "symmetric", NULL};
+static const char *const words_jitter_order[] = {"fixed", "random", NULL};
+static const char *const words_erase_fill[] = {"mean", "random", "levels", NULL};
 static const char *const words_source[] = {"auto", "tar", "lines", "tokens", NULL};
 static const char *const words_device_pixels[] = {"auto", "off", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
@@ -101,6 +104,22 @@ static const struct member field_members[] = {
         FIELD(blur_size, U32, NULL),
         FIELD(box_format, U32, words_box_format),
         FIELD(box_shares, U32, NULL),
+        FIELD(resize_width, U32, NULL),
+        FIELD(resize_height, U32, NULL),
+        FIELD(padding_x, U32, NULL),
+        FIELD(padding_y, U32, NULL),
+        FIELD(padding_mode, U32, words_padding_mode),
+        FIELD(jitter_order, U32, words_jitter_order),
+        FIELD(blur_size_max, U32, NULL),
+        FIELD(noise_sigma_max, F64, NULL),
+        FIELD(erase, F64, NULL),
+        FIELD(erase_scale_min, F64, NULL),
+        FIELD(erase_scale_max, F64, NULL),
+        FIELD(erase_ratio_min, F64, NULL),
+        FIELD(erase_ratio_max, F64, NULL),
+        FIELD(erase_fill, U32, words_erase_fill),
+        FIELD(erase_levels, U32, NULL),
+        FIELD(groups, TEXT, NULL),
         {0},
 };
 

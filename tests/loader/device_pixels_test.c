@@ -109,7 +109,11 @@ static void all_transforms(struct penstock_field *f, double probability)
 	f->hue = 0.4;
 	f->blur_size = 9;
 	f->noise_sigma = 12;
+	f->noise_sigma_max = 40;
 	f->vflip = 0.5;
+	f->erase = probability;
+	f->erase_fill = probability < 1 ? PENSTOCK_ERASE_RANDOM : PENSTOCK_ERASE_MEAN;
+	f->jitter_order = PENSTOCK_JITTER_RANDOM;
 }
 
 /* All bytes of the run's images and labels: *ret_pixels gets what the loader says of them. */
@@ -250,6 +254,14 @@ static void transformed(void **state)
 			all_transforms(&r.f[0], dtype % 2 ? 1 : 0.5);
 			if (sizes[s].height < 9)
 				r.f[0].blur_size = 1;
+			if (sizes[s].height > 13)
+				r.f[0].blur_size_max = 21;
+			if (s % 3 == 0) {
+				r.f[0].crop = PENSTOCK_CROP_RANDOM_CROP;
+				r.f[0].padding_x = sizes[s].width / 3;
+				r.f[0].padding_mode = dtype;
+				r.f[0].groups = "apply:0.7=jitter,hflip;one:0.8=blur,noise,erase";
+			}
 			r.f[0].views = s % 2 ? 2 : 0;
 			if (dtype == PENSTOCK_F16)
 				r.o.mixup_alpha = 0.4;
@@ -260,7 +272,7 @@ static void transformed(void **state)
 static void each_transform_alone(void **state)
 {
 	(void)state;
-	for (int only = 0; only < 8; only++) {
+	for (int only = 0; only < 11; only++) {
 		struct run r;
 		struct penstock_field *f = &r.f[0];
 
@@ -275,6 +287,11 @@ static void each_transform_alone(void **state)
 		f->gray = only == 5;
 		f->blur = only == 6;
 		f->noise = only == 7;
+		f->erase = only == 8 || only == 9;
+		f->erase_fill = only == 8 ? PENSTOCK_ERASE_RANDOM : PENSTOCK_ERASE_LEVELS;
+		f->erase_levels = 0x0180ff;
+		if (only == 10) /* beyond the edges */
+			f->crop = PENSTOCK_CROP_RANDOM_CROP;
 		f->blur_size = 57; /* almost twice the height: mirrored over its whole length */
 		f->blur_sigma_min = f->blur_sigma_max = 30;
 		same(&r, NULL);

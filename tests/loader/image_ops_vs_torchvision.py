@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Affine maps, colours and blur against PIL and torchvision: within a level or two where they do the same."""
+"""Affine maps, colours, blur, crops, erasing and what is drawn against PIL and torchvision: within a level or two where they do the same."""
+import itertools
 import math
 import os
 import random
@@ -127,6 +128,127 @@ def blur_as_torchvision():
 def blur_keeps_one_colour():
     flat = Image.new("RGB", (300, 40), (255, 0, 77))
     within(run("blur", flat, 23.0, 3.0), flat, 0)
+
+
+STEPS = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue) if F else ()
+
+
+@tap.test
+def jitter_in_any_order_as_torchvision():
+    if not F:
+        return
+    factors = (1.3, 0.7, 1.4, 0.06)
+    for n, order in enumerate(itertools.permutations(range(4))):
+        image = picture(n, (63, 45))
+        packed = sum(step << 4 * i for i, step in enumerate(order))
+        want = torch.from_numpy(numpy.array(image)).permute(2, 0, 1)
+        for step in order:
+            want = STEPS[step](want, factors[step])
+        got = run("jitter", image, *factors, float(packed))
+        # Each step rounds where torch cuts off fractions, and the next one enlarges that.
+        want = want.permute(1, 2, 0).numpy()
+        within(got, want, 8)
+        assert numpy.abs(got - want).mean() < 3, numpy.abs(got - want).mean()
+        if order[0] > order[1]:  # and the order matters
+            assert (run("jitter", image, *factors) != got).any()
+
+
+MODES = (("constant", {"constant_values": 9}), ("edge", {}), ("reflect", {}), ("symmetric", {}))
+
+
+@tap.test
+def crops_beyond_the_edges_as_numpy_and_torchvision():
+    image, out = picture(0, (23, 17)), (31, 27)
+    for mode, (name, more) in enumerate(MODES):
+        padded = numpy.pad(numpy.asarray(image), ((40, 40), (40, 40), (0, 0)), name, **more)
+        if F:
+            tensor = torch.from_numpy(numpy.array(image)).permute(2, 0, 1)
+            # torch refuses to reflect more than once
+            once = F.pad(tensor, [15, 12], fill=9, padding_mode=name).permute(1, 2, 0).numpy()
+            assert (once == padded[28:-28, 25:-25]).all()
+        for x, y in ((-30, -20), (-5, -8), (0, -10), (3, 4), (-3, 16), (22, -26), (22, 16)):
+            for flips in range(4):
+                want = padded[40 + y:40 + y + out[1], 40 + x:40 + x + out[0]]
+                want = want[::-1 if flips & 2 else 1, ::-1 if flips & 1 else 1]
+                args = [float(v) for v in (x, y, *out, mode, 9, flips & 1, flips & 2)]
+                done = subprocess.run([RAW, "pad", *map(str, image.size), *map(repr, args)], input=image.tobytes(),
+                                      stdout=subprocess.PIPE, check=True)
+                got = numpy.frombuffer(done.stdout, numpy.uint8).reshape(out[1], out[0], 3)
+                assert (got == want).all(), (name, x, y, flips)
+
+
+@tap.test
+def erasing_as_torchvision():
+    image = picture(1)
+    got = run("erase", image, 5.0, 7.0, 30.0, 21.0, 99.0)
+    want = numpy.array(image).astype(int)
+    want[7:21, 5:30] = 99
+    within(got, want, 0)
+    if F:
+        tensor = torch.from_numpy(numpy.array(image)).permute(2, 0, 1)
+        within(got, F.erase(tensor, 7, 5, 14, 25, torch.tensor(99)).permute(1, 2, 0).numpy(), 0)
+
+
+def draws(n):
+    out = subprocess.run([RAW, "draw", "7", str(n)], stdout=subprocess.PIPE, check=True).stdout.decode()
+    return [line.split() for line in out.splitlines()]
+
+
+def same_distribution(ours, theirs):
+    """Kolmogorov and Smirnov's distance of two samples is what chance allows (1 in 10,000)."""
+    ours, theirs = numpy.sort(ours), numpy.sort(theirs)
+    at = numpy.concatenate([ours, theirs])
+    distance = numpy.abs(numpy.searchsorted(ours, at, "right") / len(ours)
+                         - numpy.searchsorted(theirs, at, "right") / len(theirs)).max()
+    assert distance < 2.23 * math.sqrt(1 / len(ours) + 1 / len(theirs)), distance
+
+
+def even(values, choices):
+    n = len(values) / len(choices)
+    chi2 = sum((values.count(c) - n) ** 2 / n for c in choices)
+    assert len(set(values) - set(choices)) == 0 and chi2 < len(choices) + 6 * math.sqrt(2 * len(choices)), chi2
+
+
+@tap.test
+def what_is_drawn_is_distributed_as_in_torchvision():
+    rows = draws(6000)
+    even([int(r[0]) for r in rows], range(-10, 100 + 10 - 64 + 1))
+    even([int(r[1]) for r in rows], range(-10, 80 + 10 - 48 + 1))
+    even([r[6] for r in rows], ["%d%d%d%d" % o for o in itertools.permutations(range(4))])
+    even([r[7] for r in rows], ["3", "5", "7"])
+    sigmas = numpy.array([float(r[8]) for r in rows])
+    same_distribution(sigmas, numpy.linspace(5, 25, 6000))
+    if not F:
+        return
+    from torchvision.transforms import RandomCrop, RandomErasing
+
+    torch.manual_seed(3)
+    theirs = [RandomErasing.get_params(torch.zeros(3, 48, 64), (0.02, 0.33), (0.3, 3.3), [0.0]) for _ in range(3000)]
+    x0, y0, x1, y1 = (numpy.array([int(r[i]) for r in rows]) for i in (2, 3, 4, 5))
+    for ours, column in ((y0, 0), (x0, 1), (y1 - y0, 2), (x1 - x0, 3)):
+        same_distribution(ours, numpy.array([t[column] for t in theirs]))
+    theirs = [RandomCrop.get_params(torch.zeros(3, 80 + 20, 100 + 20), (48, 64)) for _ in range(3000)]
+    for column in (0, 1):
+        same_distribution([int(r[1 - column]) + 10 for r in rows], numpy.array([t[column] for t in theirs]))
+
+
+def share(rows, condition, want):
+    got = sum(map(condition, rows)) / len(rows)
+    assert abs(got - want) < 4 * math.sqrt(want * (1 - want) / len(rows)), (got, want)
+
+
+@tap.test
+def groups_are_random_apply_and_one_of():
+    rows = [list(map(int, r[9:])) for r in draws(6000)]  # hflip, vflip, affine, jitter, gray, blur, noise, erase
+    share(rows, lambda r: r[0], 0.3)  # 0.6 of the group, 0.5 of its own
+    share(rows, lambda r: r[1], 0.3)
+    share(rows, lambda r: r[0] and r[1], 0.15)  # and not 0.09: they share the first
+    share(rows, lambda r: r[4] or r[5] or r[6], 0.8)
+    assert all(r[4] + r[5] + r[6] <= 1 for r in rows)
+    share(rows, lambda r: r[4], 0.2)
+    share(rows, lambda r: r[5], 0.4)
+    share(rows, lambda r: r[6], 0.2)
+    assert all(r[3] and r[7] and not r[2] for r in rows)  # in no group
 
 
 @tap.test

@@ -8,7 +8,10 @@
  *   image_raw labels FILE                    "WIDTH HEIGHT\n", then 16-bit numbers
  *   image_raw resize W H X Y BOX_W BOX_H OUT_W OUT_H bilinear|bicubic < RGB
  *   image_raw affine W H A B C D E F FILL < RGB
- *   image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN < RGB
+ *   image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN [ORDER] < RGB     ORDER as 0x3210, see ops.h
+ *   image_raw erase W H X0 Y0 X1 Y1 LEVEL < RGB
+ *   image_raw pad W H X Y OUT_W OUT_H MODE [FILL FLIP FLIP_V] < RGB             OUT_W x OUT_H pixels from (X, Y) on
+ *   image_raw draw SEED N                     see draws()
  *   image_raw gray W H < RGB
  *   image_raw blur W H SIZE SIGMA < RGB
  *   image_raw noise W H SIGMA KEY < RGB */
@@ -18,6 +21,7 @@
 
 #include <jpeglib.h>
 
+#include "image/augment.h"
 #include "image/resize.h"
 #include "image/source.h"
 #include "image/transform.h"
@@ -117,17 +121,89 @@ static int write_planes(const uint8_t *planes, size_t n)
 	return 0;
 }
 
+static int pad(const double *x, const struct ps_planes *planes)
+{
+	struct ps_resize_geometry g = {.scaled_w = planes->width,
+	        .scaled_h = planes->height,
+	        .pad = {(uint32_t)x[2], (uint32_t)x[3], (int64_t)x[0], (int64_t)x[1], (enum ps_pad_mode)x[4]},
+	        .flip = x[6] > 0,
+	        .flip_v = x[7] > 0};
+	const size_t n = (size_t)g.pad.width * g.pad.height;
+	const uint8_t fill = (uint8_t)x[5];
+	ps_autofree uint8_t *window = malloc((size_t)planes->width * planes->height), *to = malloc(3 * n);
+	if (!window || !to)
+		return complain("out of memory");
+	ps_pad_window(g.pad.mode, g.pad.x, g.pad.width, g.scaled_w, &g.window_x, &g.window_w);
+	ps_pad_window(g.pad.mode, g.pad.y, g.pad.height, g.scaled_h, &g.window_y, &g.window_h);
+	for (size_t c = 0; c < 3; c++) {
+		const uint8_t *plane = planes->p + c * planes->width * planes->height;
+		uint8_t *at = window;
+		/* As the resize hands it out: flipped. */
+		for (uint32_t y = 0; y < g.window_h; y++)
+			for (uint32_t i = 0; i < g.window_w; i++)
+				*at++ = plane[(g.window_y + (g.flip_v ? g.window_h - 1 - y : y)) * planes->width +
+				              g.window_x + (g.flip ? g.window_w - 1 - i : i)];
+		ps_pad_apply(&g, 1, window, &fill, to + c * n);
+	}
+	return write_planes(to, n);
+}
+
+/* Lines of what is drawn for N images of 100 x 80 to 64 x 48: the RandomCrop's left and upper edge with a padding of
+ * 10, the erased rectangle (0s: none), the jitter's order, the size of the blur, the sigma of the noise; then of those
+ * eight operations (choice.h) 0 or 1 for each, where flips are a group at 0.6, and one of gray, 0.2, blur, 0.4, and
+ * noise, 0.2, is done at 0.8. */
+static int draws(const char *seed, const char *number)
+{
+	struct ps_load_error err = {0};
+	struct ps_image_spec all = {.out_width = 64,
+	        .out_height = 48,
+	        .crop = PS_CROP_RANDOM,
+	        .padding_x = 10,
+	        .padding_y = 10,
+	        .transforms = {.erase = 1,
+	                .jitter = 1,
+	                .hue = 0.1,
+	                .jitter_random = true,
+	                .blur = 1,
+	                .blur_size = 3,
+	                .blur_size_max = 7,
+	                .noise = 1,
+	                .noise_sigma = 5,
+	                .noise_sigma_max = 25}};
+	struct ps_image_spec grouped = all;
+	grouped.hflip_probability = grouped.vflip_probability = 0.5;
+	grouped.transforms.gray = grouped.transforms.noise = 0.2;
+	grouped.transforms.blur = 0.4;
+	if (ps_choice_parse("apply:0.6=hflip,vflip;one:0.8=gray,blur,noise", &grouped.transforms.groups, &err) < 0)
+		return complain(err.text);
+	for (uint64_t i = 0; i < strtoul(number, NULL, 10); i++) {
+		const struct ps_rng_key key = {.seed = strtoul(seed, NULL, 10), .sample = i};
+		struct ps_resize_geometry g;
+		struct ps_transform t;
+		ps_augment_geometry(&all, 100, 80, &key, &g);
+		ps_transform_draw(&all, &key, &t);
+		bool padded = g.pad.width > 0;
+		printf("%d %d %u %u %u %u %04x %u %f", padded ? (int)g.pad.x : (int)g.window_x,
+		        padded ? (int)g.pad.y : (int)g.window_y, t.erased.x0, t.erased.y0, t.erased.x1, t.erased.y1,
+		        t.order, t.blur_size, t.noise_sigma);
+		for (int op = 0; op < PS_CHOICE_NOPS; op++)
+			printf(" %d", ps_choice_happens(&grouped, (enum ps_choice_op)op, &key));
+		putchar('\n');
+	}
+	return 0;
+}
+
 /* One operation of transform.h, with given numbers instead of random ones. */
 static int operate(int argc, char **argv)
 {
 	uint32_t width = (uint32_t)strtoul(argv[2], NULL, 10), height = (uint32_t)strtoul(argv[3], NULL, 10);
 	size_t n = (size_t)width * height;
-	double x[7] = {0};
+	double x[10] = {0};
 	ps_autofree uint8_t *p = read_planes(width, height), *spare = malloc(3 * n + 2);
 	struct ps_planes planes = {p, width, height};
 	if (!p || !spare)
 		return complain("out of memory");
-	for (int i = 4; i < argc && i < 11; i++)
+	for (int i = 4; i < argc && i < 14; i++)
 		x[i - 4] = strtod(argv[i], NULL);
 	if (!strcmp(argv[1], "affine")) {
 		struct ps_affine map;
@@ -142,8 +218,18 @@ static int operate(int argc, char **argv)
 		const struct ps_transform t = {.brightness = (uint32_t)(x[0] * 4096 + 0.5),
 		        .contrast = (uint32_t)(x[1] * 4096 + 0.5),
 		        .saturation = (uint32_t)(x[2] * 4096 + 0.5),
-		        .turn = (int32_t)(x[3] * 6 * 65536)};
+		        .turn = (int32_t)(x[3] * 6 * 65536),
+		        .order = argc > 8 ? (uint32_t)x[4] : PS_JITTER_IN_ORDER};
 		ps_color_jitter(&spec, &t, &planes);
+	} else if (!strcmp(argv[1], "erase")) {
+		const struct ps_erase e = {.x0 = (uint32_t)x[0],
+		        .y0 = (uint32_t)x[1],
+		        .x1 = (uint32_t)x[2],
+		        .y1 = (uint32_t)x[3],
+		        .level = {(uint8_t)x[4], (uint8_t)x[4], (uint8_t)x[4]}};
+		ps_erase_apply(&e, &planes);
+	} else if (!strcmp(argv[1], "pad")) {
+		return pad(x, &planes);
 	} else if (!strcmp(argv[1], "gray")) {
 		ps_color_gray(&planes);
 	} else if (!strcmp(argv[1], "blur")) {
@@ -156,7 +242,7 @@ static int operate(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static const char *const operations[] = {"affine", "jitter", "gray", "blur", "noise"};
+	static const char *const operations[] = {"affine", "jitter", "gray", "blur", "noise", "erase", "pad"};
 	struct ps_region region = {0};
 	if (argc == 2 && !strcmp(argv[1], "version"))
 		return puts(STRINGIFY(LIBJPEG_TURBO_VERSION)) < 0;
@@ -173,6 +259,8 @@ int main(int argc, char **argv)
 		region.height = (uint32_t)strtoul(argv[6], NULL, 10);
 		return decode(argv[2], PS_PIXELS_RGB, true, &region);
 	}
+	if (argc == 4 && !strcmp(argv[1], "draw"))
+		return draws(argv[2], argv[3]);
 	if (argc == 11 && !strcmp(argv[1], "resize"))
 		return resize(argv + 2);
 	for (size_t i = 0; i < PS_ARRAY_LEN(operations) && argc >= 4; i++)

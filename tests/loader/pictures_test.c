@@ -145,6 +145,44 @@ static void masks_show_what_their_pictures_show(void **state)
 	free(mask);
 }
 
+/* A random crop, whose window reaches over the edges: of the image as it is, resized, and resized to less than the
+ * window. */
+static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t mode)
+{
+	f->crop = PENSTOCK_CROP_RANDOM_CROP;
+	f->padding_x = 40;
+	f->padding_y = 30;
+	f->padding_mode = mode;
+	f->hflip = f->vflip = 0.5;
+	f->resize_shorter = way == 1 ? 100 : 0;
+	f->resize_width = way == 2 ? OUT_W - 20 : 0;
+	f->resize_height = way == 2 ? OUT_H : 0;
+	f->affine = mode % 2 ? 0.5 : 0;
+	f->degrees = 20;
+}
+
+static void masks_are_padded_as_their_pictures(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 3 * 4; i++) {
+		struct setting s;
+		size_t n, m, checked = 0;
+		uint8_t *rgb, *mask;
+
+		setting_init(&s);
+		crop_beyond_edges(field_add(&s, "ppm", PENSTOCK_IMAGE), i / 4, i % 4);
+		s.f[0].views = i % 3;
+		field_add(&s, "seg.pgm", PENSTOCK_MASK)->dtype = PENSTOCK_U8;
+		rgb = epoch_of(&s, "ppm", &n);
+		mask = epoch_of(&s, "seg.pgm", &m);
+		for (size_t k = 0; k < m / (OUT_W * OUT_H); k++)
+			check_labels(rgb + k * OUT_W * OUT_H * 3, mask + k * OUT_W * OUT_H, &checked);
+		assert_true(checked > m / (i / 4 == 2 ? 1000 : 50));
+		free(rgb);
+		free(mask);
+	}
+}
+
 /* The box around a cell must be the one around the cell's label in the mask, where it is whole. */
 static void check_box(const float *box, const uint8_t *mask, size_t *checked)
 {
@@ -170,16 +208,19 @@ static void check_box(const float *box, const uint8_t *mask, size_t *checked)
 	++*checked;
 }
 
-static void boxes_stay_around_what_they_were_around(void **state)
+static void boxes_are_checked(bool padded)
 {
 	struct setting s;
 	size_t n, m, k, checked = 0;
 	uint8_t *mask;
 	float *text, *json;
 
-	(void)state;
 	setting_init(&s);
-	place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
+	if (padded)
+		crop_beyond_edges(field_add(&s, "ppm", PENSTOCK_IMAGE), 1, PENSTOCK_PADDING_CONSTANT);
+	else
+		place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
+	s.f[0].erase = 0.5; /* is none of their business */
 	field_add(&s, "seg.pgm", PENSTOCK_MASK)->dtype = PENSTOCK_U8;
 	field_add(&s, "box.txt", PENSTOCK_BOXES);
 	field_add(&s, "box.json:b", PENSTOCK_BOXES)->box_format = PENSTOCK_BOX_CXCYWH;
@@ -199,10 +240,17 @@ static void boxes_stay_around_what_they_were_around(void **state)
 			            text[i * 8 + 4 + (size_t)c] <= (c % 2 ? OUT_H : OUT_W));
 		}
 	}
-	assert_true(checked > SAMPLES / 4);
+	assert_true(checked > SAMPLES / (padded ? 12 : 4));
 	free(mask);
 	free(text);
 	free(json);
+}
+
+static void boxes_stay_around_what_they_were_around(void **state)
+{
+	(void)state;
+	boxes_are_checked(false);
+	boxes_are_checked(true);
 }
 
 static void frames_share_crop_and_flip(void **state)
@@ -303,6 +351,24 @@ static void unsound_options_are_named(void **state)
 	REFUSED((f->blur = 1, f->blur_size = 4), "blur_size 4");
 	REFUSED((f->blur = 1, f->blur_size = 201), "blur_size 201");
 	REFUSED(f->zoom_min = 2, "zoom 2 to 0");
+	REFUSED((f->blur = 1, f->blur_size = 9, f->blur_size_max = 5), "blur_size 9 to 5");
+	REFUSED((f->blur = 1, f->blur_size_max = 8), "blur_size 8");
+	REFUSED((f->noise_sigma = 9, f->noise_sigma_max = 5), "noise_sigma 9 to 5");
+	REFUSED(f->erase = 2, "erase 2");
+	REFUSED(f->erase_scale_max = 2, "erase_scale 0 to 2");
+	REFUSED(f->erase_ratio_min = 2, "erase_ratio 2 to 0");
+	REFUSED(f->erase_fill = 3, "erase_fill");
+	REFUSED(f->jitter_order = 2, "jitter_order");
+	REFUSED(f->padding_x = 4, "padding 4 x 0: is of a random_crop only");
+	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_x = OUT_W), "padding 72 x 0: must be less than");
+	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->resize_width = 99), "resize 99 x 0");
+	REFUSED((f->crop = PENSTOCK_CROP_CENTER, f->resize_width = f->resize_height = 50), "resize 50 x 50");
+	REFUSED(f->resize_width = f->resize_height = 99, "crops center and random_crop");
+	REFUSED(f->groups = "some:0.5=blur", "groups \"some:0.5=blur\": must be");
+	REFUSED(f->groups = "one:1.5=blur", "must be apply:PROBABILITY");
+	REFUSED(f->groups = "one:0.5=blur,", "must be apply:PROBABILITY");
+	REFUSED(f->groups = "one:0.5=blur,noise;apply:1=blur", "each once");
+	REFUSED((f->noise = 1, f->groups = "one:0.5=blur,noise"), "groups: blur is in a group, but");
 	REFUSED(f->dtype = PENSTOCK_I64, "dtype");
 	REFUSED(field_add(&s, "x", PENSTOCK_IMAGE)->follow = "y", "field x: follow y");
 	REFUSED(field_add(&s, "x", PENSTOCK_MASK)->dtype = PENSTOCK_F32, "mask: dtype f32");
@@ -317,6 +383,7 @@ static void unsound_options_are_named(void **state)
 	assert_non_null(strstr(error.text, "there is no image"));
 }
 
+/* What came later changes no state of those who do not use it. */
 static void other_transforms_refuse_a_state(void **state)
 {
 	struct penstock_loader *loader;
@@ -337,6 +404,20 @@ static void other_transforms_refuse_a_state(void **state)
 	assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &loader, &error), 0);
 	assert_int_equal(penstock_loader_state_load(loader, saved, (size_t)n, &error), -ESTALE);
 	penstock_loader_close(loader);
+	s.f[0].brightness = 0;
+	for (int i = 0; i < 5; i++) {
+		struct penstock_field f = s.f[0];
+
+		f.jitter_order = i == 0;
+		f.erase = i == 1 ? 0.5 : 0;
+		f.groups = i == 2 ? "apply:0.5=jitter" : NULL;
+		f.crop = i == 3 ? PENSTOCK_CROP_RANDOM_CROP : f.crop;
+		f.noise_sigma_max = i == 4 ? 3 : 0;
+		s.o.fields = &f;
+		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &loader, &error), 0);
+		assert_int_equal(penstock_loader_state_load(loader, saved, (size_t)n, &error), -ESTALE);
+		penstock_loader_close(loader);
+	}
 }
 
 static void mask_of_another_size_is_a_bad_sample(void **state)
@@ -369,6 +450,7 @@ int main(void)
 	        cmocka_unit_test(shape_of_views_is_told),
 	        cmocka_unit_test(crops_of_several_sizes_share_a_decode),
 	        cmocka_unit_test(masks_show_what_their_pictures_show),
+	        cmocka_unit_test(masks_are_padded_as_their_pictures),
 	        cmocka_unit_test(boxes_stay_around_what_they_were_around),
 	        cmocka_unit_test(frames_share_crop_and_flip),
 	        cmocka_unit_test(every_transform_is_a_function_of_the_seed),

@@ -197,12 +197,69 @@ static void each_reach_of_a_blur(void **state)
 	}
 }
 
+static void each_order_of_the_jitter(void **state)
+{
+	static const uint32_t last[] = {0x3, 0x2, 0x1, 0x0};
+
+	(void)state;
+	for (uint32_t s = 0; s < 3; s++) {
+		for (uint32_t from = 0; from < 24; from += NIMAGES) {
+			struct ps_transform_args a = {.images = images_new(sizes[s].width, sizes[s].height, true)};
+
+			for (uint32_t i = 0; i < NIMAGES; i++) {
+				struct ps_image_ops *ops = &a.images.ops[i];
+				uint32_t left[] = {0, 1, 2, 3}, r = from + i, picks[] = {r / 6, r / 2 % 3, r % 2, 0};
+
+				ops->what |= PS_IMAGE_CONTRAST | (random_word() & PS_IMAGE_COLORS);
+				ops->brightness = 2048 + random_word() % 4096;
+				ops->contrast = 2048 + random_word() % 4096;
+				ops->saturation = 2048 + random_word() % 4096;
+				ops->turn = (int32_t)(random_word() % 200000) - 100000;
+				for (uint32_t k = 0; k < 4; k++) {
+					ops->order |= left[picks[k]] << 4 * k;
+					memmove(&left[picks[k]], &left[picks[k] + 1], last[picks[k]] * sizeof(*left));
+				}
+			}
+			same("ps_kernel_gray", &a, NIMAGES * ps_transform_blocks(a.images.npixels));
+			same("ps_kernel_colors", &a, NIMAGES * ps_transform_blocks(a.images.npixels));
+			pieces_free();
+		}
+	}
+}
+
+static void each_way_to_erase(void **state)
+{
+	(void)state;
+	for (uint32_t s = 0; s < NSIZES; s++) {
+		const uint32_t width = sizes[s].width, height = sizes[s].height;
+		struct ps_transform_args a = {.images = images_new(width, height, true)};
+
+		for (uint32_t i = 0; i < NIMAGES; i++) {
+			struct ps_image_ops *ops = &a.images.ops[i];
+
+			ops->what |= i == 2 ? 0 : PS_IMAGE_ERASE;
+			ops->erase = (struct ps_erase){.key = random_word(),
+			        .x0 = width / 4,
+			        .y0 = i == 1 ? 0 : height / 3,
+			        .x1 = width - width / 5,
+			        .y1 = height,
+			        .random = i % 2,
+			        .factor = {9000, 20000, 25000},
+			        .level = {1, 128, 255}};
+		}
+		same("ps_kernel_erase", &a, NIMAGES * ps_transform_blocks(3 * width * height));
+		pieces_free();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(products),
 	        cmocka_unit_test(each_way_to_finish),
 	        cmocka_unit_test(each_reach_of_a_blur),
+	        cmocka_unit_test(each_order_of_the_jitter),
+	        cmocka_unit_test(each_way_to_erase),
 	};
 
 	if (!mock_ptx_wanted()) {

@@ -133,6 +133,86 @@ def channels_last_is_nchw_to_look_at():
             pass
 
 
+def pictures(size, n=12):
+    """A tar of PNGs of noise, and their pixels."""
+    rng, files, arrays = numpy.random.default_rng(1), [], []
+    for i in range(n):
+        png = io.BytesIO()
+        arrays.append(rng.integers(0, 256, (size[1], size[0], 3), numpy.uint8))
+        PIL.Image.fromarray(arrays[-1]).save(png, "png")
+        files.append(("%02d.png" % i, png.getvalue()))
+    tap.make_tar("p.tar", files)
+    return arrays
+
+
+def u8(**options):
+    fields = [penstock.Image("png", dtype="u8", layout="nhwc", hflip=0, **options)]
+    return next(iter(penstock.Loader("p.tar", 12, fields, order="none", format="numpy")))["png"]
+
+
+@tap.test
+def random_crop_is_a_part_of_the_padded_image():
+    arrays = pictures((24, 20))
+    for mode in "constant", "edge", "reflect", "symmetric":
+        starts = set()
+        for picture, got in zip(arrays, u8(size=(16, 18), crop="random_crop", padding=(6, 4), padding_mode=mode)):
+            padded = numpy.pad(picture, ((4, 4), (6, 6), (0, 0)), mode)
+            found = [(y, x) for y in range(13) for x in range(19) if (padded[y:y + 16, x:x + 18] == got).all()]
+            assert found, mode
+            starts.update(found)
+        assert len(starts) > 6
+    for got in u8(size=40, crop="random_crop", fill=7):  # too small: padded as far as it takes
+        assert (got == 7).any() and (got != 7).sum() >= 24 * 20 * 3 * 0.9, (got != 7).sum()
+
+
+@tap.test
+def resize_before_a_crop_is_pils():
+    arrays = pictures((90, 70))
+    for resize, size in ((48, (61, 48)), ((40, 50), (50, 40))):  # the shorter side, height and width
+        want = [numpy.asarray(PIL.Image.fromarray(a).resize(size, PIL.Image.BILINEAR)).astype(int) for a in arrays]
+        for w, got in zip(want, u8(size=32, crop="center", resize=resize)):
+            y, x = round((size[1] - 32) / 2), round((size[0] - 32) / 2)
+            assert abs(w[y:y + 32, x:x + 32] - got).max() <= 1
+        for w, got in zip(want, u8(size=32, crop="random_crop", resize=resize)):
+            assert any(abs(w[y:y + 32, x:x + 32] - got).max() <= 1
+                       for y in range(size[1] - 31) for x in range(size[0] - 31))
+
+
+@tap.test
+def erasing_noise_and_groups_do_what_they_say():
+    arrays = pictures((32, 32))
+    plain = u8(size=32, crop="none")
+    assert (plain == numpy.stack(arrays)).all()
+    erased = u8(size=32, crop="none", erase=1, erase_scale=(0.2, 0.3), erase_ratio=(0.5, 2), erase_fill=(1, 2, 3))
+    for a, b in zip(plain, erased):
+        ys, xs = numpy.nonzero((b == (1, 2, 3)).all(-1))
+        assert (b[ys.min():ys.max() + 1, xs.min():xs.max() + 1] == (1, 2, 3)).all()
+        assert 0.15 < len(ys) / 1024 < 0.35 and (a == b).all(-1).sum() + len(ys) == 1024
+    mean = u8(size=32, crop="none", erase=1)
+    assert all(((124, 116, 104) == picture).all(-1).sum() >= 10 for picture in mean)
+    assert (u8(size=32, crop="none", erase=1, erase_fill="random") != plain).any()
+    noise = u8(size=32, crop="none", noise=1, noise_sigma=(1, 60)).astype(int) - plain
+    inside = (plain > 90) & (plain < 165)
+    spread = [n[i].std() for n, i in zip(noise, inside)]
+    assert min(spread) < 25 and max(spread) > 35, spread
+    options = dict(size=32, crop="none", jitter=1, brightness=0.5, vflip=1)
+    both = u8(groups=[penstock.RandomApply(["jitter", "vflip"], 0.5)], **options)
+    always, never = (both == u8(**options)).all((1, 2, 3)), (both == plain).all((1, 2, 3))
+    assert (always != never).all() and 0 < always.sum() < 12, (always, never)
+    one = u8(size=32, crop="none", vflip=1, gray=1, groups=[penstock.OneOf(["vflip", "gray"], p=1)])
+    flipped = (one == plain[:, ::-1]).all((1, 2, 3))
+    gray = (one[..., 0] == one[..., 1]).all((1, 2))
+    assert (flipped != gray).all() and 0 < gray.sum() < 12
+    for wrong, says in ((dict(groups="one:2=gray"), "must be apply:PROBABILITY"), (dict(erase_fill=300), "levels are 0"),
+                        (dict(padding=3), "of a random_crop only"), (dict(jitter_order="any"), "fixed, random")):
+        try:
+            u8(size=32, **wrong)
+        except ValueError as e:
+            assert says in str(e), (says, e)
+        else:
+            raise AssertionError(wrong)
+
+
 @tap.test
 def views_masks_boxes_and_mixes_come_as_tensors():
     files = []

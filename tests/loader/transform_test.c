@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "image/transform.h"
+#include "image/spec.h"
 
 #define WIDTH 61u
 #define HEIGHT 47u
@@ -45,6 +45,27 @@ static const struct {
         {"wide blur", {.blur = 0.5, .blur_size = 23, .blur_sigma_min = 1, .blur_sigma_max = 9},
                 0x24c05802ad534465},
         {"noise", {.noise = 1, .noise_sigma = 12.5}, 0x8297c5945f708819},
+        {"jitter in a random order",
+                {.jitter = 1, .brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1, .jitter_random = true},
+                0xbf74462a319f63bc},
+        {"blurs", {.blur = 1, .blur_size = 3, .blur_size_max = 9}, 0x9a1d0a524a82a0bb},
+        {"noises", {.noise = 1, .noise_sigma = 2, .noise_sigma_max = 30}, 0xe5f952497f6f1aae},
+        {"erase", {.erase = 0.8, .erase_level = {10, 20, 30}}, 0x098ad5bc811cf529},
+        {"erase by noise",
+                {.erase = 1, .erase_random = true, .erase_level = {124, 116, 104}, .erase_sigma = {58, 57, 57}},
+                0x42b02516bb5ed263},
+        {"all of them or none",
+                {.jitter = 1,
+                        .hue = 0.2,
+                        .gray = 0.5,
+                        .groups = {1, {{false, 0.5, 1 << PS_CHOICE_JITTER | 1 << PS_CHOICE_GRAY}}}},
+                0x38d90d297d657e24},
+        {"one of",
+                {.blur = 0.2,
+                        .noise = 0.8,
+                        .noise_sigma = 20,
+                        .groups = {1, {{true, 0.9, 1 << PS_CHOICE_BLUR | 1 << PS_CHOICE_NOISE}}}},
+                0x6d8c86418515641d},
         {"all",
                 {.affine = 0.7,
                         .degrees = 15,
@@ -73,6 +94,7 @@ static void picture_make(uint8_t *p)
 
 static uint64_t sum_of(const struct ps_transform_spec *spec)
 {
+	const struct ps_image_spec image = {.out_width = WIDTH, .out_height = HEIGHT, .transforms = *spec};
 	uint64_t h = UINT64_C(0xcbf29ce484222325);
 	for (uint64_t n = 0; n < SAMPLES; n++) {
 		/* Two bytes more, as image.c has: what is read there does not count. */
@@ -83,7 +105,7 @@ static uint64_t sum_of(const struct ps_transform_spec *spec)
 		uint8_t *spare = b;
 		memset(b, (int)n, sizeof b);
 		picture_make(a);
-		ps_transform_draw(spec, WIDTH, HEIGHT, &key, &t);
+		ps_transform_draw(&image, &key, &t);
 		ps_transform_apply(&t, spec, &planes, &spare);
 		for (uint32_t i = 0; i < NBYTES; i++)
 			h = (h ^ planes.p[i]) * UINT64_C(0x100000001b3);

@@ -23,7 +23,7 @@ from ._penstock import (
     UnknownLengthError,
     version,
 )
-from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, Text, Tokens
+from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, OneOf, RandomApply, Text, Tokens
 from .loader import Batch, Budget, Loader, Ragged
 from .rank import rank_and_world
 
@@ -44,7 +44,9 @@ __all__ = [
     "Json",
     "Loader",
     "Mask",
+    "OneOf",
     "Ragged",
+    "RandomApply",
     "StateError",
     "Tensor",
     "Text",

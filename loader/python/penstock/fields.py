@@ -40,6 +40,8 @@ def Image(
     scale: Tuple[float, float] = (0.08, 1.0),
     ratio: Tuple[float, float] = (3 / 4, 4 / 3),
     resize_shorter: Optional[int] = None,
+    resize: Union[None, int, Tuple[int, int]] = None,
+    padding: Union[int, Tuple[int, int]] = 0,
     hflip: Optional[float] = None,
     interpolation: str = "bilinear",
     dtype: str = "f32",
@@ -51,16 +53,30 @@ def Image(
     """An image, cropped, resized, flipped and normalised.
 
     size: of the result, one side or (height, width).
-    crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (the shorter side to `resize_shorter`,
-          then the middle), "none" (the whole image, stretched).
+    crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle), "random_crop"
+          (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched).
+    resize: before "center" or "random_crop": (height, width), or a number: the shorter side (`resize_shorter` is that,
+          too). "center" has 8/7 of the size unless told.
+    padding: of "random_crop": pixels added on each side, or (left and right, above and below); images that are too
+          small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric".
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
     layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
     dtype: float types are (value / 255 - mean) / std; "u8" is left as it is.
-    options: vflip, affine, jitter, gray, blur, noise and their ranges, views, follow, orient, ... as in penstock.h.
+    options: vflip, affine, jitter, gray, blur, noise, erase and their ranges, views, follow, orient, ... as in
+          penstock.h. Pairs are ranges: noise_sigma=(10, 50), blur_size=(3, 7), blur_sigma, zoom, erase_scale,
+          erase_ratio. jitter_order="random" as torchvision's ColorJitter. erase_fill="mean", "random", a level or
+          (r, g, b). groups=[RandomApply(...), OneOf(...)].
     """
     height, width = (size, size) if isinstance(size, int) else size
     if hflip is None:
-        hflip = 0.5 if crop == "random" else 0.0
+        hflip = 0.5 if crop in ("random", "random_crop") else 0.0
+    if isinstance(resize, int):
+        resize_shorter = resize
+    elif resize is not None:
+        options["resize_height"], options["resize_width"] = resize
+    if padding:
+        options["padding_x"], options["padding_y"] = (padding, padding) if isinstance(padding, int) else padding
+    _ranges(options)
     return Field(
         name,
         "image",
@@ -80,6 +96,56 @@ def Image(
         std=std,
         **options,
     )
+
+
+def RandomApply(operations: Sequence[str], p: float = 0.5) -> str:
+    """A group for Image(groups=): with probability p each of the operations by its own probability, else none:
+    Image(jitter=1, gray=0.2, groups=[RandomApply(["jitter", "gray"], 0.8)]). An operation is in one group at most: hflip,
+    vflip, affine, jitter, gray, blur, noise, erase."""
+    return _group("apply", operations, p)
+
+
+def OneOf(operations: Sequence[str], p: float = 0.5) -> str:
+    """A group for Image(groups=): with probability p one of the operations, chosen by the shares of their own
+    probabilities: Image(blur=1, noise=2 / 3, groups=[OneOf(["blur", "noise"], 0.5)])."""
+    return _group("one", operations, p)
+
+
+def _group(kind: str, operations: Sequence[str], p: float) -> str:
+    if isinstance(operations, str) or not 0 <= p <= 1:
+        raise ValueError("a group: a list of names and a probability are needed, not %r, %r" % (operations, p))
+    return "%s:%.12f=%s" % (kind, p, ",".join(operations))
+
+
+_PAIRS = {  # what may be given as (min, max): the names of both
+    "noise_sigma": ("noise_sigma", "noise_sigma_max"),
+    "blur_size": ("blur_size", "blur_size_max"),
+    "blur_sigma": ("blur_sigma_min", "blur_sigma_max"),
+    "zoom": ("zoom_min", "zoom_max"),
+    "erase_scale": ("erase_scale_min", "erase_scale_max"),
+    "erase_ratio": ("erase_ratio_min", "erase_ratio_max"),
+}
+
+
+def _ranges(options: Dict[str, Any]) -> None:
+    """Pairs, levels and groups as the options that they stand for."""
+    for name, (low, high) in _PAIRS.items():
+        value = options.get(name)
+        if isinstance(value, (tuple, list)):
+            options.pop(name)
+            options[low], options[high] = value
+        elif value is not None and low != name:
+            options.pop(name)
+            options[low] = options[high] = value
+    fill = options.get("erase_fill")
+    if fill is not None and not isinstance(fill, str):
+        r, g, b = (fill, fill, fill) if isinstance(fill, int) else fill
+        if not all(0 <= level <= 255 for level in (r, g, b)):
+            raise ValueError("erase_fill: levels are 0 to 255, not %r" % (fill,))
+        options.update(erase_fill="levels", erase_levels=r << 16 | g << 8 | b)
+    groups = options.get("groups")
+    if groups is not None and not isinstance(groups, str):
+        options["groups"] = ";".join(groups)
 
 
 def Mask(name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Any) -> Field:
