@@ -254,7 +254,7 @@ struct penstock_field {
 	uint32_t max_scans;  /* of a progressive JPEG, else it is bad; 0 (default): 100 */
 
 	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
-	 * never. The arithmetic is in the library's image/transform.h. -- */
+	 * never. More of them stand at the end. The arithmetic is in the library's image/transform.h. -- */
 	uint32_t fill;      /* affine, padding: level (MASK: label) of what lies outside; 0 */
 	double vflip;       /* probability of turning the picture upside down */
 	double affine;      /* probability of an affine map: */

@@ -2,7 +2,7 @@
  * drawn for each image; kernels behind the copy make the batch's elements of them, in memory of the mirror's
  * own.
  *
- *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ mix, normalise, lay out ─▶ mirror's
+ *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ erase ─▶ mix, normalise, lay out ─▶ mirror's
  * `made` └─ images that have it, and kernels only where an image has it ─┘
  *
  * Elements are those that the processor would have made, to the bit.

@@ -4,7 +4,7 @@
  * Formats, told by the first bytes: JPEG (jpeg.h), PNG, WebP, PGM and PPM (png.c, webp.c, pnm.c); the latter
  * two where the build has their libraries.
  * Order of operations, which is fixed: EXIF orientation, crop and resize and flips (resize.h, augment.h),
- * affine, jitter, gray, blur, noise (transform.h), normalise (resize.h).
+ * affine, jitter, gray, blur, noise, erase (transform.h), normalise (resize.h).
  * Views: one decode may give several pictures of its own random choices each, side by side in dst; several
  * decoders may share a decode (ps_image_decode_shared); a decoder that follows another one places its image
  * as that one placed its own (frames; see mask.h and boxes.h for labels).

@@ -28,7 +28,10 @@ static const struct ps_option_help options_help[] = {
                 "finish images on the device, or on the CPU (auto: the device, if it can)"},
         {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
         {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},
-        {"--crop random|center", "RandomResizedCrop and flip, or Resize and CenterCrop (random)"},
+        {"--crop random|center|none|random_crop",
+                "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip (random)"},
+        {"--image-option NAME=VALUE",
+                "what else is done to the image, as penstock.h names it: jitter=0.8; may come again"},
         {"--order none|shards|window|permutation", "what is shuffled (window)"},
         {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
         {"--lanes N", "sequences of shards read side by side (64)"},
@@ -67,6 +70,7 @@ enum {
 	OPT_DTYPE,
 	OPT_LAYOUT,
 	OPT_CROP,
+	OPT_IMAGE_OPTION,
 	OPT_ORDER,
 	OPT_WINDOW,
 	OPT_LANES,
@@ -105,6 +109,7 @@ static const struct option longs[] = {
         {"dtype", required_argument, NULL, OPT_DTYPE},
         {"layout", required_argument, NULL, OPT_LAYOUT},
         {"crop", required_argument, NULL, OPT_CROP},
+        {"image-option", required_argument, NULL, OPT_IMAGE_OPTION},
         {"order", required_argument, NULL, OPT_ORDER},
         {"shuffle-window", required_argument, NULL, OPT_WINDOW},
         {"lanes", required_argument, NULL, OPT_LANES},
@@ -192,7 +197,7 @@ static bool arg_u32_auto(const char *name, uint64_t least, uint64_t most, uint32
 static bool choice_take(struct ps_bench_options *o, int c)
 {
 	static const char *const dtypes[] = {"u8", "f32", "f16", "bf16"}, *const layouts[] = {"nchw", "nhwc"};
-	static const char *const crops[] = {"random", "center"};
+	static const char *const crops[] = {"random", "center", "none", "random_crop"};
 	static const char *const orders[] = {"none", "shards", "window", "permutation"};
 	static const char *const ends[] = {"uneven", "drop_last", "pad", "split"};
 	static const char *const on_errors[] = {"fail", "skip"}, *const pixels[] = {"auto", "off"};
@@ -206,9 +211,9 @@ static bool choice_take(struct ps_bench_options *o, int c)
 	case OPT_LAYOUT:
 		return ps_arg_choice("--layout", optarg, layouts, 2, &image->layout);
 	case OPT_CROP:
-		if (!ps_arg_choice("--crop", optarg, crops, 2, &image->crop))
+		if (!ps_arg_choice("--crop", optarg, crops, 4, &image->crop))
 			return false;
-		image->hflip = image->crop == PENSTOCK_CROP_CENTER ? 0 : 0.5;
+		image->hflip = image->crop == PENSTOCK_CROP_CENTER || image->crop == PENSTOCK_CROP_NONE ? 0 : 0.5;
 		return true;
 	case OPT_ORDER:
 		return ps_arg_choice("--order", optarg, orders, 4, &o->loader.order);
@@ -355,6 +360,8 @@ static bool option_take(struct ps_bench_options *o, int c)
 		return true;
 	case OPT_FIELD:
 		return ps_bench_field_take(o, optarg);
+	case OPT_IMAGE_OPTION:
+		return ps_bench_image_take(&o->fields[0], optarg);
 	case OPT_STEP_MS:
 	case OPT_SECONDS:
 	case OPT_SWEEP:

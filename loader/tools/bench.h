@@ -56,6 +56,9 @@ struct ps_bench_result {
 /* Takes "NAME=KIND[:DTYPE]", a field instead of the usual ones. False: complained. */
 bool ps_bench_field_take(struct ps_bench_options *options, const char *text);
 
+/* Takes "NAME=VALUE", a member of the image's. False: complained. The text is borrowed. */
+bool ps_bench_image_take(struct penstock_field *image, const char *text);
+
 /* Runs; `each` gets the result of each epoch. Returns 0, or -errno with error filled. */
 int ps_bench_run(const struct ps_bench_options *options, struct ps_bench_result *ret_all,
         struct ps_bench_result *ret_epochs, struct penstock_error *error);

@@ -1,6 +1,8 @@
 /* bench: fields from the command line. */
 #include "config.h"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -72,4 +74,71 @@ bool ps_bench_field_take(struct ps_bench_options *o, const char *text)
 	}
 	o->nnamed++;
 	return true;
+}
+
+/* -- What is done to images ----------------------------------------------------------------------------- */
+
+enum type { REAL, NUMBER, TEXT };
+
+#define REALS(X)                                                                                             \
+	X(hflip) X(vflip) X(affine) X(degrees) X(translate_x) X(translate_y) X(zoom_min) X(zoom_max) X(shear_x) \
+	X(shear_y) X(jitter) X(brightness) X(contrast) X(saturation) X(hue) X(gray) X(blur) X(blur_sigma_min)    \
+	X(blur_sigma_max) X(noise) X(noise_sigma) X(noise_sigma_max) X(erase) X(erase_scale_min)                 \
+	X(erase_scale_max) X(erase_ratio_min) X(erase_ratio_max) X(scale_min) X(scale_max) X(ratio_min) X(ratio_max)
+#define NUMBERS(X)                                                                                           \
+	X(views) X(orient) X(dct_scale) X(fill) X(blur_size) X(blur_size_max) X(resize_shorter) X(resize_width)  \
+	X(resize_height) X(padding_x) X(padding_y) X(padding_mode) X(jitter_order) X(erase_fill) X(erase_levels)
+
+static const struct {
+	const char *name;
+	enum type type;
+	size_t at;
+} members[] = {
+#define ROW(name, type) {#name, type, offsetof(struct penstock_field, name)},
+#define REAL_ROW(name) ROW(name, REAL)
+#define NUMBER_ROW(name) ROW(name, NUMBER)
+        REALS(REAL_ROW) NUMBERS(NUMBER_ROW) ROW(groups, TEXT)
+};
+
+static bool member_set(struct penstock_field *f, size_t i, const char *value)
+{
+	char *end = NULL;
+
+	if (members[i].type == TEXT) {
+		memcpy((char *)f + members[i].at, &value, sizeof(value));
+	} else if (members[i].type == REAL) {
+		double v = strtod(value, &end);
+
+		memcpy((char *)f + members[i].at, &v, sizeof(v));
+	} else {
+		unsigned long v = strtoul(value, &end, 0);
+		uint32_t u = (uint32_t)v;
+
+		if (v > UINT32_MAX || *value == '-')
+			return false;
+		memcpy((char *)f + members[i].at, &u, sizeof(u));
+	}
+	return !end || (end != value && *end == 0);
+}
+
+bool ps_bench_image_take(struct penstock_field *image, const char *text)
+{
+	const char *value = strchr(text, '=');
+	size_t n = value ? (size_t)(value - text) : 0;
+
+	if (!value) {
+		ps_complain("--image-option %s: must be NAME=VALUE, as jitter=0.8", text);
+		return false;
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(members); i++) {
+		if (strlen(members[i].name) != n || memcmp(members[i].name, text, n) != 0)
+			continue;
+		if (member_set(image, i, value + 1))
+			return true;
+		ps_complain("--image-option %s: must be a number", text);
+		return false;
+	}
+	ps_complain("--image-option %s: no such option of images; libpenstock(3) names them, as jitter, erase, groups",
+	        text);
+	return false;
 }

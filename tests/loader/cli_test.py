@@ -28,6 +28,15 @@ def bench(*args, **kwargs):
 
 
 @tap.test
+def bench_takes_what_is_done_to_images():
+    options = {"crop": "random_crop", "padding_x": 4, "padding_mode": 2, "jitter": 1, "brightness": 0.4, "jitter_order": 1,
+               "erase": 0.5, "blur": 1, "noise": 1, "noise_sigma_max": 9, "groups": "one:0.5=blur,noise"}
+    args = [a for k, v in options.items()
+            for a in (["--crop", v] if k == "crop" else ["--image-option", "%s=%s" % (k, v)])]
+    tap.equal(bench("--batch", "8", "--epochs", "1", *args, shards())["skipped"], 0)
+
+
+@tap.test
 def bench_json_has_the_promised_names():
     result = bench("--batch", "8", "--epochs", "2", "--threads", "2", shards())
     names = {
@@ -288,7 +297,11 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--threads", "many", "t-0.tar"], 2, "--threads"),
     (["bench", "--dtype", "f64", "t-0.tar"], 2, "u8|f32|f16|bf16"),
     (["bench", "--layout", "chw", "t-0.tar"], 2, "nchw|nhwc"),
-    (["bench", "--crop", "left", "t-0.tar"], 2, "random|center"),
+    (["bench", "--crop", "left", "t-0.tar"], 2, "random|center|none|random_crop"),
+    (["bench", "--image-option", "jitter", "t-0.tar"], 2, "must be NAME=VALUE"),
+    (["bench", "--image-option", "jitter=x", "t-0.tar"], 2, "must be a number"),
+    (["bench", "--image-option", "jiter=1", "t-0.tar"], 2, "no such option of images"),
+    (["bench", "--image-option", "groups=one:1=blur", "t-0.tar"], 2, "blur is in a group, but its own probability is 0"),
     (["bench", "--on-error", "ignore", "t-0.tar"], 2, "fail|skip"),
     (["bench", "--memory-budget", "2X", "t-0.tar"], 2, "512M"),
     (["bench", "--memory-budget", "1M", "t-0.tar"], 1, "--memory-budget of 1 MiB"),
