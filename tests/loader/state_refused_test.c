@@ -1,0 +1,395 @@
+/* States that a loader must not go on from, each by its words; and those that it must. Shards of equal length, with and
+ * without indexes, so that ranks have lanes of their own or a known share. */
+#include "config.h"
+
+#include "penstock.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdbool.h>
+
+#include "make_tar.h"
+
+#include "batches.h"
+#include "shard/index.h"
+#include "shard/index_column.h"
+
+#define SHARDS 4
+#define PER_SHARD 12
+#define LONGER PER_SHARD /* so many samples more has the last shard of l-N.tar */
+
+static char folder[64];
+static const char *const even[] = {"s-{0..3}.tar"}, *const uneven[] = {"l-{0..3}.tar"};
+static uint8_t bytes[4096];
+
+static void shard_make(char kind, int shard, int n)
+{
+	struct tar t = {0};
+	char name[64], text[32];
+
+	for (int i = 0; i < n; i++) {
+		snprintf(name, sizeof name, "%d-%03d.cls", shard, i);
+		snprintf(text, sizeof text, "%d", shard * 100 + i);
+		tar_add_text(&t, name, text);
+		snprintf(name, sizeof name, "%d-%03d.w", shard, i);
+		tar_add_text(&t, name, "3");
+	}
+	tar_end(&t);
+	snprintf(name, sizeof name, "%c-%d.tar", kind, shard);
+	tar_save(&t, name);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	for (int s = 0; s < SHARDS; s++) {
+		shard_make('s', s, PER_SHARD);
+		shard_make('l', s, PER_SHARD + (s == SHARDS - 1 ? LONGER : 0));
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+struct setting {
+	struct penstock_options o;
+	struct penstock_field f[2];
+};
+
+static void setting_init(struct setting *s, uint32_t rank, uint32_t world)
+{
+	penstock_options_init(&s->o, sizeof s->o);
+	penstock_field_init(&s->f[0], sizeof s->f[0], "cls", PENSTOCK_INT64);
+	s->o.fields = s->f;
+	s->o.nfields = 1;
+	s->o.rank = rank;
+	s->o.world = world;
+	s->o.batch = 12 / world;
+	s->o.lanes = 4;
+	s->o.shuffle_window = 4;
+	s->o.end = PENSTOCK_END_UNEVEN;
+	s->o.epochs = 2;
+}
+
+/* So many batches, then the state in `bytes`; its length. */
+static size_t save_after(const struct setting *s, const char *const *shards, int batches)
+{
+	struct penstock_loader *l = open_ok(&s->o, shards, 1);
+	struct penstock_error e;
+	struct penstock_batch *b;
+
+	for (int i = 0; i < batches; i++) {
+		int r = penstock_loader_next(l, &b, &e);
+		if (r < 0)
+			fail_msg("%s", e.text);
+		assert_int_equal(r, 1);
+		penstock_batch_release(b);
+	}
+	int n = penstock_loader_state_save(l, bytes, sizeof bytes, &e);
+	if (n < 0)
+		fail_msg("%s", e.text);
+	penstock_loader_close(l);
+	return (size_t)n;
+}
+
+/* What loading the state says, or, where that says nothing, the first batch after it; and its text. */
+static int load(const struct setting *s, const char *const *shards, size_t n, struct penstock_error *e)
+{
+	struct penstock_loader *l = open_ok(&s->o, shards, 1);
+	struct penstock_batch *b;
+
+	memset(e, 0, sizeof *e);
+	int r = penstock_loader_state_load(l, bytes, n, e);
+	if (r == 0) {
+		r = penstock_loader_next(l, &b, e);
+		if (r == 1)
+			penstock_batch_release(b);
+		r = r > 0 ? 0 : r;
+	}
+	penstock_loader_close(l);
+	return r;
+}
+
+static void refused(const struct setting *s, const char *const *shards, size_t n, int errnum, const char *says)
+{
+	struct penstock_error e;
+	int r = load(s, shards, n, &e);
+
+	if (r != -errnum || !strstr(e.text, says))
+		fail_msg("%d, \"%s\", not %d, \"%s\"", r, e.text, -errnum, says);
+}
+
+static void taken(const struct setting *s, const char *const *shards, size_t n)
+{
+	struct penstock_error e;
+
+	if (load(s, shards, n, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+/* Or removes what is there. */
+static void index_all(bool make)
+{
+	for (int i = 0; i < 2 * SHARDS; i++) {
+		struct ps_column_spec column;
+		struct ps_index_result result;
+		struct ps_load_error err;
+		char name[64], index[80];
+
+		snprintf(name, sizeof name, "%c-%d.tar", i % 2 ? 'l' : 's', i / 2);
+		snprintf(index, sizeof index, "%s" PS_INDEX_SUFFIX, name);
+		(void)remove(index);
+		if (!make)
+			continue;
+		if (ps_column_spec_parse("w", &column, &err) < 0 ||
+		        ps_index_make(name, NULL, &column, 1, &result, &err) < 0)
+			fail_msg("%s", err.text);
+		ps_column_spec_fini(&column);
+	}
+}
+
+/* The world's ranks had lanes of their own; what each had given cannot be told from one of them. */
+static void ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherwise(void **state)
+{
+	struct setting s;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 2);
+	s.o.lanes = 12; /* of which there are 4, a shard each */
+	n = save_after(&s, even, 1);
+	taken(&s, even, n);
+	setting_init(&s, 0, 4);
+	s.o.lanes = 12;
+	taken(&s, even, n);
+	setting_init(&s, 0, 3);
+	s.o.lanes = 12;
+	refused(&s, even, n, ESTALE, "are not dealt alike in both worlds");
+	refused(&s, even, n, ESTALE, "go on with each rank's own state, or index the shards");
+}
+
+/* One of the ranks has the longer shard: it goes on when its other lane has ended. */
+static void another_rank_does_not_go_on_where_lanes_had_begun_to_end(void **state)
+{
+	unsigned tried = 0;
+
+	(void)state;
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		struct penstock_batch *b;
+		struct setting s;
+		char says[96];
+		int batches = 0;
+
+		setting_init(&s, rank, 2);
+		struct penstock_loader *l = open_ok(&s.o, uneven, 1);
+		for (; penstock_loader_next(l, &b, NULL) == 1; batches++)
+			penstock_batch_release(b);
+		penstock_loader_close(l);
+		if (batches * 6 <= 2 * PER_SHARD)
+			continue;
+		tried++;
+		size_t n = save_after(&s, uneven, batches);
+		taken(&s, uneven, n);
+		setting_init(&s, 1 - rank, 2);
+		snprintf(says, sizeof says, "the state was saved by rank %u of world 2 when lanes had begun to end", rank);
+		refused(&s, uneven, n, ESTALE, says);
+	}
+	assert_int_equal(tried, 1);
+}
+
+/* With indexes the samples of all ranks are shared out; without, each had lanes of its own: neither goes on as the
+ * other. */
+static void counts_that_came_or_went_are_refused(void **state)
+{
+	struct setting s;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 2);
+	n = save_after(&s, even, 1);
+	index_all(true);
+	setting_init(&s, 0, 3); /* 4 lanes on 3 ranks: shared out by counts */
+	refused(&s, even, n, ESTALE, "cuts into other batches; go on with world 2, or begin the next epoch");
+	n = save_after(&s, even, 1);
+	taken(&s, even, n);
+	setting_init(&s, 0, 1);
+	taken(&s, even, n);
+	index_all(false);
+	refused(&s, even, n, ESTALE, "where every shard had an index; this loader needs them, too");
+}
+
+/* The words with a sum that is right. */
+static void sum_again(size_t n)
+{
+	uint64_t h = hash(0xcbf29ce484222325u, bytes + 16, n - 16);
+
+	memcpy(bytes + 8, &h, sizeof h);
+}
+
+static void a_rank_outside_of_its_world_is_damage(void **state)
+{
+	struct setting s;
+	size_t n, at = 0;
+
+	(void)state;
+	setting_init(&s, 2, 4);
+	n = save_after(&s, even, 0);
+	for (size_t i = 0; i + 16 <= n; i += 8)
+		if (memcmp(bytes + i, (const uint64_t[]){htole64(2), htole64(4)}, 16) == 0)
+			at = i;
+	assert_true(at > 0);
+	sum_again(n);
+	taken(&s, even, n);
+	for (uint64_t rank = 4; rank < 7; rank++) {
+		memcpy(bytes + at, &(uint64_t){htole64(rank)}, 8);
+		sum_again(n);
+		refused(&s, even, n, EINVAL, "damaged");
+	}
+	memcpy(bytes + at, (const uint64_t[]){0, 0}, 16);
+	sum_again(n);
+	refused(&s, even, n, EINVAL, "damaged");
+}
+
+static void load_only(const struct setting *s, size_t n)
+{
+	struct penstock_loader *l = open_ok(&s->o, even, 1);
+	struct penstock_error e = {0};
+
+	int r = penstock_loader_state_load(l, bytes, n, &e);
+	penstock_loader_close(l);
+	if (r != -ESTALE || !strstr(e.text, "the state is of a loader with other fields"))
+		fail_msg("%d, \"%s\"", r, e.text);
+}
+
+/* Each of what a batch's bytes depend on. */
+static void states_are_of_each_option_of_the_fields(void **state)
+{
+	struct penstock_field f[4], sound[4];
+	struct setting s;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 1);
+	penstock_field_init(&sound[0], sizeof f[0], "jpg", PENSTOCK_IMAGE);
+	penstock_field_init(&sound[1], sizeof f[1], "png", PENSTOCK_IMAGE);
+	penstock_field_init(&sound[2], sizeof f[2], "mask.png", PENSTOCK_MASK);
+	penstock_field_init(&sound[3], sizeof f[3], "npy", PENSTOCK_NPY);
+	for (int i = 0; i < 2; i++)
+		sound[i].image_width = sound[i].image_height = 8;
+	sound[2].follow = "jpg";
+	sound[3].ndim = 1;
+	sound[3].shape[0] = 2;
+	s.o.fields = f;
+	s.o.nfields = 4;
+	memcpy(f, sound, sizeof f);
+	n = save_after(&s, even, 0);
+#define OTHER(change)                                                                 \
+	do {                                                                          \
+		memcpy(f, sound, sizeof f);                                           \
+		change;                                                               \
+		load_only(&s, n);                                                     \
+	} while (0)
+	OTHER(f[2].follow = "png");
+	OTHER(f[0].hflip = 0.25);
+	OTHER(f[0].vflip = 0.25);
+	OTHER(f[0].image_width = 16);
+	OTHER(f[0].layout = PENSTOCK_NHWC);
+	OTHER(f[0].dtype = PENSTOCK_F16);
+	OTHER(f[0].interpolation = PENSTOCK_BICUBIC);
+	OTHER(f[0].scale_min = 0.5);
+	OTHER(f[0].ratio_max = 1.5);
+	OTHER(f[0].mean[2] += 1);
+	OTHER(f[0].std[0] += 1);
+	OTHER((f[0].affine = 0.5, f[0].degrees = 10));
+	OTHER((f[0].jitter = 0.5, f[0].hue = 0.1));
+	OTHER((f[0].blur = 0.5, f[0].blur_size = 5));
+	OTHER(f[0].gray = 0.5);
+	OTHER((f[0].noise = 0.5, f[0].noise_sigma = 3));
+	OTHER((f[0].affine = 0.5, f[0].degrees = 10, f[0].fill = 3));
+	OTHER(f[0].max_pixels = 1000);
+	OTHER(f[2].dtype = PENSTOCK_U8);
+	OTHER(f[2].fill = 7);
+	OTHER(f[3].shape[0] = 3);
+	OTHER(f[3].dtype = PENSTOCK_I64);
+	OTHER(f[3].optional = 1);
+	OTHER(f[3].name = "npz");
+#undef OTHER
+	memcpy(f, sound, sizeof f);
+	struct penstock_loader *l = open_ok(&s.o, even, 1);
+	assert_int_equal(penstock_loader_state_load(l, bytes, n, NULL), 0);
+	penstock_loader_close(l);
+}
+
+#define MAX_ROWS 512
+
+/* All rows from where the loader stands to the epoch's end; how many. */
+static int rows_of(struct penstock_loader *l, int most_batches, int64_t *ret_rows)
+{
+	struct penstock_batch *b;
+	struct penstock_error e;
+	int n = 0, r = 0;
+
+	for (int i = 0; i < most_batches && (r = penstock_loader_next(l, &b, &e)) == 1; i++) {
+		struct penstock_tensor t = field(b, "cls");
+
+		assert_true(n + (int)t.shape[0] <= MAX_ROWS);
+		memcpy(ret_rows + n, t.data, t.nbytes);
+		n += (int)t.shape[0];
+		penstock_batch_release(b);
+	}
+	if (r < 0)
+		fail_msg("%s", e.text);
+	return n;
+}
+
+/* Each sample stands three times behind itself, and blocks begin within the three. */
+static void a_run_goes_on_within_the_copies_of_a_sample(void **state)
+{
+	static int64_t want[MAX_ROWS], have[MAX_ROWS];
+	struct setting s;
+
+	(void)state;
+	index_all(true);
+	for (uint32_t window = 1; window < 12; window += 3) {
+		setting_init(&s, 0, 1);
+		s.o.weights = "w";
+		s.o.replacement = 1;
+		s.o.batch = 5;
+		s.o.shuffle_window = window;
+		struct penstock_loader *l = open_ok(&s.o, even, 1);
+		int all = rows_of(l, INT32_MAX, want);
+		penstock_loader_close(l);
+		assert_true(all >= SHARDS * PER_SHARD * 3 - 5);
+		for (int batches = 1; batches * 5 < all; batches++) {
+			size_t n = save_after(&s, even, batches);
+
+			l = open_ok(&s.o, even, 1);
+			assert_int_equal(penstock_loader_state_load(l, bytes, n, NULL), 0);
+			int rest = rows_of(l, INT32_MAX, have);
+			penstock_loader_close(l);
+			assert_int_equal(rest, all - 5 * batches);
+			assert_memory_equal(have, want + 5 * batches, (size_t)rest * sizeof *have);
+		}
+	}
+	index_all(false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherwise),
+	        cmocka_unit_test(another_rank_does_not_go_on_where_lanes_had_begun_to_end),
+	        cmocka_unit_test(counts_that_came_or_went_are_refused),
+	        cmocka_unit_test(a_rank_outside_of_its_world_is_damage),
+	        cmocka_unit_test(states_are_of_each_option_of_the_fields),
+	        cmocka_unit_test(a_run_goes_on_within_the_copies_of_a_sample),
+	};
+
+	return cmocka_run_group_tests_name("state_refused", tests, setup, teardown);
+}
