@@ -26,13 +26,6 @@ struct impl {
 	bool stop, aborted;
 };
 
-uint8_t ps_pattern_byte(uint64_t offset)
-{
-	uint64_t x = offset / 8 * UINT64_C(0x9e3779b97f4a7c15);
-
-	return (uint8_t)(x >> (8 * (offset % 8)));
-}
-
 static void copy_pattern(const struct ps_get *get, size_t from, size_t to, bool other)
 {
 	size_t at = 0;

@@ -29,7 +29,13 @@ struct ps_pattern_origin {
 	void *impl;
 };
 
-uint8_t ps_pattern_byte(uint64_t offset);
+static inline uint8_t ps_pattern_byte(uint64_t offset)
+{
+	uint64_t x = offset / 8 * UINT64_C(0x9e3779b97f4a7c15);
+
+	return (uint8_t)(x >> (8 * (offset % 8)));
+}
+
 struct ps_pattern_origin *ps_pattern_origin_new(void);
 
 #endif

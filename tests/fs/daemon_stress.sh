@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Mounts come and go, some of them killed on the way, while others read: right bytes, and nothing is left.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx jq
+requires mount nginx jq slow
 
 mkdir -p "$T/www/a" "$T/www/b" "$MNT"
 for i in 1 2 3; do

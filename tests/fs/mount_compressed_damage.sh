@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Damaged, lying and endless shards: a clean error with the reason, never wrong bytes, and the others are served.
 . "$(dirname "$0")/../lib.sh"
-requires mount zstd
+requires mount zstd slow
 
 "$python" "$top_srcdir/tests/fs/make_compressed.py" "$T/good" "$T/plain" 3000000
 mkdir -p "$T/www"

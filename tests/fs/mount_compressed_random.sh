@@ -2,7 +2,7 @@
 # Random reads of a seekable shard cost the frames that they touch; many readers of any shard cost one decompression; a kill in
 # the middle costs nothing that was kept.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx zstd
+requires mount nginx zstd slow
 
 make=("$python" "$top_srcdir/tests/fs/make_compressed.py" --one)
 mkdir -p "$T/www" "$T/plain"

@@ -2,7 +2,7 @@
 # Every fault of an origin: right bytes or a clean error in time, never wrong ones, nor a hang. The whole of it, with one
 # reader and with eight: make faultmatrix.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx
+requires mount nginx slow
 
 # What it takes is waiting for timeouts, so many cells run at once; slack and the longer timeout where repeating helps are
 # for that and for other tests.

@@ -2,18 +2,20 @@
 # Many processes open, read, map and close files in every way while these become complete and are evicted: no call
 # fails, whatever modes meet on one inode.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx
+requires mount nginx slow
 
 mkdir -p "$T/www"
 for i in 1 2 3 4 5; do
 	random_file "$T/www/$i.bin" $((i * 1700333)) "$i"
 done
 start_nginx
+seconds=2
+! long || seconds=4
 
 for options in "" --cold-reads=direct --cold-reads=cached --no-passthrough; do
 	# shellcheck disable=SC2086
 	mount_penstock "$ORIGIN/" --timeout 30s $options
-	check "no call fails with '$options'" timeout 60 "$python" "$top_srcdir/tests/fs/stress_modes.py" "$MNT" "$T/www" 4 8
+	check "no call fails with '$options'" timeout 60 "$python" "$top_srcdir/tests/fs/stress_modes.py" "$MNT" "$T/www" "$seconds" 8
 	echo "# $(stats '.mounts[0].modes | tostring')"
 	check "all handles are gone" wait_until 5 "$BASH" -c \
 		"jq -e '[.mounts[0].modes[] | objects | .open] | add == 0' '$MNT/.penstock/stats'"

@@ -3,6 +3,7 @@
 # exchanged, objects overwritten, and versions that are pinned.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
+requires slow
 . "$(dirname "$0")/../rgw.sh"
 requires mount nginx-lua
 requires_rgw

@@ -2,6 +2,7 @@
 # The CUDA device against a driver that is none: what it calls, in which order, in which context. A GPU's own driver is
 # for `make check-gpu`.
 . "$(dirname "$0")/../lib.sh"
+requires slow
 
 mkdir "$T/mock"
 cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"

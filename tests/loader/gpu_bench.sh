@@ -2,7 +2,7 @@
 # The measurements of a GPU run on a driver that is none, with tiny sizes, and say that these are no figures; without a
 # driver they and check-gpu skip, and say so. From the tree, and from a copy for another machine.
 . "$(dirname "$0")/../lib.sh"
-requires python:numpy python:torch
+requires python:numpy python:torch slow
 mock_kernels
 
 mkdir "$T/mock"

@@ -43,7 +43,7 @@ check "by their names" grep -q 'FAIL: tests/two 1 - c' "$T/out"
 equal "what fails runs again, alone" "0: 2 passed, 0 failed, 1 skipped" "$(checked ONCE)"
 check "and is listed if it passes then" grep -qx '  tests/two' "$T/out"
 checked PASS -j 3 >"$T/last"
-equal "by default nothing is repeated and nothing left out, and two tests run for each -j" "LONG= QUICK= -j6" \
+equal "by default nothing is repeated and nothing left out, and three tests run for each -j" "LONG= QUICK= -j9" \
 	"$(cat "$T/build/told")"
 checked PASS --quick >"$T/last"
 check "--quick is passed on" grep -q QUICK=1 "$T/build/told"
