@@ -22,6 +22,7 @@
 #define MISSING_NAMED 3 /* in one line of text */
 #define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000)) /* or the interval, if that is longer */
 #define REFRESH_JITTER 10 /* up to this part of the interval earlier: a cluster does not list together */
+#define COMPARED 64     /* names of a page, with those that another access has listed */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
@@ -51,6 +52,13 @@ static void wait_a_while(struct ps_dataset *ds)
 	ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS);
 }
 
+static uint64_t listed_files(struct ps_dataset *ds, int64_t *ret_listed_ms)
+{
+	PS_LOCK_SCOPE(&ds->catalog->lock);
+	*ret_listed_ms = ds->catalog->row.listed_ms;
+	return ds->catalog->row.nfiles;
+}
+
 /* The origin shows this access names of the catalog. */
 static void note_shown(struct ps_dataset *ds)
 {
@@ -66,8 +74,9 @@ static void note_shown(struct ps_dataset *ds)
 
 struct listing {
 	struct ps_dataset *dataset;
-	struct ps_merge *merge; /* NULL: the first name is enough */
-	bool any;
+	struct ps_merge *merge; /* NULL: the first name is enough; or, to compare, some: */
+	bool any, compares;
+	unsigned n, nsame;
 };
 
 static int take_listed(void *arg, const struct ps_listed *listed)
@@ -77,6 +86,10 @@ static int take_listed(void *arg, const struct ps_listed *listed)
 	if (listed->unread)
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
 	listing->any = true;
+	if (listing->compares) {
+		listing->nsame += ps_catalog_has(listing->dataset->catalog, listed);
+		return ++listing->n < COMPARED ? 0 : -ECANCELED;
+	}
 	note_shown(listing->dataset);
 	return listing->merge ? ps_merge_add(listing->merge, listed) : -ECANCELED;
 }
@@ -87,16 +100,20 @@ static int none_found(struct ps_dataset *ds, struct ps_error *err)
 	        ds->filter ? " that --include and --exclude would show" : "");
 }
 
-/* May this access list the source? One page tells. */
+/* May this access list the source? One page tells. Where it may be another bucket, that it is the same, too: -EREMCHG. */
 static int list_page(struct ps_dataset *ds, struct ps_error *err)
 {
-	struct listing listing = {.dataset = ds};
+	struct listing listing = {.dataset = ds, .compares = ds->compares && !atomic_load(&ds->shown_names)};
 	int rc = ds->origin->ops->list(ds->origin, take_listed, &listing, &ds->stop, err);
 
-	if (listing.any) {
+	if (listing.any && (!listing.compares || 2 * listing.nsame >= listing.n)) {
+		note_shown(ds);
 		*err = (struct ps_error){0};
 		return 0;
 	}
+	if (listing.any)
+		return ps_error_set(err, EREMCHG, "%s: it shows these credentials other names than those it showed others: "
+		        "these are kept apart", ds->catalog->row.source);
 	if (rc == 0)
 		return none_found(ds, err);
 	return err->err ? -err->err : ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
@@ -128,28 +145,42 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 	return rc;
 }
 
+static bool is_listed(struct ps_dataset *ds)
+{
+	int64_t listed_ms;
+
+	(void)listed_files(ds, &listed_ms);
+	return listed_ms != 0;
+}
+
 /* As a whole, unless another dataset of the catalog has done that since it was asked for: then a page of it. */
 static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
 {
 	bool listed, has_page = false;
 	uint64_t since;
+	int rc = 0;
 
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		since = ds->since;
 	}
 	while (!ps_catalog_list_begin(ds->catalog, ds, since, &listed)) {
-		int rc = has_page ? 0 : list_page(ds, err);
-
+		/* There may be nothing to compare yet. */
+		if (!has_page && (listed || !ds->compares || is_listed(ds))) {
+			rc = list_page(ds, err);
+			has_page = true;
+		}
 		if (rc < 0 || listed)
 			return rc;
-		has_page = true;
 		PS_LOCK_SCOPE(&ds->lock);
 		if (atomic_load(&ds->stop))
 			return ps_error_set(err, ECANCELED, "cancelled");
 		wait_a_while(ds);
 	}
-	int rc = list_whole(ds, err, ret_first_unsized);
+	if (ds->compares && !atomic_load(&ds->shown_names) && is_listed(ds))
+		rc = list_page(ds, err);
+	if (rc == 0)
+		rc = list_whole(ds, err, ret_first_unsized);
 	ps_catalog_list_end(ds->catalog, rc == 0);
 	return rc;
 }
@@ -467,6 +498,11 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 	ps_id_of_strings((const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
 	add_patterns(&ret->catalog, "include", options->include);
 	add_patterns(&ret->catalog, "exclude", options->exclude);
+	ret->may_be_another = identity.names_for_all && identity.has_endpoint;
+	char access[PS_ID_HEX_LEN + 1];
+	ps_id_hex(&ret->access, access);
+	ps_id_hex(&ret->catalog, hex);
+	ps_id_of_strings((const char *[]){"own", hex, access}, 3, &ret->own_catalog);
 	return 0;
 }
 
@@ -479,13 +515,6 @@ static void forget(struct ps_dataset *ds)
 	pthread_mutex_destroy(&ds->lock);
 	pthread_cond_destroy(&ds->cond);
 	free(ds);
-}
-
-static uint64_t listed_files(struct ps_dataset *ds, int64_t *ret_listed_ms)
-{
-	PS_LOCK_SCOPE(&ds->catalog->lock);
-	*ret_listed_ms = ds->catalog->row.listed_ms;
-	return ds->catalog->row.nfiles;
 }
 
 /* Waits for the listing of this number: for ever if there is no stored one, or none that this access may be shown. */
@@ -648,6 +677,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->access = id->access;
 	ds->anonymous = id->anonymous;
 	ds->raw = options->raw;
+	ds->compares = id->may_be_another;
 	ps_list_init(&ds->probes);
 	ps_list_init(&ds->refreshes);
 	ds->asked = 1;

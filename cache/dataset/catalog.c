@@ -102,6 +102,54 @@ int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const
 	return rc;
 }
 
+static bool is_this(const struct ps_node_row *row, const struct ps_listed *listed)
+{
+	const struct ps_remote *a = &row->remote, *b = &listed->remote;
+
+	return row->kind == PS_NODE_FILE && strcmp(row->url, listed->url) == 0 && a->size == b->size &&
+	       strcmp(a->etag, b->etag) == 0 && a->mtime_s == b->mtime_s;
+}
+
+/* The child is this file, or (*ret_node) is to be looked into. */
+static bool look_in(struct ps_index *index, uint64_t *node, const char *name, const struct ps_listed *listed)
+{
+	struct ps_node_row row;
+
+	if (ps_index_get_child(index, *node, name, node) < 0 || ps_index_get_node(index, *node, &row) < 0)
+		return false;
+	bool found = !listed || is_this(&row, listed);
+	ps_node_row_fini(&row);
+	return found;
+}
+
+bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed)
+{
+	ps_autofree char *path = strdup(listed->path), *shown = NULL;
+	uint64_t node = catalog->row.root, dir;
+	char *name = path, *slash;
+	size_t len = 0;
+	bool tar = false;
+
+	if (!path)
+		return false;
+	for (; (slash = strchr(name, '/')); name = slash + 1) {
+		*slash = '\0';
+		if (!look_in(catalog->index, &node, name, NULL))
+			return false;
+	}
+	dir = node;
+	if (look_in(catalog->index, &node, name, listed))
+		return true;
+	/* As what it holds. */
+	if (!ps_coding_of_name(name, &len, &tar))
+		return false;
+	if (asprintf(&shown, "%.*s%s", (int)len, name, tar ? ".tar" : "") < 0) {
+		shown = NULL;
+		return false;
+	}
+	return look_in(catalog->index, &dir, shown, listed);
+}
+
 /* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
 static void delete_retired(struct ps_catalog *catalog)
 {

@@ -95,6 +95,7 @@ struct ps_dataset {
 	bool anonymous;      /* it has none */
 	uint64_t revalidate_ms;
 	bool raw;
+	bool compares; /* before shown_names: the names that others have listed with the first that this access is shown */
 	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
 
 	pthread_t thread, prober;
@@ -142,6 +143,10 @@ struct ps_dataset {
 struct ps_dataset_id {
 	struct ps_id catalog, access;
 	bool anonymous;
+	/* A store that is nobody's but its site's may have a bucket of this name for each of its tenants: who is shown other
+	 * names than those of the catalog (-EREMCHG of a listing) has one of its own. */
+	bool may_be_another;
+	struct ps_id own_catalog;
 	char route[PS_ID_HEX_LEN + 1]; /* part of both; "": the usual one */
 };
 /* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
@@ -158,6 +163,8 @@ void ps_dataset_free(struct ps_dataset *dataset);
 int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,
         struct ps_catalog **ret) PS_MUST_USE;
 void ps_catalog_put(struct ps_catalog *catalog);
+/* Does it have this file, in this very version? Blocks on the index. */
+bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
 /* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
 uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
 /* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after so many was

@@ -68,24 +68,18 @@ static void publish(struct ps_cache *cache, struct ps_attached *a, struct ps_dat
 	pthread_cond_broadcast(&cache->cond);
 }
 
-int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
-        struct ps_dataset **ret, struct ps_error *err)
+static int attach(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
+        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
 {
-	ps_autofree char *canonical = ps_source_canonical(source, err);
 	struct ps_attached *new = NULL;
 	struct ps_dataset *dataset = NULL;
-	struct ps_dataset_id id;
 	bool waited = false;
+	int rc = enter(cache, id, options->cancelled, &new, &dataset, &waited);
 
-	if (!canonical)
-		return err && err->err ? -err->err : -EINVAL;
-	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
-	if (rc == 0)
-		rc = enter(cache, &id, options->cancelled, &new, &dataset, &waited);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
 	if (new) {
-		rc = ps_dataset_new(cache, source, canonical, &id, options, &dataset, err);
+		rc = ps_dataset_new(cache, source, canonical, id, options, &dataset, err);
 		publish(cache, new, rc < 0 ? NULL : dataset);
 	}
 	if (rc == 0 && !new && !waited) {
@@ -96,6 +90,44 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	if (rc == 0)
 		*ret = dataset;
 	return rc;
+}
+
+static void take_own(struct ps_dataset_id *id)
+{
+	id->catalog = id->own_catalog;
+	id->may_be_another = false;
+}
+
+static bool has_own(struct ps_cache *cache, const struct ps_dataset_id *id)
+{
+	struct ps_dataset_row row;
+
+	if (ps_index_get_dataset(ps_store_index(cache->store), &id->own_catalog, &row) < 0)
+		return false;
+	ps_dataset_row_fini(&row);
+	return true;
+}
+
+int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
+        struct ps_dataset **ret, struct ps_error *err)
+{
+	ps_autofree char *canonical = ps_source_canonical(source, err);
+	struct ps_dataset_id id;
+
+	if (!canonical)
+		return err && err->err ? -err->err : -EINVAL;
+	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+	if (id.may_be_another && has_own(cache, &id))
+		take_own(&id);
+	rc = attach(cache, source, canonical, &id, options, ret, err);
+	if (rc != -EREMCHG || !id.may_be_another)
+		return rc;
+	take_own(&id);
+	if (err)
+		*err = (struct ps_error){0};
+	return attach(cache, source, canonical, &id, options, ret, err);
 }
 
 void ps_dataset_detach(struct ps_dataset *dataset)

@@ -313,7 +313,9 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
 
 	ps_id_hex(ret->names_for_all ? &ret->route : &ret->access, hex);
 	add(&names, "for", hex);
-	add(&names, "endpoint", is_store ? ps_s3_endpoint(options, canonical) : NULL);
+	const char *endpoint = is_store ? ps_s3_endpoint(options, canonical) : NULL;
+	ret->has_endpoint = endpoint;
+	add(&names, "endpoint", endpoint);
 	add(&names, "versions", options->pin_versions ? "pinned" : NULL);
 	digest_take(&names, &ret->names);
 	return rc;

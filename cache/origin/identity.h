@@ -17,6 +17,7 @@ struct ps_identity {
 	struct ps_id access;
 	struct ps_id names;  /* what a listing depends on beside the source: whoever has the same may share its names */
 	bool names_for_all;  /* these are the same whoever asks: a bucket's listing */
+	bool has_endpoint;   /* of a store that was named: its tenants may have buckets of the same name */
 	struct ps_id route;  /* proxy and trusted CAs: by another one another server may answer for a host */
 	bool anonymous;      /* no credentials at all, and the usual route: whoever asks is answered so */
 	bool has_route;      /* not the usual one: no proxy, the system's CAs */
