@@ -18,6 +18,7 @@
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
+#define PROBE_TURNS 2 /* between HEADs that confirm the version and GETs that find another */
 #define ASK_AHEAD_MS 30000 /* a grant of one file is asked for ahead no sooner again */
 #define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
 
@@ -41,7 +42,7 @@ struct probe {
 	bool for_grant;
 	bool ends; /* what comes now and wants a grant is too late for this one */
 	bool by_get; /* the next attempt; the thread's that has the probe */
-	unsigned attempts;
+	unsigned attempts, turns;
 	uint64_t retry_ns, expires_ns;
 	uint64_t answer_ns; /* when waiters have to be content with the version known; else expires_ns */
 };
@@ -383,7 +384,10 @@ static void byte_done(struct ps_get *get, const struct ps_error *err)
 	struct probe *probe = PS_CONTAINER_OF(get, struct probe, get);
 	struct ps_error told = *err;
 
-	if (err->err == ESTALE) {
+	if (err->err == ESTALE && ++probe->turns >= PROBE_TURNS) {
+		ps_error_set(&told, EIO, "HEAD and GET of it are answered with different versions");
+		told.http_status = err->http_status ? err->http_status : 412;
+	} else if (err->err == ESTALE) {
 		/* What is there now? */
 		ps_fill_count_request(probe->dataset->cache->fill, false);
 		probe->by_get = false;

@@ -252,6 +252,24 @@ static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
 	assert_int_equal(ps_dataset_missing(f->dataset, 3000, NULL, text), 0);
 }
 
+/* HEADs and GETs are answered by servers that do not agree. */
+static void an_origin_that_contradicts_itself_is_not_asked_without_end(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+
+	begin(f);
+	cache_all(open_as_mine(f));
+	other_origin->nserved = 100; /* none is the version */
+	atomic_store(&other_origin->etag_changes, true);
+	assert_int_equal(open_as_other(f, &handle), EACCES);
+	usleep(300000);
+	assert_in_range(atomic_load(&other_origin->ngets), 1, 3);
+	atomic_store(&other_origin->etag_changes, false);
+	assert_int_equal(open_as_other(f, &handle), 0);
+	end(f);
+}
+
 static int setup_short(void **state)
 {
 	int rc = setup(state);
@@ -271,6 +289,8 @@ int main(void)
 	                a_file_that_was_opened_cold_waits_for_an_answer_of_its_own, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                an_open_that_joins_a_lookup_gets_its_grant, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                an_origin_that_contradicts_itself_is_not_asked_without_end, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
