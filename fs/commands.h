@@ -12,6 +12,7 @@ int ps_cmd_warm(int argc, char **argv);
 int ps_cmd_status(int argc, char **argv);
 int ps_cmd_metrics(int argc, char **argv);
 int ps_cmd_verify(int argc, char **argv);
+int ps_cmd_plan(int argc, char **argv);
 int ps_cmd_refresh(int argc, char **argv);
 int ps_cmd_evict(int argc, char **argv);
 int ps_cmd_pin(int argc, char **argv);

@@ -16,6 +16,7 @@ static const struct {
         {"mount", ps_cmd_mount, "show a remote dataset as local files"},
         {"umount", ps_cmd_umount, "take a mount away"},
         {"warm", ps_cmd_warm, "fetch files into the cache ahead of time"},
+        {"plan", ps_cmd_plan, "announce the files that a program is going to read"},
         {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
         {"refresh", ps_cmd_refresh, "list the source of a mount again"},
         {"metrics", ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},

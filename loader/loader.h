@@ -21,6 +21,7 @@
 #include "pipeline/pipeline.h"
 #include "public.h"
 #include "resume.h"
+#include "state.h"
 
 struct penstock_loader {
 	pid_t pid;

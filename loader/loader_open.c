@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "batch/make.h"
 #include "missing.h"
+#include "shard/index_auto.h"
 
 const char *penstock_version(void)
 {
@@ -176,7 +177,10 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	if (r < 0)
 		return r;
 	ps_indexes_source(l->indexes, (enum ps_source)o->source, &windows);
-	r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
+	if (o->index == PENSTOCK_INDEX_MAKE)
+		r = ps_index_auto(l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
+	if (r == 0)
+		r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
 	if (r == 0)
 		r = ps_device_open(o->device, &l->device, err);
 	if (r == 0)

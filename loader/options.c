@@ -323,6 +323,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		r = ranges_check(&p->o, err);
 	if (r == 0)
 		r = gpu_decode_check(&p->o, err);
+	if (r == 0 && p->o.index > PENSTOCK_INDEX_MAKE)
+		r = ps_load_error_set(err, EINVAL, "index %u: must be take or make", p->o.index);
 	if (r == 0)
 		r = sampling_check(&p->o, err);
 	if (r == 0)

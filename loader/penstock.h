@@ -546,6 +546,20 @@ struct penstock_options {
 	 * decodes all. -ENODEV: a share, and no nvJPEG.
 	 */
 	double gpu_decode;
+
+	/* -- From here on: since 0.3. -- */
+
+	/* What is done about shards without an index: enum penstock_index; TAKE. */
+	uint32_t index;
+};
+
+enum penstock_index {
+	/* Indexes and catalogues that are there are taken. */
+	PENSTOCK_INDEX_TAKE,
+	/* Those that lack are made at open, in index_dir or beside the shards, if all these shards are local or in the
+	 * cache of their mount, and that takes less than 10 s by estimate; else open fails (-EINVAL) and says how much there
+	 * is to read, and how long that takes. One process makes them in a folder, the others wait. */
+	PENSTOCK_INDEX_MAKE,
 };
 
 #define PENSTOCK_GPU_DECODE_AUTO (-1.0)
@@ -867,6 +881,21 @@ int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct pens
  * many bytes that is without the zero behind it; with `buf` NULL that is all it does. -ENOBUFS: `size` is not
  * more (it may have grown since); -ENODATA: opened without options.profile. */
 int penstock_loader_profile(
+        struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
+
+/* What differs between two such profiles, `was` and `now`: a line for each difference that is worth a warning
+ * (labels that are new or moved, means and deviations), ended by a newline. Returns how many bytes that is
+ * without the zero behind it, 0: nothing differs; with `buf` NULL that is all it does. -EINVAL: no profile;
+ * -ENOBUFS. Any thread. Since 0.3. */
+int penstock_profile_drift(
+        const char *was, const char *now, char *buf, size_t size, struct penstock_error *error);
+
+/* What a run's data and order come from, as JSON, for an experiment's log: `digest`, a hash of the shards' names,
+ * the order's options, fields and their transforms (transform_version too), the same for any number of ranks
+ * with the same global batch; these one by one; and `samples` and `counts` (a hash), null where not all shards
+ * have an index. Reads no shard. Equal digests and counts: equal batches, as long as the shards are the same. Returns
+ * how many bytes that is without the zero behind it; with `buf` NULL that is all it does. -ENOBUFS. Since 0.3. */
+int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
 #pragma GCC visibility pop

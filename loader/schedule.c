@@ -99,7 +99,7 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	        why.text,
 	        o->order == PENSTOCK_ORDER_PERMUTATION
 	                ? ""
-	                : "; or give the number of batches of an epoch (steps= without repeat); or take "
+	                : "; or have short ones made here (index=\"make\"); or give the number of batches of an epoch (steps= without repeat); or take "
 	                  "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
 	                  "must stop each epoch itself");
 }

@@ -328,6 +328,40 @@ int ps_state_print_make(
 	return 0;
 }
 
+uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out)
+{
+	/* Those that are hashes are printed as such. */
+	static const char *const names[PS_STATE_NPRINT] = {[P_SHARDS] = "#names",
+	        [P_FIELDS] = "#fields",
+	        [P_VERSIONS] = "#versions",
+	        [P_NSHARDS] = "shards",
+	        [P_SEED] = "seed",
+	        [P_ORDER] = "order",
+	        [P_WINDOW] = "shuffle_window",
+	        [P_LANES] = "lanes",
+	        [P_GLOBAL_BATCH] = "global_batch",
+	        [P_END] = "end",
+	        [P_STEPS] = "steps",
+	        [P_REPEAT] = "repeat",
+	        [P_SKIP] = "skip",
+	        [P_TAKE] = "take",
+	        [P_BUCKET] = "bucket",
+	        [P_SAMPLING] = "#sampling"};
+	uint64_t h = PS_HASH_BEGIN;
+
+	for (size_t i = 0; i < PS_STATE_NPRINT; i++) {
+		uint64_t v = print->words[i];
+		const char *name = names[i] ? names[i] : "#other";
+
+		h = hash_u64(h, v);
+		if (out && name[0] == '#')
+			fprintf(out, "%s\"%s\": \"%016jx\"", i > 0 ? ", " : "", name + 1, (uintmax_t)v);
+		else if (out)
+			fprintf(out, "%s\"%s\": %ju", i > 0 ? ", " : "", name, (uintmax_t)v);
+	}
+	return h;
+}
+
 size_t ps_state_nbytes(uint32_t nlanes, bool decodes)
 {
 	return (W_HEAD + (size_t)nlanes * L_WORDS + (decodes ? D_WORDS : 0)) * sizeof(uint64_t);

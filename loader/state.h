@@ -13,6 +13,7 @@
 #define PS_STATE_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "batch/offload.h"
 #include "options.h"
@@ -52,6 +53,9 @@ struct ps_state {
  * state's lanes stand in, when those are opened. */
 int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options,
         struct ps_load_error *err) PS_MUST_USE;
+
+/* Prints the words as members of a JSON object, with their names; NULL: prints nothing. Returns a hash of all. */
+uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out);
 
 size_t ps_state_nbytes(uint32_t nlanes, bool decodes);
 

@@ -331,7 +331,9 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	        (unsigned long long)s.empty_epochs);
 }
 
-static PyObject *loader_profile(PyObject *self, PyObject *unused)
+/* A text that may grow from one call to the next. */
+static PyObject *text_take(PyObject *self,
+        int (*ask)(struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error))
 {
 	struct loader_object *l = (struct loader_object *)self;
 	struct penstock_error error = {0};
@@ -339,24 +341,34 @@ static PyObject *loader_profile(PyObject *self, PyObject *unused)
 	char *buf = NULL;
 	int r;
 
-	(void)unused;
 	if (!enter(l))
 		return NULL;
-	/* It may grow from one call to the next. */
 	do {
-		r = penstock_loader_profile(l->loader, NULL, 0, &error);
+		r = ask(l->loader, NULL, 0, &error);
 		if (r < 0)
 			break;
 		size_t cap = (size_t)r * 2 + 1;
 		PyMem_Free(buf);
 		buf = PyMem_Malloc(cap);
-		r = buf ? penstock_loader_profile(l->loader, buf, cap, &error) : -ENOMEM;
+		r = buf ? ask(l->loader, buf, cap, &error) : -ENOMEM;
 	} while (r == -ENOBUFS);
 	if (r >= 0)
 		text = PyUnicode_DecodeUTF8(buf, r, "surrogateescape");
 	PyMem_Free(buf);
 	leave(l);
 	return r < 0 ? raise_error(l->state, r, &error) : text;
+}
+
+static PyObject *loader_profile(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return text_take(self, penstock_loader_profile);
+}
+
+static PyObject *loader_fingerprint(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return text_take(self, penstock_loader_fingerprint);
 }
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
@@ -379,6 +391,7 @@ static PyMethodDef loader_methods[] = {
         {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},
         {"stats", loader_stats, METH_NOARGS, "Counts, and what each stage's threads did."},
         {"profile", loader_profile, METH_NOARGS, "What the batches held, as JSON (option profile)."},
+        {"fingerprint", loader_fingerprint, METH_NOARGS, "What data and order come from, as JSON."},
         {"close", loader_close, METH_NOARGS, "Ends the loader once no batch is in use."},
         {NULL, NULL, 0, NULL},
 };

@@ -6,7 +6,31 @@ static PyObject *version(PyObject *module, PyObject *unused)
 	return PyUnicode_FromString(penstock_version());
 }
 
+/* What differs between two profiles, as lines. */
+static PyObject *profile_drift(PyObject *module, PyObject *args)
+{
+	struct module_state *state = PyModule_GetState(module);
+	struct penstock_error error = {0};
+	const char *was, *now;
+	PyObject *text = NULL;
+	char *buf = NULL;
+	int r;
+
+	if (!PyArg_ParseTuple(args, "ss", &was, &now))
+		return NULL;
+	r = penstock_profile_drift(was, now, NULL, 0, &error);
+	if (r >= 0) {
+		buf = PyMem_Malloc((size_t)r + 1);
+		r = buf ? penstock_profile_drift(was, now, buf, (size_t)r + 1, &error) : -ENOMEM;
+	}
+	if (r >= 0)
+		text = PyUnicode_DecodeUTF8(buf, r, "surrogateescape");
+	PyMem_Free(buf);
+	return r < 0 ? raise_error(state, r, &error) : text;
+}
+
 static PyMethodDef functions[] = {
+        {"profile_drift", profile_drift, METH_VARARGS, "profile_drift(was, now): a line for each difference."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
         {"budget_new", budget_new, METH_O, "A budget of so many bytes, for the option budget."},
         {"budget_used", budget_used, METH_O, "What is taken from it."},

@@ -34,6 +34,7 @@ static const char *const words_padding_mode[] = {"constant", "edge", "reflect", 
 static const char *const words_jitter_order[] = {"fixed", "random", NULL};
 static const char *const words_erase_fill[] = {"mean", "random", "levels", NULL};
 static const char *const words_source[] = {"auto", "tar", "lines", "tokens", NULL};
+static const char *const words_index[] = {"take", "make", NULL};
 static const char *const words_device_pixels[] = {"auto", "off", NULL};
 static const char *const words_on_error[] = {"fail", "skip", NULL};
 
@@ -170,6 +171,8 @@ static const struct member option_members[] = {
         OPTION(plan_epochs, U32, NULL),
         OPTION(device_pixels, U32, words_device_pixels),
         OPTION(gpu_decode, F64, NULL),
+        OPTION(transform_version, U64, NULL),
+        OPTION(index, U32, words_index),
         {0},
 };
 

@@ -11,6 +11,7 @@
 #include "shard/tar_out.h"
 #include "tools/doctor_find.h"
 #include "tools/doctor_jpeg.h"
+#include "tools/doctor_machine.h"
 #include "tools/progress.h"
 #include "tools/tools.h"
 
@@ -18,6 +19,7 @@ static const struct ps_option_help options_help[] = {
         {"--decode", "decode images, .cls, .json, .npy and .txt, too, on all processors"},
         {"--fix DIR", "write sound shards of the same names into DIR, also those that were sound"},
         {"--json", "a JSON object a line for each shard"},
+        {"--machine", "look at this machine, and FOLDER's disk [.]: what hinders here, and what mends it"},
 };
 
 /* What each finding is, and what --fix does about it. */
@@ -330,10 +332,11 @@ int ps_cmd_doctor(int argc, char **argv)
 {
 	static const struct option longs[] = {{"fix", required_argument, NULL, 'f'},
 	        {"decode", no_argument, NULL, 'd'}, {"json", no_argument, NULL, 'j'},
-	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"machine", no_argument, NULL, 'm'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
 	struct doctor d = {0};
 	struct ps_load_error err = {0};
+	bool machine = false;
 	int c, r;
 
 	opterr = 0;
@@ -348,9 +351,13 @@ int ps_cmd_doctor(int argc, char **argv)
 		case 'j':
 			d.json = true;
 			break;
+		case 'm':
+			machine = true;
+			break;
 		case 'h':
 			ps_help_print(
-			        "Usage: penstock-loader doctor [OPTION...] SHARDS...\n\n"
+			        "Usage: penstock-loader doctor [OPTION...] SHARDS...\n"
+			        "       penstock-loader doctor --machine [--json] [FOLDER]\n\n"
 			        "Checks shards as a loader reads them, says what slows loaders down, and\n"
 			        "with --fix writes repaired ones: the same samples with the same bytes,\n"
 			        "but progressive JPEGs as baseline ones of the same pixels.\n"
@@ -359,13 +366,20 @@ int ps_cmd_doctor(int argc, char **argv)
 			        "Examples:\n"
 			        "  penstock-loader doctor 'train-{000..127}.tar'\n"
 			        "  penstock-loader doctor --decode --json train-*.tar\n"
-			        "  penstock-loader doctor --fix sound/ train-*.tar\n");
+			        "  penstock-loader doctor --fix sound/ train-*.tar\n"
+			        "  penstock-loader doctor --machine /tmp\n");
 			return PS_EXIT_OK;
 		default:
 			ps_option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;
 		}
 	}
+	if (machine && (d.fix || d.decode || argc - optind > 1)) {
+		ps_complain("--machine goes with --json and a folder alone");
+		return PS_EXIT_USAGE;
+	}
+	if (machine)
+		return ps_doctor_machine(optind < argc ? argv[optind] : ".", d.json);
 	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;

@@ -33,7 +33,7 @@ static void help(FILE *out)
 	fprintf(out, "\nOptions:\n"
 	             "  --help     print this text; with a command, its options\n"
 	             "  --version  print the version\n\n"
-	             "Exit status: 0 fine, 1 it failed, 2 it was called wrongly.\n\n"
+	             "Exit status: 0 fine, 1 it failed, 2 it was called wrongly, 3 bench found other data than a profile's.\n\n"
 	             "Examples:\n"
 	             "  penstock-loader bench 'data/train-{000..127}.tar'\n"
 	             "  penstock-loader ls --json data/train-000.tar\n"

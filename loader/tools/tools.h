@@ -17,6 +17,7 @@ enum {
 	PS_EXIT_OK = 0,
 	PS_EXIT_FAILED = 1,
 	PS_EXIT_USAGE = 2,
+	PS_EXIT_DRIFT = 3, /* of bench: other data than the profile's */
 };
 
 int ps_cmd_bench(int argc, char **argv);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The webdataset package feeds a PyTorch DataLoader with two workers from shards on a mount: every sample once, right.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx slow python:torch
+requires mount nginx jq slow python:torch
 
 webdataset_python
 make_shards "$T/www" 4 2000000
@@ -33,3 +33,22 @@ PY
 }
 check "cold" epoch
 check "warm" epoch
+
+# A plan for it: the shards of an epoch, announced before they are read.
+penstock_python
+umount_penstock
+rm -rf "$CACHE"
+mount_penstock "$ORIGIN/shard-{000000..000003}.tar"
+planned() {
+	"$python" - "$MNT" <<'PY'
+import random, sys
+import penstock, webdataset as wds
+shards = [f"{sys.argv[1]}/shard-{i:06d}.tar" for i in range(4)]
+random.Random(3).shuffle(shards)
+with penstock.plan(sys.argv[1], shards):
+    n = sum(1 for _ in wds.WebDataset(shards, shardshuffle=False))
+print(n, "samples")
+PY
+}
+check "along a plan" planned
+at_least "its opens were foreseen" 4 "$(stats .plans.foreseen_opens)"

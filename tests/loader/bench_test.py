@@ -144,11 +144,18 @@ def drift_is_told():
     profile = json.load(open("p.json"))
     tap.equal(profile["fields"]["cls"]["labels"], {"0": 50, "1": 50, "2": 50, "3": 50})
     tap.equal(bench(*args, "--profile-against", "p.json", "a.tar")[1], "")
-    warned = bench(*args, "--profile-against", "p.json", "b.tar")[1]
+    r = tap.run("bench", "--json", *args, "--profile-against", "p.json", "b.tar")
+    warned = r.stderr.decode()
+    tap.equal(r.returncode, 3, "an exit status of its own")
+    tap.equal(json.loads(r.stdout)["samples"], 200)
     for says in ("label 7 is new", "field cls: 30 % of the samples", "field txt: mean of items is 1", ):
         assert says in warned, warned
     r = tap.run("bench", *args, "--profile-against", "nosuch.json", "a.tar")
+    tap.equal((r.returncode, r.stderr.count(b"\n")), (1, 1))
+    tap.write("no.json", b"[1]")
+    r = tap.run("bench", *args, "--profile-against", "no.json", "a.tar")
     tap.equal(r.returncode, 1)
+    assert b"no.json: no profile" in r.stderr, r.stderr
 
 
 @memory_test

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import PIL.Image
 import torch
 
 import penstock
-from python_fixture import labels, loader, shards
+from python_fixture import FIELDS, labels, loader, shards
 
 
 @tap.test
@@ -375,7 +376,7 @@ def every_option_of_the_header_is_known_here():
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     # C's own: sizes, lists, and what Python has other ways for.
     own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx",
-           "transform_version", "nmix"}
+           "nmix"}
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
         body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)
         members = {m for line in re.findall(r"[\w*][^;]*;", body)
@@ -600,6 +601,112 @@ def bytes_of_a_permuted_tensor_are_all_there():
     raw = next(iter(penstock.Loader("wide.tar", batch=2, fields={"x": field}, order="none")))["x"]
     want = numpy.asarray(raw).transpose(1, 0, 2)
     tap.equal(raw.permute(1, 0, 2).tobytes(), want.tobytes())
+
+
+@tap.test
+def drift_is_warned_of_once_and_counted():
+    pattern = shards()
+    with loader(pattern, profile=1) as l:
+        labels(l)
+        was = l.profile()
+    tap.write("p.json", json.dumps(was).encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with loader(pattern, profile_against="p.json") as l:
+            labels(l)
+            tap.equal((l.drift(), l.stats()["drift"]), ([], 0))
+    other = json.loads(json.dumps(was))
+    other["fields"]["label"]["labels"] = {"5": 30}
+    with loader(pattern, profile_against=other, order="none") as l:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            labels(l), labels(l)
+        told = [str(w.message) for w in caught]
+        assert "drift: field label: label 0 is new" in told and len(told) == len(set(told)), told
+        assert any("of the samples have other labels" in t for t in told), told
+        tap.equal(l.stats()["drift"], len(l.drift()))
+        again = pickle.loads(pickle.dumps(l))
+        again.drift()
+        again.close()
+    for bad in ({"x": 1}, "nosuch.json"):
+        try:
+            loader(pattern, profile_against=bad)
+            assert False, bad
+        except (ValueError, OSError, penstock.Error):
+            pass
+
+
+@tap.test
+def a_fingerprint_tells_what_data_and_order_come_from():
+    pattern = shards()
+
+    def of(pattern=pattern, **options):
+        with loader(pattern, **options) as l:
+            return l.fingerprint()
+
+    one = of()
+    tap.equal((one["shards"], one["samples"], one["counts"]), (3, None, None), "no index: counts are not known")
+    tap.equal(of(threads=1, depth=2), one)
+    assert one["digest"] != of(seed=1)["digest"] and one["names"] == of(seed=1)["names"]
+    assert one["digest"] != of("t-{0..1}.tar")["digest"]
+    assert one["fields"] != of(fields={**FIELDS, "image": penstock.Image("jpg", size=16)})["fields"]
+    tap.equal(of(batch=2, rank=1, world=2, end="uneven", lanes=2)["digest"], of(batch=4, lanes=2, end="uneven")["digest"])
+    tap.equal(tap.run("index", pattern).returncode, 0)
+    counted = of()
+    tap.equal((counted["digest"], counted["samples"]), (one["digest"], 30))
+    for i in range(3):
+        os.remove("t-%d.tar.psx" % i)
+    versions = [of(transform=lambda b: b, transform_version=v) for v in (0, 3, "crop-v2", "crop-v3")]
+    tap.equal(len({v["digest"] for v in versions}), 4)
+    tap.equal((versions[0]["digest"], versions[1]["transform_version"]), (one["digest"], 3))
+
+
+@tap.test
+def a_state_of_another_transform_version_is_refused():
+    pattern = shards()
+    with loader(pattern, transform_version="a") as l:
+        next(iter(l))
+        state = l.state_dict()
+    with loader(pattern, transform_version="a", state=state) as l:
+        labels(l)
+    try:
+        loader(pattern, transform_version="b", state=state)
+        assert False
+    except penstock.StateError:
+        pass
+
+
+@tap.test
+def indexes_of_local_shards_are_made_when_they_are_asked_for():
+    pattern = shards()
+    for folder in (None, "made"):
+        more = {"index_dir": folder} if folder else {}
+        with loader(pattern, rank=1, world=2, batch=2, index="make", **more) as l:
+            tap.equal(len(l), 8)
+        made = [n for n in os.listdir(folder or ".") if n.endswith(".psx")]
+        tap.equal(len(made), 3)
+        assert not [n for n in os.listdir(folder or ".") if "lock" in n]
+        for n in made:
+            os.remove(os.path.join(folder or ".", n))
+    # Several at once: one makes, the others wait for it.
+    program = ("import sys, penstock\n"
+               "l = penstock.Loader(%r, rank=int(sys.argv[1]), world=4, batch=2, index='make',\n"
+               "                    fields=[penstock.Int('cls')])\nprint(len(l))" % pattern)
+    runs = [subprocess.Popen([sys.executable, "-c", program, str(r)], stdout=subprocess.PIPE) for r in range(4)]
+    tap.equal([r.communicate()[0] for r in runs], [b"4\n"] * 4)
+    try:
+        loader(pattern, rank=0, world=2, batch=2)
+        for n in range(3):
+            os.remove("t-%d.tar.psx" % n)
+        loader(pattern, rank=0, world=2, batch=2)
+        assert False
+    except ValueError as e:
+        assert 'index="make"' in str(e), e
+    try:
+        loader(pattern, index="nosuch")
+        assert False
+    except ValueError:
+        pass
 
 
 if __name__ == "__main__":

@@ -268,6 +268,33 @@ def findings(*shards, code=0, fix=None):
     return [{f["kind"]: f["count"] for f in json.loads(line)["findings"]} for line in r.stdout.splitlines()]
 
 
+def machine(*args, limits=None):
+    r = subprocess.run(["sh", "-c", (limits or "") + ' exec "$0" doctor --machine "$@"', tap.LOADER, *args],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return r.returncode, r.stdout, r.stderr
+
+
+@tap.test
+def doctor_says_what_of_the_machine_hinders():
+    rc, out, err = machine("--json", ".")
+    found = json.loads(out)
+    checks = {c["check"]: c for c in found["machine"]}
+    assert {"open-files", "shm", "memlock", "passthrough", "huge-pages", "numa", "read-ahead", "disk"} <= set(checks), checks
+    hinders = [c for c in found["machine"] if c["state"] == "hinders"]
+    tap.equal((found["hinders"], rc, err), (len(hinders), 1 if hinders else 0, b""))
+    assert all(c["mend"] for c in hinders) and all(c["found"] for c in found["machine"]), found
+    assert all(c["state"] in ("ok", "hinders", "unknown") for c in found["machine"]), found
+    assert "GB/s read" in checks["disk"]["found"] or checks["disk"]["state"] == "unknown", checks["disk"]
+    tap.equal([n for n in os.listdir(".") if "doctor" in n], [], "nothing is left behind")
+    rc, out, _ = machine("--json", ".", limits="ulimit -Sn 500; ulimit -l 64;")
+    checks = {c["check"]: c for c in json.loads(out)["machine"]}
+    tap.equal((rc, checks["open-files"]["state"], checks["memlock"]["state"]), (1, "hinders", "hinders"))
+    assert checks["open-files"]["mend"].startswith("ulimit -n "), checks["open-files"]
+    rc, out, _ = machine(".", limits="ulimit -Sn 500;")
+    assert rc == 1 and b"!!  open-files   500 at once" in out and b"\n                  ulimit -n " in out, out
+    tap.equal([machine(*a)[0] for a in (("a", "b"), ("nosuch",), ("--decode",))], [2, 2, 2])
+
+
 @tap.test
 def doctor_finds_nothing_in_sound_shards():
     folder()

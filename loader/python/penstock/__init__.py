@@ -25,6 +25,7 @@ from ._penstock import (
 )
 from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, OneOf, RandomApply, Text, Tokens
 from .loader import Batch, Budget, Loader, Ragged
+from .plans import Plan, plan
 from .rank import rank_and_world
 
 __version__ = version()
@@ -45,6 +46,7 @@ __all__ = [
     "Loader",
     "Mask",
     "OneOf",
+    "Plan",
     "Ragged",
     "RandomApply",
     "StateError",
@@ -52,6 +54,7 @@ __all__ = [
     "Text",
     "Tokens",
     "UnknownLengthError",
+    "plan",
     "rank_and_world",
     "version",
 ]

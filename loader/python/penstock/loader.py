@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import json
 import logging
 import os
@@ -293,6 +294,13 @@ class Budget:
         return "penstock.Budget(%d)" % self.size
 
 
+def _number_of(version: Union[int, str]) -> int:
+    """A version as a number of 64 bits; texts by their hash."""
+    if isinstance(version, int):
+        return version
+    return int.from_bytes(hashlib.sha256(version.encode()).digest()[:8], "little") or 1
+
+
 class _Epoch:
     """The rest of one epoch. Only the newest one of a loader goes on."""
 
@@ -352,6 +360,10 @@ class Loader:
         they are gone; holding all `depth` batches (default 4) makes the next one fail, it never hangs.
     columns: names; batches come as tuples of these fields instead of dicts.
     transform: a callable that gets each batch (or tuple) and returns what is handed out.
+    transform_version: a number or text that belongs to it: change it with what the callable does. It is in the fingerprint,
+        and a state saved with another one is refused.
+    profile_against: a profile (a dict of profile(), or its JSON file) that the data is compared with at the end of each
+        epoch; what differs is a warning, once, and in drift() and stats()["drift"].
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
         (see rank_and_world()).
     state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
@@ -383,6 +395,8 @@ class Loader:
         copy: bool = False,
         columns: Optional[Sequence[str]] = None,
         transform: Optional[Callable[[Any], Any]] = None,
+        transform_version: Union[int, str] = 0,
+        profile_against: Union[None, Path, Mapping[str, Any]] = None,
         rank: Optional[int] = None,
         world: Optional[int] = None,
         state: Optional[Mapping[str, Any]] = None,
@@ -407,11 +421,23 @@ class Loader:
         self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
+        if transform_version:
+            options["transform_version"] = _number_of(transform_version)
+        self._was: Optional[str] = None
+        if profile_against is not None:
+            options["profile"] = 1
+            if isinstance(profile_against, Mapping):
+                self._was = json.dumps(profile_against)
+            else:
+                with open(profile_against, encoding="utf-8", errors="surrogateescape") as file:
+                    self._was = file.read()
+            _penstock.profile_drift(self._was, '{"fields": {}}')  # or it is no profile
         if format == "numpy":
             options.setdefault("device_pixels", "off")  # it looks at host memory
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
         self._arguments = {
-            "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform}
+            "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
+            "profile_against": None if self._was is None else json.loads(self._was)}
         self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
         self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
         self._take: Any = None
@@ -507,6 +533,8 @@ class Loader:
                             "the first is %r of %s: %s" % (raw.index, raw.epoch, first["key"], first["shard"], first["reason"]))
 
     def _tell_end(self) -> None:
+        for text in self.drift() if self._was is not None else ():
+            self._warn_once("drift " + text.split(" is ")[0], "drift: %s" % text)
         if self._raw.stats()["empty_epochs"]:
             self._warn_once("empty", "epoch %d had no batch on this rank: the shards hold no samples, or (end=\"drop_last\") "
                             "too few for a global batch; penstock-loader ls shows what is in them" % self._current)
@@ -560,8 +588,27 @@ class Loader:
 
     def stats(self) -> Dict[str, Any]:
         """Counts, how long each stage's threads worked and waited, which one is the bottleneck, and advice.
-        shards_lost counts shards that could not be opened or read; lost names the first: (shard, reason)."""
-        return self._raw.stats()
+        shards_lost counts shards that could not be opened or read; lost names the first: (shard, reason). With
+        profile_against, drift counts the differences found so far."""
+        stats = self._raw.stats()
+        if self._was is not None:
+            stats["drift"] = len(self.drift())
+        return stats
+
+    def drift(self) -> List[str]:
+        """With profile_against: what differs from that profile in the batches so far, a line each: labels that are new or
+        moved, means and deviations. A few batches differ by chance."""
+        if self._was is None:
+            raise ValueError("drift() needs profile_against")
+        return _penstock.profile_drift(self._was, self._raw.profile()).splitlines()
+
+    def fingerprint(self) -> Dict[str, Any]:
+        """What this run's data and order come from, for an experiment's log: `digest` is a hash of the shards' names, the
+        order's options, and the fields with their transforms (and transform_version), the same for any number of ranks
+        with the same global batch. Beside it these one by one, and of shards with indexes `samples` and a hash of their
+        `counts`. Reads no shard."""
+        fingerprint: Dict[str, Any] = json.loads(self._raw.fingerprint())
+        return fingerprint
 
     def profile(self) -> Dict[str, Any]:
         """What the batches held (with profile=1): channels' means and deviations, sizes, labels."""

@@ -1,0 +1,125 @@
+"""Plans for programs that know which files of a mount they are going to read."""
+import fcntl
+import json
+import os
+import struct
+import threading
+import warnings
+from typing import Any, List, Optional, Sequence, Union
+
+Path = Union[str, "os.PathLike[str]"]
+
+_TEXT = 8184
+_IOC_PLAN = 1 << 30 | (4 + _TEXT) << 16 | 0xD7 << 8 | 6  # fs/ioctl.h
+_BEAT_S = 15  # the mount drops a plan after 60 s of silence
+_MOST = 100_000
+
+
+class Plan:
+    """What a mount was told; it lasts until close(), or the end of a `with`. See plan()."""
+
+    def __init__(self, mount: Path, files: Sequence[Path], *, job: Optional[str] = None, rank: int = 0,
+                 world: int = 1, epoch: int = 0) -> None:
+        self.mount = os.path.abspath(os.fspath(mount))
+        self.missing: List[str] = []
+        self._who = {"job": job or "python-%d" % os.getpid(), "rank": rank}
+        self._world, self._epoch, self._done = world, epoch, 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._fd = os.open(os.path.join(self.mount, ".penstock", "plan"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.next_epoch(files, epoch)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._thread = threading.Thread(target=self._beat, name="penstock-plan", daemon=True)
+        self._thread.start()
+
+    def _names(self, files: Sequence[Path]) -> List[str]:
+        names, self.missing = [], []
+        for file in files:
+            path = os.path.join(self.mount, os.fspath(file))
+            if os.path.isfile(path) and path.startswith(self.mount + "/"):
+                names.append(os.path.normpath(path)[len(self.mount) + 1 :])
+            else:
+                self.missing.append(os.fspath(file))
+        if self.missing:
+            text = "%d of %d names are not files of %s, the first: %s" % (
+                len(self.missing), len(files), self.mount, self.missing[0])
+            if not names:
+                raise FileNotFoundError(text)
+            warnings.warn(text, stacklevel=4)
+        return names[:_MOST]
+
+    def next_epoch(self, files: Sequence[Path], epoch: Optional[int] = None) -> None:
+        """Announces another epoch's files, and that those before it are over."""
+        names = self._names(files)
+        with self._lock:
+            self._epoch = self._epoch + 1 if epoch is None else epoch
+            self._files, self._done = names, 0
+            self._tell_files()
+            self._tell_position()
+
+    def at(self, files_done: int) -> None:
+        """Says how many of the epoch's files were read. The mount sees opens by itself: this is for files that are
+        held open."""
+        with self._lock:
+            self._done = files_done
+            self._tell_position()
+
+    def _tell(self, line: Any) -> None:
+        text = json.dumps({**line, **self._who}).encode() + b"\n"
+        worst: Optional[OSError] = None
+        for i in range(0, len(text), _TEXT):  # all parts, whatever comes of one: the line ends with the last
+            part = text[i : i + _TEXT]
+            try:
+                fcntl.ioctl(self._fd, _IOC_PLAN, bytearray(struct.pack("I%ds" % _TEXT, len(part), part)))
+            except OSError as e:
+                worst = e
+        if worst:
+            raise OSError(worst.errno, "%s: the plan was not taken: %s" % (self.mount, os.strerror(worst.errno or 0)))
+
+    def _tell_files(self) -> None:
+        self._tell({"penstock_plan": 1, "world": self._world, "epoch": self._epoch, "files": self._files})
+
+    def _tell_position(self) -> None:
+        self._tell({"penstock_position": 1, "epoch": self._epoch, "files_done": self._done})
+
+    def _beat(self) -> None:
+        while not self._ended.wait(_BEAT_S):
+            with self._lock:
+                try:
+                    self._tell_position()
+                except OSError:
+                    try:
+                        self._tell_files()  # it was forgotten: this process had been stopped
+                    except OSError:
+                        return  # the mount is gone, and with it the plan
+
+    def close(self) -> None:
+        """Ends the plan: its files are as any others then."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            os.close(self._fd)
+
+    def __enter__(self) -> "Plan":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+
+def plan(mount: Path, files: Sequence[Path], **options: Any) -> Plan:
+    """Tells a penstock mount which of its files will be read, in which order, so that they are fetched ahead and stay
+    cached until they were read. `files`: paths, absolute or below the mount. For programs that know their list, as
+    WebDataset's shards of an epoch; not for a shuffling DataLoader, whose workers open files in an order of their own;
+    penstock.Loader tells its plans itself.
+
+        with penstock.plan("/mnt/train", shards) as plan:
+            for sample in webdataset.WebDataset(shards, shardshuffle=False): ...
+            plan.next_epoch(other_shards)
+
+    Options: job (a name for `penstock status`), rank and world, epoch (a number). Names that are no files of the mount are
+    a warning, and in plan.missing; if none is one, FileNotFoundError. OSError: the mount takes no plans (ENOTTY)."""
+    return Plan(mount, files, **options)

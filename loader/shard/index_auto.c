@@ -1,0 +1,128 @@
+#include "config.h"
+
+#include "shard/index_auto.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "shard/index_file.h"
+
+#define LOCK_NAME ".penstock-index.lock"
+#define REMOTE_RATE 1e8 /* bytes a second, for the estimate of what a fetch would take */
+
+struct lacking {
+	uint32_t *shards;
+	size_t n, nremote;
+	uint64_t nbytes, nremote_bytes;
+};
+
+/* The shards without a good index. */
+static int lacking_find(
+        struct ps_indexes *xs, char *const *shards, size_t nshards, struct lacking *l, struct ps_load_error *err)
+{
+	l->n = l->nremote = 0;
+	l->nbytes = l->nremote_bytes = 0;
+	for (size_t i = 0; i < nshards; i++) {
+		struct ps_load_error why = {0};
+		struct stat st;
+		uint64_t count;
+		int r = ps_indexes_count(xs, (uint32_t)i, &count, &why);
+
+		if (r == 0)
+			continue;
+		if (r != -ENOENT && r != -ESTALE && r != -EBADMSG)
+			return ps_load_error_set(err, -r, "%s", why.text);
+		if (stat(shards[i], &st) < 0)
+			return ps_load_error_set(err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
+		l->shards[l->n++] = (uint32_t)i;
+		l->nbytes += (uint64_t)st.st_size;
+		if (ps_index_shard_is_here(shards[i]))
+			continue;
+		l->nremote++;
+		l->nremote_bytes += (uint64_t)st.st_size;
+	}
+	return 0;
+}
+
+/* Makes them all, or says that it would take too long. */
+static int lacking_make(
+        const struct lacking *l, char *const *shards, const char *dir, struct ps_load_error *err)
+{
+	uint64_t begin = ps_mono_ns(), done = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		const char *shard = shards[l->shards[i]];
+		struct ps_index_result res;
+		struct stat st;
+		double s, all;
+		int r = ps_index_make(shard, dir, NULL, 0, &res, err);
+
+		if (r < 0)
+			return ps_load_error_set(err, -r, "index=\"make\": %s%s", err ? err->text : "",
+			        dir ? "" : "; index_dir puts indexes into a folder of your own");
+		done += stat(shard, &st) == 0 ? (uint64_t)st.st_size : 0;
+		s = (double)(ps_mono_ns() - begin) / 1e9;
+		all = done > 0 ? s / (double)done * (double)l->nbytes : 0;
+		if (all > PS_INDEX_AUTO_S && i + 1 < l->n)
+			return ps_load_error_set(err, EINVAL,
+			        "index=\"make\": walking over the %zu shards without an index, %.1f GB, would take about %.0f s, "
+			        "more than %d (%zu are made by now); make them once by penstock-loader index%s",
+			        l->n, (double)l->nbytes / 1e9, all, PS_INDEX_AUTO_S, i + 1,
+			        dir ? " --dir, and the same index_dir" : "");
+	}
+	return 0;
+}
+
+/* The folder whose indexes are made by one process at a time. */
+static char *lock_path(const char *shard, const char *dir)
+{
+	const char *slash = strrchr(shard, '/');
+	char *path;
+
+	if ((dir ? asprintf(&path, "%s/" LOCK_NAME, dir)
+	         : asprintf(&path, "%.*s" LOCK_NAME, slash ? (int)(slash - shard + 1) : 0, shard)) < 0)
+		return NULL;
+	return path;
+}
+
+int ps_index_auto(struct ps_indexes *xs, char *const *shards, size_t nshards, const char *dir,
+        struct ps_load_error *err)
+{
+	struct lacking l = {.shards = calloc(nshards + 1, sizeof(*l.shards))};
+	ps_autofree uint32_t *all = l.shards;
+	ps_autofree char *path = NULL;
+	ps_autofd int fd = -1;
+	int r;
+
+	if (dir && mkdir(dir, 0777) < 0 && errno != EEXIST)
+		return ps_load_error_set(err, errno, "index_dir %s: cannot make it: %s", dir, strerror(errno));
+	r = all ? lacking_find(xs, shards, nshards, &l, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0 || l.n == 0)
+		return r;
+	if (l.nremote > 0)
+		return ps_load_error_set(err, EINVAL,
+		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache of their mount: "
+		        "walking over them could fetch %.1f GB, %.0f s at 100 MB/s; take the indexes of who published them (pack "
+		        "--index), warm the mount (penstock warm), or make them once by penstock-loader index --dir",
+		        l.nremote, nshards, (double)l.nremote_bytes / 1e9, (double)l.nremote_bytes / REMOTE_RATE);
+	path = lock_path(shards[l.shards[0]], dir);
+	if (!path)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return ps_load_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path, strerror(errno),
+		        dir ? "" : "; index_dir puts indexes into a folder of your own");
+	while (flock(fd, LOCK_EX) < 0)
+		if (errno != EINTR)
+			return ps_load_error_set(err, errno, "index=\"make\": %s: cannot lock: %s", path, strerror(errno));
+	r = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
+	if (r == 0)
+		r = lacking_make(&l, shards, dir, err);
+	(void)unlink(path); /* who waits for it makes the same again at worst */
+	return r;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# `penstock plan` and penstock.plan(): files are fetched in the order that was announced, before anybody reads; names that are
+# no files are told; a plan ends with its holder.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx jq
+
+mkdir -p "$T/www/sub"
+for i in {10..29}; do
+	random_file "$T/www/sub/$i.tar" 1000000 "$i"
+done
+start_nginx
+mount_penstock "$ORIGIN/" --max-connections 1
+plans() { jq -r "$1" "$MNT/.penstock/plan"; }
+state() { getfattr --only-values -n user.penstock.state "$MNT/sub/$1.tar" 2>/dev/null; }
+all_cached() {
+	local i
+	for i; do [[ $(state "$i") == cached ]] || return 1; done
+}
+# The order in which the origin was first asked for files.
+order() { awk '$1 == "GET" && $2 ~ /tar$/ && !seen[$2]++ {print substr($2, 6, 2)}' "$T/nginx/access.log" | xargs; }
+
+origin_forget
+printf '%s\n' "$MNT/sub/25.tar" sub/13.tar '# a comment' sub/nosuch.tar "$MNT//sub/19.tar" sub /etc/passwd |
+	penstock plan "$MNT" --job mine >"$T/plan.out" 2>"$T/plan.err" &
+plan=$!
+check "what is announced is fetched though nobody reads" wait_until 30 all_cached 25 13 19
+equal "in that order" "25 13 19" "$(order)"
+equal "and nothing else" remote "$(state 10)"
+equal "it is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
+equal "bad names are told" "penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar" "$(cat "$T/plan.err")"
+equal "... and how many were taken" "3 files announced to $MNT" "$(cat "$T/plan.out")"
+kill "$plan"
+rc=0
+wait "$plan" || rc=$?
+equal "a bad name is an exit code of 1" 1 "$rc"
+check "the plan is over" wait_until 20 eval '[[ $(plans .active) == 0 ]]'
+echo sub/10.tar | penstock plan "$MNT" >"$T/plan.out" &
+plan=$!
+check "another" wait_until 30 all_cached 10
+kill "$plan"
+rc=0
+wait "$plan" || rc=$?
+equal "ends well" 0 "$rc"
+rc=0
+penstock plan "$MNT" </dev/null 2>"$T/plan.err" || rc=$?
+equal "an empty list" "1 penstock plan: standard input names no file" "$rc $(cat "$T/plan.err")"
+rc=0
+penstock plan "$T" </dev/null 2>"$T/plan.err" || rc=$?
+equal "no mount" 1 "$rc"
+
+penstock_python
+origin_forget
+check "from Python" "$python" - "$MNT" <<'PY'
+import os, sys, time, warnings
+import penstock
+mnt = sys.argv[1]
+def cached(*numbers, seconds=30):
+    end = time.time() + seconds
+    while any(os.getxattr(f"{mnt}/sub/{n}.tar", "user.penstock.state") != b"cached" for n in numbers):
+        assert time.time() < end, numbers
+        time.sleep(0.05)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    with penstock.plan(mnt, [f"{mnt}/sub/29.tar", "sub/12.tar", "sub/none.tar"], job="python") as plan:
+        cached(29, 12)
+        assert plan.missing == ["sub/none.tar"], plan.missing
+        plan.next_epoch(["sub/14.tar"])
+        cached(14)
+        import json
+        ranks = json.load(open(f"{mnt}/.penstock/plan"))["ranks"]
+        assert [(r["job"], r["epoch"]) for r in ranks] == [("python", 1)], ranks
+assert "1 of 3 names are not files" in str(caught[0].message), caught
+assert json.load(open(f"{mnt}/.penstock/plan"))["active"] == 0
+try:
+    penstock.plan(mnt, ["none"])
+    assert False
+except FileNotFoundError:
+    pass
+PY
+equal "in that order, too" "29 12 14" "$(order)"

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# scripts/prewarm: a list of sources and globs is in the cache before anything is mounted; what fails is told.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx
+
+make_shards "$T/www/a" 3 300000
+make_shards "$T/www/b" 3 300000 7
+start_nginx
+prewarm() { XDG_RUNTIME_DIR=$T timeout 120 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" "$@"; }
+{
+	echo "# two datasets"
+	echo "$ORIGIN/a/shard-{000000..000002}.tar"
+	echo
+	echo "$ORIGIN/b/ *-000001.tar"
+} >"$T/list"
+check "a list" prewarm --list "$T/list"
+mount_penstock "$ORIGIN/a/shard-{000000..000002}.tar"
+origin_forget
+check "is read" bash -c "cat '$MNT'/*.tar >'$T/all'"
+equal "without the origin" 0 "$(origin_bytes)"
+check "its bytes" cmp "$T/all" <(cat "$T"/www/a/*.tar)
+umount_penstock
+wait_until 10 no_daemon
+mount_penstock "$ORIGIN/b/"
+equal "of the other what the glob names" "remote cached remote" \
+	"$(for i in 0 1 2; do getfattr --only-values -n user.penstock.state "$MNT/shard-00000$i.tar" 2>/dev/null; echo; done | xargs)"
+check "a mountpoint" env XDG_RUNTIME_DIR="$T" "$top_srcdir/scripts/prewarm" "$MNT"
+equal "all of it" cached "$(getfattr --only-values -n user.penstock.state "$MNT/shard-000002.tar" 2>/dev/null)"
+umount_penstock
+wait_until 10 no_daemon
+rc=0
+prewarm --retries 0 "$ORIGIN/none/x.tar" 2>"$T/err" || rc=$?
+equal "what is not there fails" 1 "$rc"
+rc=0
+prewarm 2>"$T/err" || rc=$?
+equal "called wrongly" 2 "$rc"
+units=$("$top_srcdir/scripts/prewarm" --list "$T/list" --timer nightly)
+check "a timer" grep -q "OnCalendar" <<<"$units"
+check "... of the same list" grep -q -- "prewarm \"--list\" \"$T/list\"" <<<"$units"
+origin_forget
+rm -rf "$CACHE"
+mkdir "$CACHE"
+check "in the background it returns at once" prewarm --background "$ORIGIN/a/shard-000000.tar"
+check "... and fetches" wait_until 30 bash -c "awk '\$1 == \"GET\" {n += \$4} END {exit n < 300000}' '$T/nginx/access.log'"
+wait_until 10 no_daemon
