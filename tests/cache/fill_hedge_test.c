@@ -122,6 +122,23 @@ static void an_origin_that_asks_to_wait_is_asked_for_nothing_twice(void **state)
 	fixture_free(f);
 }
 
+static void one_who_is_told_to_wait_by_the_second_request_asks_no_third(void **state)
+{
+	struct fixture *f = new_with_timeout(1000);
+
+	(void)state;
+	read_chunks(f, 0, 500);
+	uint64_t before = stat_of(f, "hedged_requests");
+	atomic_store(&f->origin->fail_errno, EAGAIN);
+	atomic_store(&f->origin->fail_retryable, true);
+	atomic_store(&f->origin->stall_next, 1);
+	atomic_store(&f->origin->fail_next, 1);
+	assert_int_equal(read_random(f, (500 * 37 % 600) * CHUNK, CHUNK), ETIMEDOUT);
+	assert_int_equal(atomic_load(&f->origin->fail_next), 0);
+	assert_int_equal(stat_of(f, "hedged_requests"), before + 1);
+	fixture_free(f);
+}
+
 static void where_all_are_late_none_is_asked_for_twice(void **state)
 {
 	struct fixture *f = new_with_timeout(1000);
@@ -150,6 +167,7 @@ int main(void)
 	        cmocka_unit_test(what_the_late_request_covers_beyond_its_reader_comes_later),
 	        cmocka_unit_test(no_more_than_one_byte_of_a_hundred_is_asked_for_twice),
 	        cmocka_unit_test(an_origin_that_asks_to_wait_is_asked_for_nothing_twice),
+	        cmocka_unit_test(one_who_is_told_to_wait_by_the_second_request_asks_no_third),
 	        cmocka_unit_test(where_all_are_late_none_is_asked_for_twice),
 	};
 

@@ -304,6 +304,15 @@ static void what_is_told_is_bounded(void **state)
 	            (json_int_t)(PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE) + (1 << 20));
 	assert_int_equal(ps_plans_charge(plans, &stranger, PS_PLANS_MAX_NBYTES / 4), -ENOSPC);
 	assert_int_equal(tell(&other, 0, 0, 100, 100), 0); /* others are not kept from it */
+	ps_plans_drop_feed(plans, stranger.feed);
+	ps_plans_drop_feed(plans, other.feed);
+	/* All together take no more than so much. */
+	json_int_t used = counted("memory_bytes");
+	assert_int_equal(ps_plans_charge(plans, &owner, (int64_t)PS_PLANS_MAX_NBYTES - used), 0);
+	assert_int_equal(ps_plans_charge(plans, &owner, 1), -ENOSPC);
+	assert_int_equal(tell(&owner, 0, 0, 100, 100), -ENOSPC);
+	assert_int_equal(ps_plans_charge(plans, &owner, used - (int64_t)PS_PLANS_MAX_NBYTES), 0);
+	assert_int_equal(tell(&owner, 0, 0, 100, 100), 0);
 }
 
 static void a_rank_that_went_back_is_told_anew(void **state)
@@ -419,6 +428,42 @@ static void what_is_needed_hardly_later_stays(void **state)
 	ps_policy_find("plan")->free(policy);
 }
 
+static void what_is_never_needed_again_takes_no_place(void **state)
+{
+	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
+	struct ps_policy_item item = {.id = file_of(500).id, .dataset = DATASET, .nbytes = 1, .opened_s = 1};
+	size_t victims[1];
+
+	(void)state;
+	assert_int_equal(tell(&owner, 0, 0, 10, 1000), 0);
+	assert_int_equal(tell(&owner, 1, 20, 10, 1000), 0);
+	/* Of no plan, and opened long ago: whoever is needed may have its place. */
+	item.opened_s = 1000 - 2 * 24 * 3600;
+	assert_int_equal(choose(policy, &item, 1, 5, victims), 1);
+	assert_int_equal(position(&owner, 1, 0, 1001), 0);
+	assert_int_equal(need(5, NULL), PS_NEED_NEVER);
+	assert_int_equal(choose(policy, &item, 1, 5, victims), 0);
+	assert_int_equal(choose(policy, &item, 1, 25, victims), 1);
+	ps_policy_find("plan")->free(policy);
+}
+
+/* Which says when the epochs after it come. */
+static void a_run_s_pace_is_learned_over_the_end_of_an_epoch(void **state)
+{
+	double when;
+
+	(void)state;
+	for (uint64_t epoch = 0; epoch < 3; epoch++)
+		assert_int_equal(tell(&owner, epoch, (unsigned)epoch * 10, 10, 100), 0);
+	assert_int_equal(position(&owner, 0, 5, 105), 0); /* a second a file */
+	assert_int_equal(position(&owner, 0, 10, 110), 0);
+	assert_int_equal(need(25, &when), PS_NEED_PLANNED);
+	assert_true(when > 120 && when < 130);
+	assert_int_equal(position(&owner, 1, 5, 160), 0); /* ten: slower */
+	assert_int_equal(need(25, &when), PS_NEED_PLANNED);
+	assert_true(when > 185 && when < 260);
+}
+
 static void an_extent_is_needed_when_its_object_is(void **state)
 {
 	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
@@ -522,6 +567,8 @@ int main(void)
 	        TEST(a_rank_that_went_back_is_told_anew),
 	        TEST(any_sequence_ends_empty),
 	        TEST(what_is_needed_last_goes_first_and_never_for_what_is_needed_later),
+	        TEST(what_is_never_needed_again_takes_no_place),
+	        TEST(a_run_s_pace_is_learned_over_the_end_of_an_epoch),
 	        TEST(an_extent_is_needed_when_its_object_is),
 	        cmocka_unit_test(lines_are_read_as_they_are_written),
 	        cmocka_unit_test(lines_that_are_none_are_refused),
