@@ -354,7 +354,7 @@ int ps_cmd_index(int argc, char **argv)
 			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
 			        "  penstock-loader index --column label=cls --column h=json:height "
 			        "train-*.tar\n"
-			        "  penstock-loader index --verify /tmp/train\n");
+			        "  penstock-loader index --verify --dir ~/indexes /mnt/data/train-*.tar\n");
 			return PS_EXIT_OK;
 		default:
 			ps_option_complain(argv, longs, c);
