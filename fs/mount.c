@@ -162,6 +162,7 @@ void ps_mount_free(struct ps_mount *m)
 	while (!ps_pending_drain(&m->fs.pending, false, 1000))
 		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
 	ps_session_free(&m->session);
+	ps_stats_mount_ends(&m->fs);
 	ps_fs_fini(&m->fs);
 	free_all(m);
 }

@@ -31,6 +31,15 @@ static json_t *opens(const struct ps_openmode_table *table)
 	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
 }
 
+/* In a mount that is gone. A process is one daemon, and its sums are those of all its mounts ever. */
+static _Atomic bool kernel_has_read;
+
+void ps_stats_mount_ends(const struct ps_fs *fs)
+{
+	if (atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]) > 0)
+		atomic_store(&kernel_has_read, true);
+}
+
 /* The share of hits in what was read; null before the first read, and as soon as the kernel has read a file by itself:
  * how much it reads is not known, and what is left for the daemon to read are the misses. */
 static json_t *hit_ratio(const json_t *doc)
@@ -47,7 +56,7 @@ static json_t *hit_ratio(const json_t *doc)
 		if (json_integer_value(json_object_get(passed, "opens")) > 0)
 			return json_null();
 	}
-	return bytes > 0 ? json_real((double)hits / (double)bytes) : json_null();
+	return bytes > 0 && !atomic_load(&kernel_has_read) ? json_real((double)hits / (double)bytes) : json_null();
 }
 
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)

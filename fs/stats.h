@@ -22,6 +22,9 @@ char *ps_stats_cache_metrics(struct ps_fs *fs, bool owner);
 /* The part "plans" of it. */
 char *ps_stats_plans(struct ps_fs *fs, bool owner);
 
+/* A mount is about to go: what it leaves for the sums of its daemon. */
+void ps_stats_mount_ends(const struct ps_fs *fs);
+
 /* What the mount itself counts, added to what its datasets tell. */
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount);
 /* What concerns all mounts of a daemon, and these (stolen). */

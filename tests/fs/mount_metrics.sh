@@ -92,6 +92,13 @@ if jq -e .passthrough.active "$MNT/.penstock/stats" >/dev/null; then
 	check "status says who served it" grep -Eq \
 		'^  reads +[1-9][0-9]* opens? served straight from the cache \(kernel\), .* through the daemon' "$T/out"
 	check_not "and names no ratio" grep -q 'hit ratio' "$T/out"
+	check "another mount of the daemon" penstock mount "$ORIGIN/sub/" "$T/mnt2" --cache-dir "$CACHE" --no-passthrough
+	check "read through the daemon" grep -rq . "$T/mnt2"
+	check "the one that the kernel served goes" penstock umount "$MNT"
+	equal "what was read there is in the sums, and is not known" "null true" \
+		"$(jq -r '"\(.reads.hit_ratio) \(.reads.bytes > 0)"' "$T/mnt2/.penstock/stats")"
+	check "the other goes" penstock umount "$T/mnt2"
+	mount_penstock "$ORIGIN/"
 else
 	skip "what the kernel serves is counted" "no passthrough: $(stats -r .passthrough.reason)"
 fi
