@@ -256,7 +256,7 @@ static void a_rank_outside_of_its_world_is_damage(void **state)
 	refused(&s, even, n, EINVAL, "damaged");
 }
 
-static void load_only(const struct setting *s, size_t n)
+static void load_only(const struct setting *s, size_t n, const char *change)
 {
 	struct penstock_loader *l = open_ok(&s->o, even, 1);
 	struct penstock_error e = {0};
@@ -264,7 +264,7 @@ static void load_only(const struct setting *s, size_t n)
 	int r = penstock_loader_state_load(l, bytes, n, &e);
 	penstock_loader_close(l);
 	if (r != -ESTALE || !strstr(e.text, "the state is of a loader with other fields"))
-		fail_msg("%d, \"%s\"", r, e.text);
+		fail_msg("%s: %d, \"%s\"", change, r, e.text);
 }
 
 /* Each of what a batch's bytes depend on. */
@@ -289,11 +289,11 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	s.o.nfields = 4;
 	memcpy(f, sound, sizeof f);
 	n = save_after(&s, even, 0);
-#define OTHER(change)                                                                 \
-	do {                                                                          \
-		memcpy(f, sound, sizeof f);                                           \
-		change;                                                               \
-		load_only(&s, n);                                                     \
+#define OTHER(change)                         \
+	do {                                  \
+		memcpy(f, sound, sizeof f);   \
+		change;                       \
+		load_only(&s, n, #change);    \
 	} while (0)
 	OTHER(f[2].follow = "png");
 	OTHER(f[0].hflip = 0.25);
