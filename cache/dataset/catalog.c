@@ -150,6 +150,25 @@ bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed)
 	return look_in(catalog->index, &dir, shown, listed);
 }
 
+/* The name has another node of the very same version (ps_dataset_renew()). */
+static bool was_renewed(struct ps_catalog *catalog, const struct ps_node_row *old)
+{
+	struct ps_node_row row;
+	struct ps_id a, b;
+	uint64_t node;
+
+	if (ps_index_get_child(catalog->index, old->parent, old->name, &node) < 0 ||
+	        ps_index_get_node(catalog->index, node, &row) < 0)
+		return false;
+	bool file = row.kind == PS_NODE_FILE;
+	if (file) {
+		ps_object_id(old->url, &old->remote, "grant", &a);
+		ps_object_id(row.url, &row.remote, "grant", &b);
+	}
+	ps_node_row_fini(&row);
+	return file && ps_id_cmp(&a, &b) == 0;
+}
+
 /* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
 static void delete_retired(struct ps_catalog *catalog)
 {
@@ -165,7 +184,7 @@ static void delete_retired(struct ps_catalog *catalog)
 			ps_index_batch_del_node(batch, row.node);
 			if (row.coding)
 				ps_inflate_forget(batch, catalog->route, row.url, &row.remote);
-			if (row.kind == PS_NODE_FILE) {
+			if (row.kind == PS_NODE_FILE && !was_renewed(catalog, &row)) {
 				struct ps_id of;
 
 				ps_object_id(row.url, &row.remote, "grant", &of);

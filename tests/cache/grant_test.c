@@ -6,6 +6,7 @@
 
 #include "base/thread.h"
 #include "dataset/dataset.h"
+#include "dataset/grant.h"
 
 /* The other access. Its dataset is attached for one call at a time. */
 static struct ps_dataset *other, *mine;
@@ -270,6 +271,41 @@ static void an_origin_that_contradicts_itself_is_not_asked_without_end(void **st
 	end(f);
 }
 
+static enum ps_grant grant_of_a(struct fixture *f, struct ps_node_row *ret_row)
+{
+	struct ps_attr attr;
+
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(ps_index_get_node(ps_store_index(f->cache->store), attr.node, ret_row), 0);
+	return ps_grant_of_row(f->dataset, ret_row);
+}
+
+static void a_grant_outlives_a_node_of_the_same_version(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+	struct ps_node_row row;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	handle = open_as_mine(f);
+	assert_int_equal(read_at(handle, 0, TEST_MIB, 1), 0);
+	close_handle(f, handle);
+	assert_int_equal(grant_of_a(f, &row), PS_GRANT_VALID);
+	assert_int_equal(ps_dataset_renew(f->dataset, &row), 0);
+	ps_node_row_fini(&row);
+	detach(f);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(grant_of_a(f, &row), PS_GRANT_VALID);
+	ps_node_row_fini(&row);
+	/* That of a version that is gone goes with it. */
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	detach(f);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(grant_of_a(f, &row), PS_GRANT_NONE);
+	ps_node_row_fini(&row);
+}
+
 static int setup_short(void **state)
 {
 	int rc = setup(state);
@@ -291,6 +327,8 @@ int main(void)
 	                an_open_that_joins_a_lookup_gets_its_grant, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                an_origin_that_contradicts_itself_is_not_asked_without_end, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_grant_outlives_a_node_of_the_same_version, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
