@@ -435,10 +435,39 @@ static void readers_that_wait_together_wait_once(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
+/* The origin replaces an object while it is read: who has bytes of the old one gets none of the new. */
+static void bytes_of_two_versions_never_meet(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_remote unknown = {.size = f->nbytes, .mtime_s = 1};
+	struct ps_object *object;
+	struct ps_fill_file *file;
+	struct waited w;
+
+	assert_int_equal(read_random(f, 0, 1000), 0);
+	atomic_store(&f->origin->version, "\"v2\"");
+	assert_int_equal(read_random(f, 5 * PS_MIB, 1000), ESTALE);
+	assert_int_equal(read_random(f, 0, 1000), 0); /* what is there stays */
+	assert_int_equal(read_random(f, 9 * PS_MIB, 1000), ESTALE);
+	atomic_store(&f->origin->version, "\"v1\"");
+
+	/* Of an object whose version no listing told, the first answer tells it. */
+	assert_int_equal(ps_object_get(f->store, "http://h/unknown", &unknown, 1, true, &object), 0);
+	assert_int_equal(ps_fill_file_get(f->fill, object, &f->origin->origin, &file), 0);
+	ps_object_put(object);
+	begin_of(f, file, &w, PS_ACCESS_RANDOM, 0, 1000);
+	assert_int_equal(end(&w), 0);
+	atomic_store(&f->origin->version, "\"v2\"");
+	begin_of(f, file, &w, PS_ACCESS_RANDOM, 5 * PS_MIB, 1000);
+	assert_int_equal(end(&w), ESTALE);
+	ps_fill_file_put(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(serves_the_origins_bytes),
+	        TEST(bytes_of_two_versions_never_meet),
 	        TEST(two_readers_of_a_block_cost_one_request),
 	        TEST(eight_random_readers_fetch_each_block_once),
 	        TEST(a_reader_is_answered_before_the_request_ends),

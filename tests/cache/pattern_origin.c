@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,8 +48,6 @@ static void finish(struct ps_pattern_origin *o, struct job *job, size_t done, in
 
 	job->get->nbytes_done = done;
 	job->get->wire_nbytes = done;
-	if (!job->other)
-		job->get->seen = job->get->expect;
 	atomic_fetch_sub(&o->nactive, 1);
 	job->get->done(job->get, &err);
 	free(job);
@@ -60,6 +59,11 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 	struct ps_get *get = job->get;
 	size_t stop = get->nbytes, stall = atomic_load(&o->stall_after);
 	bool cancelled;
+
+	const char *version = atomic_load(&o->version);
+	get->seen = get->expect;
+	if (version || job->other)
+		snprintf(get->seen.etag, sizeof get->seen.etag, "%s", version ? version : "\"other\"");
 	{
 		PS_LOCK_SCOPE(&impl->lock);
 		cancelled = job->cancelled || impl->aborted;
@@ -74,7 +78,6 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 	}
 	if (job->held)
 		return false;
-	get->seen = get->expect;
 	if (!job->at && !job->other && atomic_load(&o->other_next) > 0)
 		job->other = atomic_fetch_sub(&o->other_next, 1) > 0;
 	if (job->other)

@@ -19,6 +19,7 @@ struct ps_pattern_origin {
 	_Atomic size_t fail_after; /* ... after so many bytes */
 	_Atomic size_t
 	        stall_after; /* bytes of a get after which it waits for release or cancel; SIZE_MAX: never */
+	_Atomic(const char *) version; /* what all answers say that theirs is; NULL: what was expected */
 	_Atomic int other_next; /* so many gets are answered with another version, its ETag and its bytes */
 	_Atomic int stall_next; /* so many gets stall before their first byte until they are cancelled */
 	_Atomic bool released;
