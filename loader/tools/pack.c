@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "image/spec.h"
 #include "pipeline/cpus.h"
 #include "shard/catalogue.h"
 #include "shard/index.h"
@@ -18,6 +19,7 @@
 #include "tools/out_name.h"
 #include "tools/pack_list.h"
 #include "tools/progress.h"
+#include "tools/recode.h"
 #include "tools/tools.h"
 
 #define MAX_SIZE_DEFAULT (UINT64_C(1) << 30)
@@ -32,6 +34,10 @@ static const struct ps_option_help options_help[] = {
         {"--zstd LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]"},
         {"--index", "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
         {"--column NAME=SUFFIX[:PATH]", "with --index: keep a value of each sample, as index does"},
+        {"--resize N", "shrink images whose shorter side is longer than N pixels to that"},
+        {"--to jpeg|webp", "convert images, and change their suffix"},
+        {"--quality N", "of images that are written anew, 1 to 100 [90]"},
+        {"--images SUFFIXES", "which members are images [jpg;jpeg;webp]"},
         {"--threads N", "shards that are written at once [the processors]"},
         {"--force", "write over shards that are there"},
         {"--json", "a JSON object a line for each shard, and one for all"},
@@ -42,6 +48,7 @@ struct pack_options {
 	bool classes, shuffle, index, force, json;
 	uint64_t max_size, max_count, seed, threads;
 	int level;
+	struct ps_recode recode;
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
 	size_t ncolumns;
 };
@@ -97,11 +104,86 @@ static int jobs_plan(struct pack *p)
 	return 0;
 }
 
+/* The whole file; NULL with err. It may be empty. */
+static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *err)
+{
+	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	uint8_t *bytes = fd < 0 ? NULL : malloc((size_t)f->size + 1);
+	uint64_t at = 0;
+
+	if (fd < 0)
+		ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
+	else if (!bytes)
+		ps_load_error_set(err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
+	while (bytes) {
+		/* One more than is left, to see a file that has grown. */
+		ssize_t n = read(fd, bytes + at, (size_t)(f->size + 1 - at));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		at += n > 0 ? (uint64_t)n : 0;
+		if (n == 0 && at == f->size)
+			return bytes;
+		if (n > 0 && at <= f->size)
+			continue;
+		if (n < 0)
+			ps_load_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
+		else
+			ps_load_error_set(err, EIO, "%s: it changed while it was packed", f->path);
+		free(ps_steal_ptr(&bytes));
+	}
+	return NULL;
+}
+
+/* An image that may be made smaller, or of another format. */
+static int image_copy(
+        struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, struct ps_load_error *err)
+{
+	ps_autofree uint8_t *bytes = file_read(f, err), *made = NULL;
+	size_t nbytes = 0;
+	int r;
+
+	if (!bytes)
+		return -err->err;
+	r = ps_recode_image(&p->o->recode, bytes, (size_t)f->size, &made, &nbytes, err);
+	if (r < 0)
+		return ps_load_error_prefix(err, "%s", f->path);
+	if (r == 0)
+		nbytes = (size_t)f->size;
+	r = ps_tar_out_member(out, f->name, f->name_len, nbytes, err);
+	if (r == 0)
+		r = ps_tar_out_data(out, made ? made : bytes, nbytes, err);
+	ps_progress_add(&p->progress, 0, f->size);
+	return r;
+}
+
+/* Suffixes that tell the format that images will have. */
+static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, struct ps_load_error *err)
+{
+	for (size_t i = 0; i < l->nfiles && o->to != PS_RECODE_SAME; i++) {
+		struct ps_pack_file *f = &l->files[i];
+		char *name;
+
+		if (!f->path || !ps_recode_wants(o, f->name, f->name_len))
+			continue;
+		name = ps_recode_name(o, f->name, f->name_len);
+		if (!name)
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		free(f->name);
+		f->name = name;
+		f->name_len = strlen(name);
+	}
+	return 0;
+}
+
 static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, uint8_t *buf,
         struct ps_load_error *err)
 {
-	int r = ps_tar_out_member(out, f->name, f->name_len, f->size, err);
+	int r;
 
+	if (f->path && ps_recode_acts(&p->o->recode) && ps_recode_wants(&p->o->recode, f->name, f->name_len))
+		return image_copy(p, out, f, err);
+	r = ps_tar_out_member(out, f->name, f->name_len, f->size, err);
 	if (r < 0 || !f->path)
 		return r < 0 ? r : ps_tar_out_data(out, f->text, f->size, err);
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
@@ -296,6 +378,8 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	                            : ps_pack_folder(l, o->source, o->classes, &err);
 
 	if (r == 0)
+		r = images_rename(&o->recode, l, &err);
+	if (r == 0)
 		r = ps_pack_group(l, &err);
 	if (r == 0 && o->shuffle)
 		ps_pack_shuffle(l, o->seed);
@@ -338,9 +422,29 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 
 static bool option_take(struct pack_options *o, int c)
 {
+	static const char *const formats[] = {"jpeg", "webp"}; /* as enum ps_recode_format, from 1 on */
 	uint64_t level;
+	uint32_t format;
 
 	switch (c) {
+	case 'r':
+		if (!ps_arg_u64("--resize", optarg, 1, PS_IMAGE_SIDE_MAX, &level))
+			return false;
+		o->recode.resize = (uint32_t)level;
+		return true;
+	case 'T':
+		if (!ps_arg_choice("--to", optarg, formats, 2, &format))
+			return false;
+		o->recode.to = (enum ps_recode_format)(format + 1);
+		return true;
+	case 'q':
+		if (!ps_arg_u64("--quality", optarg, 1, 100, &level))
+			return false;
+		o->recode.quality = (int)level;
+		return true;
+	case 'm':
+		o->recode.images = optarg;
+		return true;
 	case 'c':
 		o->classes = true;
 		return true;
@@ -384,10 +488,14 @@ int ps_cmd_pack(int argc, char **argv)
 	        {"max-size", required_argument, NULL, 's'}, {"max-count", required_argument, NULL, 'n'},
 	        {"shuffle", required_argument, NULL, 'S'}, {"zstd", required_argument, NULL, 'z'},
 	        {"index", no_argument, NULL, 'i'}, {"column", required_argument, NULL, 'C'}, {"threads", required_argument, NULL, 't'},
+	        {"resize", required_argument, NULL, 'r'}, {"to", required_argument, NULL, 'T'},
+	        {"quality", required_argument, NULL, 'q'}, {"images", required_argument, NULL, 'm'},
 	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
 	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	__attribute__((cleanup(options_fini))) struct pack_options o = {
-	        .max_size = MAX_SIZE_DEFAULT, .max_count = UINT64_MAX};
+	        .max_size = MAX_SIZE_DEFAULT,
+	        .max_count = UINT64_MAX,
+	        .recode = {.quality = 90, .images = "jpg;jpeg;webp"}};
 	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};
 	int c;
 
@@ -408,6 +516,7 @@ int ps_cmd_pack(int argc, char **argv)
 			        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
 			        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
 			        "'train-%06d.tar'\n"
+			        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
 			        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n");
 			return PS_EXIT_OK;
 		case ':':

@@ -16,7 +16,7 @@ import tarfile
 import zlib
 
 import tap
-from PIL import Image
+from PIL import Image, ImageChops, ImageOps, ImageStat
 
 SAMPLES = 24
 
@@ -152,6 +152,73 @@ def compressed_shards_are_seekable_and_read_by_all():
               len(data) - 8 * frames - 9 - 8)
 
 
+def shrunk(size, to):
+    w, h = size
+    if min(w, h) <= to:
+        return size
+    return (to, to * h // w) if w <= h else (to * w // h, to)
+
+
+@tap.test
+def pack_makes_images_smaller_and_of_another_format():
+    folder(n=6)
+    Image.new("RGB", (40, 30), (200, 10, 10)).save("in/class0/small.jpg")  # smaller than what is asked for
+    shutil.copy("in/class0/00.jpg", "in/class0/left.front.JPEG")
+    turned = Image.open("in/class1/01.jpg")
+    exif = turned.getexif()
+    exif[0x112] = 6  # a quarter turn clockwise
+    turned.save("in/class0/turned.jpg", exif=exif, quality=95)
+    Image.new("P", (300, 300), 5).save("in/class0/small.seg.png")
+    plain = {os.path.relpath(os.path.join(d, f), "in"): os.path.join(d, f)
+             for d, _, files in os.walk("in") for f in files if f not in ("README", ".DS_Store", ".hidden.jpg")}
+    for args, kind in ((("--to", "webp"), "WEBP"), (("--to", "jpeg", "--quality", "95"), "JPEG"), ((), "JPEG")):
+        tool("pack", "--force", "--resize", "64", *args, "in", "out-%d.tar")
+        got = dict(members("out-0.tar"))
+        want = {}
+        for name, path in plain.items():
+            base, ext = os.path.splitext(name)
+            if ext.lower() in (".jpg", ".jpeg") and kind == "WEBP":
+                ext = ".webp"
+            want[base + ext] = path
+        tap.equal(sorted(got), sorted(want))
+        for name, path in want.items():
+            if not path.lower().endswith((".jpg", ".jpeg")):
+                assert got[name] == tap.read(path), name
+                continue
+            image, before = Image.open(io.BytesIO(got[name])), ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+            size = shrunk(before.size, 64)
+            tap.equal((image.format, image.size, len(image.getexif())), (kind, size, 0), name)
+            if name.endswith("small.jpg"):
+                assert got[name] == tap.read(path)  # nothing to be done
+            off = ImageStat.Stat(ImageChops.difference(image.convert("RGB"), before.resize(size, Image.BILINEAR))).mean
+            assert max(off) < 9, (name, off)
+    # Twice the same, whatever the threads; and a loader reads it.
+    for n, threads in (("a", "1"), ("b", "3")):
+        tool("pack", "--resize", "50", "--to", "webp", "--max-count", "2", "--threads", threads, "in", n + "-%d.tar")
+    assert sums("a-%d.tar", 4) == sums("b-%d.tar", 4)
+    out = tool("bench", "--json", "--image", "32", "--batch", "2", "--epochs", "1", "--field", "webp;front.webp=image",
+               "a-1.tar").stdout
+    tap.equal(json.loads(out)["skipped"], 0)
+
+
+@tap.test
+def pack_says_which_image_it_cannot_convert():
+    os.mkdir("in")
+    tap.write("in/a.jpg", b"no picture")
+    r = tool("pack", "--resize", "64", "in", "out-%d.tar", code=1)
+    assert b"in/a.jpg: image: unknown format" in r.stderr, r.stderr
+    assert not os.path.exists("out-0.tar")
+    tool("pack", "in", "out-%d.tar")  # who asks for nothing need not have pictures
+    Image.new("RGB", (99, 99)).save("in/a.jpg", "png")
+    r = tool("pack", "--force", "--resize", "64", "in", "out-%d.tar", code=1)
+    assert b"in/a.jpg: neither JPEG nor WebP" in r.stderr and b"--to jpeg or --to webp" in r.stderr, r.stderr
+    tool("pack", "--force", "--resize", "64", "--to", "jpeg", "in", "out-%d.tar")
+    Image.new("RGB", (9, 9)).save("in/a.webp")
+    r = tool("pack", "--force", "--to", "webp", "in", "out-%d.tar", code=1)
+    assert b"two files would be called a.webp" in r.stderr, r.stderr
+    tool("pack", "--force", "--to", "webp", "--images", "none", "in", "out-%d.tar")
+
+
 @tap.test
 def pack_refuses_what_it_cannot_do():
     folder()
@@ -161,6 +228,9 @@ def pack_refuses_what_it_cannot_do():
             (("pack", "in", "out-%s.tar"), 2, b"one number"),
             (("pack", "--zstd", "3", "in", "out-%d.tar"), 2, b".zst"),
             (("pack", "--zstd", "99", "in", "out-%d.tar.zst"), 2, b"1 to 19"),
+            (("pack", "--resize", "0", "in", "out-%d.tar"), 2, b"--resize 0"),
+            (("pack", "--to", "png", "in", "out-%d.tar"), 2, b"jpeg|webp"),
+            (("pack", "--quality", "101", "in", "out-%d.tar"), 2, b"--quality 101"),
             (("pack", "missing", "out-%d.tar"), 1, b"missing"),
             (("pack", "in/README", "out-%d.tar"), 1, b"@in/README"),
             (("pack", "@missing", "out-%d.tar"), 1, b"missing"),

@@ -1,0 +1,215 @@
+#include "config.h"
+
+#include "tools/recode.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include <jpeglib.h>
+#ifdef HAVE_WEBP
+#include <webp/encode.h>
+#endif
+
+#include "base/cleanup.h"
+#include "image/image.h"
+#include "image/source.h"
+
+bool ps_recode_acts(const struct ps_recode *o)
+{
+	return o->resize > 0 || o->to != PS_RECODE_SAME;
+}
+
+/* -- Names ---------------------------------------------------------------------------------------------- */
+
+/* What stands behind the last dot. */
+static const char *last_suffix(const char *name, size_t len)
+{
+	const char *dot = memrchr(name, '.', len);
+
+	return dot ? dot + 1 : name + len;
+}
+
+static bool is_one_of(const char *suffix, size_t n, const char *list)
+{
+	for (const char *p = list; *p; p += p[strcspn(p, ";")] ? strcspn(p, ";") + 1 : strcspn(p, ";"))
+		if (n > 0 && strcspn(p, ";") == n && strncasecmp(p, suffix, n) == 0)
+			return true;
+	return false;
+}
+
+bool ps_recode_wants(const struct ps_recode *o, const char *name, size_t len)
+{
+	const char *suffix = last_suffix(name, len);
+
+	return is_one_of(suffix, len - (size_t)(suffix - name), o->images);
+}
+
+char *ps_recode_name(const struct ps_recode *o, const char *name, size_t len)
+{
+	const char *suffix = last_suffix(name, len);
+	const char *fits = o->to == PS_RECODE_JPEG ? "jpg;jpeg" : "webp";
+	char *to;
+
+	if (o->to == PS_RECODE_SAME || is_one_of(suffix, len - (size_t)(suffix - name), fits))
+		return strndup(name, len);
+	return asprintf(&to, "%.*s%s", (int)(suffix - name), name, o->to == PS_RECODE_JPEG ? "jpg" : "webp") < 0 ? NULL
+	                                                                                                     : to;
+}
+
+/* -- Encoding ------------------------------------------------------------------------------------------- */
+
+struct jpeg_errors {
+	struct jpeg_error_mgr base;
+	jmp_buf escape;
+};
+
+static void jpeg_failed(j_common_ptr c)
+{
+	struct jpeg_errors *e = (struct jpeg_errors *)(void *)c->err;
+
+	longjmp(e->escape, 1);
+}
+
+static void jpeg_rows(struct jpeg_compress_struct *c, const uint8_t *rgb, int quality)
+{
+	c->input_components = 3;
+	c->in_color_space = JCS_RGB;
+	jpeg_set_defaults(c);
+	jpeg_set_quality(c, quality, TRUE);
+	c->optimize_coding = TRUE;
+	jpeg_start_compress(c, TRUE);
+	while (c->next_scanline < c->image_height) {
+		JSAMPROW row = (JSAMPROW)(uintptr_t)(rgb + (size_t)c->next_scanline * c->image_width * 3);
+
+		jpeg_write_scanlines(c, &row, 1);
+	}
+	jpeg_finish_compress(c);
+}
+
+static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
+        size_t *ret_nbytes, struct ps_load_error *err)
+{
+	struct jpeg_compress_struct c;
+	struct jpeg_errors errors;
+	unsigned long nbytes = 0;
+	char text[JMSG_LENGTH_MAX];
+
+	c.err = jpeg_std_error(&errors.base);
+	errors.base.error_exit = jpeg_failed;
+	if (setjmp(errors.escape)) {
+		errors.base.format_message((j_common_ptr)&c, text);
+		jpeg_destroy_compress(&c);
+		return ps_load_error_set(err, EINVAL, "cannot become a JPEG: %s", text);
+	}
+	jpeg_create_compress(&c);
+	jpeg_mem_dest(&c, ret_out, &nbytes);
+	c.image_width = size.width;
+	c.image_height = size.height;
+	jpeg_rows(&c, rgb, quality);
+	jpeg_destroy_compress(&c);
+	*ret_nbytes = nbytes;
+	return 1;
+}
+
+static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
+        size_t *ret_nbytes, struct ps_load_error *err)
+{
+#ifdef HAVE_WEBP
+	uint8_t *out = NULL;
+	size_t n = WebPEncodeRGB(
+	        rgb, (int)size.width, (int)size.height, (int)size.width * 3, (float)quality, &out);
+
+	*ret_out = n > 0 ? malloc(n) : NULL;
+	if (*ret_out)
+		memcpy(*ret_out, out, n);
+	WebPFree(out);
+	*ret_nbytes = n;
+	return *ret_out ? 1
+	                : ps_load_error_set(err, EINVAL, "%u x %u: cannot become a WebP (at most %d a side)", size.width,
+	                          size.height, WEBP_MAX_DIMENSION);
+#else
+	(void)rgb, (void)size, (void)quality, (void)ret_out, (void)ret_nbytes;
+	return ps_load_error_set(err, EINVAL, "this build has no libwebp, so no WebP can be written");
+#endif
+}
+
+/* -- An image ------------------------------------------------------------------------------------------- */
+
+static enum ps_recode_format format_of(const uint8_t *p, size_t n)
+{
+	if (n > 2 && p[0] == 0xff && p[1] == 0xd8)
+		return PS_RECODE_JPEG;
+	return n > 12 && !memcmp(p, "RIFF", 4) && !memcmp(p + 8, "WEBP", 4) ? PS_RECODE_WEBP : PS_RECODE_SAME;
+}
+
+/* Of the upright image. */
+static int size_of(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size, struct ps_load_error *err)
+{
+	const struct ps_image_limits limits = {.max_pixels = PS_IMAGE_MAX_PIXELS_DEFAULT,
+	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
+	        .max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT};
+	struct ps_source *s = ps_source_new(PS_PIXELS_RGB, true, &limits);
+	int r = s ? ps_source_open(s, data, nbytes, ret_size, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+
+	ps_source_free(s);
+	return r;
+}
+
+static struct ps_image_size resized(const struct ps_recode *o, struct ps_image_size size)
+{
+	const uint64_t n = o->resize;
+
+	if (n == 0 || PS_MIN(size.width, size.height) <= n)
+		return size;
+	if (size.width <= size.height)
+		return (struct ps_image_size){(uint32_t)n, (uint32_t)(n * size.height / size.width)};
+	return (struct ps_image_size){(uint32_t)(n * size.width / size.height), (uint32_t)n};
+}
+
+/* Pixels of that size, for the caller to free; NULL with err. */
+static uint8_t *pixels_make(
+        const uint8_t *data, size_t nbytes, struct ps_image_size size, struct ps_load_error *err)
+{
+	const struct ps_image_spec spec = {.out_width = size.width,
+	        .out_height = size.height,
+	        .crop = PS_CROP_NONE,
+	        .dtype = PS_U8,
+	        .layout = PS_NHWC,
+	        .orient = true};
+	const struct ps_rng_key key = {0};
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, err);
+	uint8_t *rgb = d ? malloc((size_t)size.width * size.height * 3) : NULL;
+
+	if (d && !rgb)
+		ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rgb && ps_image_decode(d, data, nbytes, &key, rgb, err) < 0)
+		free(ps_steal_ptr(&rgb));
+	ps_image_decoder_free(d);
+	return rgb;
+}
+
+int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbytes, uint8_t **ret_out,
+        size_t *ret_nbytes, struct ps_load_error *err)
+{
+	enum ps_recode_format from = format_of(data, nbytes), to = o->to == PS_RECODE_SAME ? from : o->to;
+	struct ps_image_size size = {0}, small;
+	ps_autofree uint8_t *rgb = NULL;
+	int r = size_of(data, nbytes, &size, err);
+
+	if (r < 0)
+		return r;
+	small = resized(o, size);
+	if (from == to && small.width == size.width && small.height == size.height)
+		return 0;
+	if (to == PS_RECODE_SAME)
+		return ps_load_error_set(err, EINVAL,
+		        "neither JPEG nor WebP, and no other format is written: --to jpeg or --to webp converts it");
+	rgb = pixels_make(data, nbytes, small, err);
+	if (!rgb)
+		return err->err ? -err->err : -ENOMEM;
+	return to == PS_RECODE_JPEG ? jpeg_encode(rgb, small, o->quality, ret_out, ret_nbytes, err)
+	                            : webp_encode(rgb, small, o->quality, ret_out, ret_nbytes, err);
+}
