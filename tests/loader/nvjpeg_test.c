@@ -82,6 +82,23 @@ static void transforms_and_mixes_follow(void **state)
 	as_on_the_processor(&s, NULL);
 }
 
+/* Crops that reach over the edges are padded here; those that lie inside are the GPU's. */
+static void padded_crops_are_the_processors(void **state)
+{
+	struct penstock_stats st;
+	struct setting s;
+
+	(void)state;
+	setting_init(&s, "photos.tar", "cuda", 1);
+	s.f[0].crop = PENSTOCK_CROP_RANDOM_CROP;
+	s.f[0].resize_shorter = s.f[0].image_height + 20;
+	s.f[0].padding_x = s.f[0].padding_y = 8;
+	s.f[0].padding_mode = PENSTOCK_PADDING_REFLECT;
+	s.f[0].erase = 0.5;
+	as_on_the_processor(&s, &st);
+	assert_true(st.gpu_engine_images > 0 && st.cpu_images > 0);
+}
+
 static void masks_and_boxes_follow(void **state)
 {
 	struct penstock_stats st;
@@ -245,6 +262,7 @@ int main(void)
 	        TEST(threads_and_gpu_together_give_the_same),
 	        TEST(a_broken_engine_is_none),
 	        TEST(transforms_and_mixes_follow),
+	        TEST(padded_crops_are_the_processors),
 	        TEST(masks_and_boxes_follow),
 	        TEST(batches_without_a_good_row_are_blank),
 	        TEST(refused_images_are_the_processors),
