@@ -32,7 +32,7 @@ static const struct ps_opts opts = {
         .usage = "MOUNTPOINT [OPTION...] <LIST",
         .about = "Announces the files that a program is going to read, a path a line and in that order: they are fetched\n"
                  "ahead of it, and kept until it has read them. Lasts until the command is ended (kill, Ctrl-C).\n\n"
-                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; train --shards epoch-3.txt; kill $plan",
+                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill $plan",
         .tables = {table, NULL},
 };
 

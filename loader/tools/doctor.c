@@ -356,8 +356,7 @@ int ps_cmd_doctor(int argc, char **argv)
 			break;
 		case 'h':
 			ps_help_print(
-			        "Usage: penstock-loader doctor [OPTION...] SHARDS...\n"
-			        "       penstock-loader doctor --machine [--json] [FOLDER]\n\n"
+			        "Usage: penstock-loader doctor [OPTION...] SHARDS...|--machine [FOLDER]\n\n"
 			        "Checks shards as a loader reads them, says what slows loaders down, and\n"
 			        "with --fix writes repaired ones: the same samples with the same bytes,\n"
 			        "but progressive JPEGs as baseline ones of the same pixels.\n"

@@ -25,7 +25,7 @@ for command in umount plan status refresh metrics verify evict pin unpin; do
 		"$(page_options "$man/penstock.1" "$command")"
 done
 # Those that warm shares with mount are listed in a sentence.
-warm_page=$(sed -n '/^\.SS warm/,/^\.SS status/p' "$man/penstock.1" | sed 's/\\-/-/g' | grep -o -- '--[a-z_][a-z_-]*' |
+warm_page=$(sed -n '/^\.SS warm/,/^\.SS plan/p' "$man/penstock.1" | sed 's/\\-/-/g' | grep -o -- '--[a-z_][a-z_-]*' |
 	sort -u)
 equal "warm: the page has the options of --help" "$(help_options warm | grep -v -- --help)" "$warm_page"
 

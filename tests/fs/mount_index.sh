@@ -2,6 +2,7 @@
 # Indexes and the catalogue that a publisher uploads beside the shards are taken through any mount: lengths and equal ranks
 # from one request, and no shard is read for them. A shard that was replaced by another of its size is ESTALE, never wrong data.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../cloud/cloud.sh"
 requires mount loader nginx python:numpy
 penstock_python
 
@@ -56,6 +57,16 @@ elif what == "stale":
         except Exception as e:
             error = e
     print(len(got), got == list(range(len(got))), getattr(error, "errno", None), error)
+elif what == "skipped":
+    with loader(end="drop_last", order="none", lanes=1, on_error="skip", max_bad=1000) as l:
+        n = sum(int(numpy.asarray(b["__valid__"]).sum()) for b in l)
+        print(n, l.stats()["shards_lost"])
+elif what == "number":
+    try:
+        with loader() as l:
+            print(numpy.asarray(l.get([int(sys.argv[3])])["cls"]).tolist())
+    except Exception as e:
+        print(e.errno)
 elif what == "error":
     try:
         loader(world=2, rank=0, **eval(sys.argv[3]))
@@ -90,6 +101,23 @@ check "another mount" mount_penstock "file://$T/copy/" --cache-dir "$T/cache2"
 equal "len() there" "12 240" "$(load len "$MNT")"
 equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT")"
 
+# Braces have no listing: they name what is to be asked for.
+MNT=$T/braces
+check "a mount of braces" mount_penstock "$ORIGIN/{t-{000..011}.tar{,.psx},SHARDS.psc}" --cache-dir "$T/cache6"
+equal "len() there" "12 240" "$(load len "$MNT/t-{000..011}.tar")"
+equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT/t-{000..011}.tar")"
+
+# A bucket.
+start_cloud
+mkdir -p "$T/cloud/bucket/train"
+cp "$T"/www/t-*.tar* "$T/www/SHARDS.psc" "$T/cloud/bucket/train/"
+echo "AKIAEXAMPLE hush" >"$T/cloud/keys"
+export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-east-1 AWS_ENDPOINT_URL_S3=$CLOUD
+MNT=$T/s3
+check "a mount of a bucket" mount_penstock s3://bucket/train/ --cache-dir "$T/cache7"
+equal "len() there" "12 240" "$(load len "$MNT")"
+equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT")"
+
 # A folder of indexes, made at one mount, taken at another.
 check "index --dir at one" penstock-loader index --dir "$T/idx" "$T/a"
 rm "$T"/copy/*.ps[cx]
@@ -121,5 +149,8 @@ MNT=$T/d
 mount_penstock "$ORIGIN/" --cache-dir "$T/cache4"
 equal "a stale shard is told at its sample" "100 True 116" "$(load stale "$MNT" '{}' | cut -d ' ' -f 1-3)"
 check "... and says what to do" grep -q 't-005.tar.*the shard was changed since' <(load stale "$MNT" '{}')
+equal "skipped, the others are all there" "220 1" "$(load skipped "$MNT")"
+equal "a sample of it by number" 116 "$(load number "$MNT" 107)"
+equal "one of another shard" "[120]" "$(load number "$MNT" 120)"
 check_not "verify finds it" penstock-loader index --verify "$MNT/t-005.tar"
 check "the others are sound" penstock-loader index --verify "$MNT/t-004.tar"

@@ -33,7 +33,8 @@ kill "$plan"
 rc=0
 wait "$plan" || rc=$?
 equal "a bad name is an exit code of 1" 1 "$rc"
-check "the plan is over" wait_until 20 eval '[[ $(plans .active) == 0 ]]'
+over() { [[ $(plans .active) == 0 ]]; }
+check "the plan is over" wait_until 20 over
 echo sub/10.tar | penstock plan "$MNT" >"$T/plan.out" &
 plan=$!
 check "another" wait_until 30 all_cached 10

@@ -315,6 +315,112 @@ static void an_index_tells_what_stands_behind_damage(void **state)
 	}
 }
 
+/* A shard whose samples from number `from` on are others of the same sizes, read with the index of before. */
+static void replaced_read(int from, bool lines, const char *want)
+{
+	const char *name = lines ? "r.jsonl" : "r.tar";
+	struct ps_index_result result;
+	char letters[64];
+	struct ps_sample *s;
+	struct ps_index *x;
+	size_t n = 0;
+
+	for (int round = 0; round < 2; round++) {
+		struct tar t = {0};
+		FILE *f = lines ? fopen(name, "w") : NULL;
+
+		for (int i = 0; i < 10; i++) {
+			char member[32];
+
+			snprintf(member, sizeof(member), "%c%02d.txt", round == 1 && i >= from ? 'b' : 'a', i);
+			if (lines)
+				fprintf(f, "{\"x\": %0*d}\n", round == 1 && i >= from ? i % 2 + 2 : 3 - i % 2, i);
+			else
+				tar_add_text(&t, member, member);
+		}
+		if (lines) {
+			fclose(f);
+		} else {
+			tar_end(&t);
+			tar_save(&t, name);
+		}
+		if (round == 0)
+			assert_int_equal(ps_index_make(name, NULL, NULL, 0, &result, NULL), 0);
+	}
+	assert_int_equal(ps_index_open(name, NULL, &x, NULL), 0);
+	struct ps_shard_options o = {.stream = {.wake_fd = -1}, .check = x};
+	struct ps_shard *shard = ps_shard_new(name, 0, &o, NULL);
+	while (ps_shard_next(shard, &s, NULL) == 1) {
+		assert_int_equal(s->ordinal, n);
+		if (s->bad)
+			assert_int_equal(s->bad, ESTALE);
+		letters[n++] = s->bad ? 'x' : '.';
+		ps_sample_free(s);
+	}
+	letters[n] = 0;
+	assert_string_equal(letters, want);
+	ps_shard_free(shard);
+	/* the same from the middle, where the index says */
+	for (uint64_t i = 1; i < 10 && !lines; i++) {
+		struct ps_index_place place;
+
+		assert_int_equal(ps_index_place(x, i, &place, NULL), 0);
+		shard = ps_shard_new(name, 0, &o, NULL);
+		ps_shard_start_at(shard, i, place.resume_offset);
+		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
+		assert_int_equal(s->bad, letters[i] == 'x' ? ESTALE : 0);
+		ps_sample_free(s);
+		ps_shard_free(shard);
+	}
+	ps_index_close(x);
+}
+
+static void a_replaced_shard_is_stale_where_it_differs(void **state)
+{
+	(void)state;
+	replaced_read(10, false, "..........");
+	replaced_read(0, false, "xxxxxxxxxx");
+	replaced_read(4, false, "....xxxxxx");
+	replaced_read(9, false, ".........x");
+	replaced_read(10, true, "..........");
+	replaced_read(0, true, "xxxxxxxxxx");
+}
+
+/* What begins with another header, and cannot be read where its index says: another shard, no damage. */
+static void no_header_where_the_index_says_is_stale(void **state)
+{
+	struct ps_index_result result;
+	struct ps_index_place place;
+	struct tar one = {0}, other = {0};
+	char bytes[3 * 512];
+	struct ps_sample *s;
+	struct ps_index *x;
+
+	(void)state;
+	tar_add_text(&one, "a.txt", "text");
+	tar_add_text(&one, "b.txt", "text");
+	tar_end(&one);
+	tar_save(&one, "r.tar");
+	assert_int_equal(ps_index_make("r.tar", NULL, NULL, 0, &result, NULL), 0);
+	memset(bytes, 'x', sizeof(bytes));
+	tar_add(&other, "c.txt", bytes, sizeof(bytes));
+	tar_end(&other);
+	tar_save(&other, "r.tar");
+	assert_int_equal(ps_index_open("r.tar", NULL, &x, NULL), 0);
+	assert_int_equal(ps_index_place(x, 1, &place, NULL), 0);
+	for (int check = 0; check < 2; check++) {
+		struct ps_shard_options o = {.stream = {.wake_fd = -1}, .check = check ? x : NULL};
+		struct ps_shard *shard = ps_shard_new("r.tar", 0, &o, NULL);
+
+		ps_shard_start_at(shard, 1, place.resume_offset);
+		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
+		assert_int_equal(s->bad, check ? ESTALE : EBADMSG);
+		ps_sample_free(s);
+		ps_shard_free(shard);
+	}
+	ps_index_close(x);
+}
+
 #define SHARDS (PS_INDEXES_MAX_OPEN + 40)
 
 static int fds_open(void)
@@ -438,6 +544,8 @@ int main(void)
 	        cmocka_unit_test(nothing_of_a_damaged_index_is_given),
 	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),
 	        cmocka_unit_test_setup_teardown(an_index_tells_what_stands_behind_damage, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_replaced_shard_is_stale_where_it_differs, enter, leave),
+	        cmocka_unit_test_setup_teardown(no_header_where_the_index_says_is_stale, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_set_keeps_few_open, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_count_that_was_found_stays, enter, leave),
 	};
