@@ -1,0 +1,109 @@
+/* Files that are no images, or not whole: each is refused in words that name what is wrong, and the decoder goes on with
+ * the next. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "image/image.h"
+#include "tests/loader/image_fixture.h"
+
+#define TEXT(s) s, sizeof(s) - 1
+static const struct {
+	const char *data;
+	size_t nbytes;
+	const char *says;
+} files[] = {
+        {TEXT(""), "image: empty file"},
+        {TEXT("abc"), "image: only 3 bytes"},
+        {TEXT("GIF89a; no picture"), "image: unknown format (first bytes 47 49 46 38)"},
+        {TEXT("P4 1 1\n\0\0"), "PNM: kind P4 is not supported: only binary PGM (P5) and PPM (P6) are"},
+        {TEXT("P2 1 1 255\n0"), "PNM: kind P2 is not supported"},
+        {TEXT("P5 x 1 255\n0"), "PNM: the header is damaged"},
+        {TEXT("P5 1 1 255"), "PNM: the header is damaged"},
+        {TEXT("P5 1 16777217 255\n0"), "PNM: the header is damaged"},
+        {TEXT("P5 4294967297 1 255\n0"), "PNM: the header is damaged"},
+        {TEXT("P5 1 1 0\n0"), "PNM: a maxval of 0: must be 1 to 65535"},
+        {TEXT("P5 1 1 65536\n00"), "PNM: a maxval of 65536: must be 1 to 65535"},
+        {TEXT("P5 0 5 255\n0"), "PNM: empty image: 0 x 5"},
+        {TEXT("P5 5 0 255\n0"), "PNM: empty image: 5 x 0"},
+        {TEXT("P5 1001 1000 255\n0"), "PNM: 1001 x 1000 is more than max_pixels=1000000"},
+        {TEXT("P5 2 2 255\n012"), "PNM: truncated: 3 bytes of pixels, not 4"},
+        {TEXT("P5 2 2 256\n0123456"), "PNM: truncated: 7 bytes of pixels, not 8"},
+        {TEXT("P6 2 2 255\n01234567890"), "PNM: truncated: 11 bytes of pixels, not 12"},
+        {TEXT("RIFF\x1a\0\0\0WEBPVP8L"), "WebP: truncated"},
+        {TEXT("RIFF\x1a\0\0\0WEBPxxxx\x0e\0\0\0xxxxxxxxxxxxxxxxxxxxxxxxxx"), "WebP: damaged"},
+        {TEXT("\xff\xd8\xff\xd9"), "JPEG: "},
+        {TEXT("\x89PNG\r\n\x1a\n"), "PNG: truncated"},
+};
+
+static struct ps_load_error err;
+
+/* Memory of just its length: what is read beyond it is seen by AddressSanitizer. */
+static void refused(struct ps_image_decoder *d, const void *data, size_t n, const char *says)
+{
+	static uint8_t dst[8 * 8 * 3];
+	const struct ps_rng_key key = {0};
+	uint8_t *exact = malloc(n ? n : 1);
+
+	memcpy(exact, data, n);
+	err = (struct ps_load_error){0};
+	int r = ps_image_decode(d, exact, n, &key, dst, &err);
+	if (r != -EBADMSG || strncmp(err.text, says, strlen(says)) != 0)
+		fail_msg("%d, \"%s\", not \"%s\"", r, err.text, says);
+	free(exact);
+}
+
+static void what_is_no_image_is_refused_with_the_reason(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(8);
+	static uint8_t dst[8 * 8 * 3];
+	const struct ps_rng_key key = {0};
+
+	(void)state;
+	spec.dtype = PS_U8;
+	spec.max_pixels = 1000000;
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+	assert_non_null(d);
+	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
+		refused(d, files[i].data, files[i].nbytes, files[i].says);
+		assert_int_equal(ps_image_decode(d, TEXT("P5 1 1 255\n0"), &key, dst, &err), 0);
+		assert_int_equal(dst[0], '0');
+	}
+	/* The largest that may be, and samples of two bytes: the first counts. */
+	assert_int_equal(ps_image_decode(d, TEXT("P5 1 1 65535\n\x80\x7f"), &key, dst, &err), 0);
+	assert_int_equal(dst[0], 0x80);
+	ps_image_decoder_free(d);
+}
+
+static void a_jpeg_that_ends_early_is_refused_wherever_it_ends(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(8);
+	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+
+	(void)state;
+	spec.dtype = PS_U8;
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+	assert_non_null(d);
+	for (size_t n = 4; n < nbytes - 2; n += 1 + nbytes / 50)
+		refused(d, data, n, "JPEG: truncated");
+	ps_image_decoder_free(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(what_is_no_image_is_refused_with_the_reason),
+	        cmocka_unit_test(a_jpeg_that_ends_early_is_refused_wherever_it_ends),
+	};
+
+	return cmocka_run_group_tests_name("image_refused", tests, NULL, NULL);
+}
