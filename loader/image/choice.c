@@ -37,8 +37,8 @@ static double probability_of(const struct ps_image_spec *spec, uint32_t op)
 static int unsound(const char *text, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, EINVAL,
-	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or one:PROBABILITY=NAME,..., with ';' "
-	        "between groups, and names of hflip, vflip, affine, jitter, gray, blur, noise, erase, each once",
+	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or one:PROBABILITY=NAME,..., with "
+	        "';' between groups, and names of hflip, vflip, affine, jitter, gray, blur, noise, erase, each once",
 	        text);
 }
 

@@ -12,7 +12,7 @@
 enum ps_pad_mode {
 	PS_PAD_FILL = 0,      /* one level */
 	PS_PAD_EDGE = 1,      /* the pixel at the edge: aaa|abcd|ddd */
-	PS_PAD_REFLECT = 2,   /* mirrored, the edge not repeated: dcb|abcd|cba; again and again where that is not enough */
+	PS_PAD_REFLECT = 2,   /* mirrored, the edge not repeated: dcb|abcd|cba; again where that is too little */
 	PS_PAD_SYMMETRIC = 3, /* mirrored, the edge repeated: cba|abcd|dcb */
 };
 

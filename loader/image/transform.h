@@ -1,9 +1,11 @@
 /* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise, erase.
  *
- * Each has a probability (choice.h: and may be in a group), works on the finished u8 pixels and rounds to u8 once. Its arithmetic is integers,
- * defined here, so that every processor gives the same bits. Normalising comes after the last.
+ * Each has a probability, and may be in a group (choice.h). It works on the finished u8 pixels and rounds to u8 once.
+ * Its arithmetic is integers, defined here, so that every processor gives the same bits. Normalising comes after the
+ * last.
  *
- * [n] is the index of a number drawn for it under PS_RNG_<op>, uniform() in the range given. F(x, n) = floor(x * 2^n + 0.5).
+ * [n] is the index of a number drawn for it under PS_RNG_<op>, uniform() in the range given.
+ * F(x, n) = floor(x * 2^n + 0.5).
  *
  * Affine, as torchvision's RandomAffine does to PIL images, bilinear:
  *   angle      [1] -degrees .. degrees;  zoom [4];  shears [5, 6] in degrees

@@ -127,9 +127,10 @@ static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 		memcpy(*ret_out, out, n);
 	WebPFree(out);
 	*ret_nbytes = n;
-	return *ret_out ? 1
-	                : ps_load_error_set(err, EINVAL, "%u x %u: cannot become a WebP (at most %d a side)", size.width,
-	                          size.height, WEBP_MAX_DIMENSION);
+	if (*ret_out)
+		return 1;
+	return ps_load_error_set(err, EINVAL, "%u x %u: cannot become a WebP (at most %d a side)", size.width,
+	        size.height, WEBP_MAX_DIMENSION);
 #else
 	(void)rgb, (void)size, (void)quality, (void)ret_out, (void)ret_nbytes;
 	return ps_load_error_set(err, EINVAL, "this build has no libwebp, so no WebP can be written");
