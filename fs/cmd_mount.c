@@ -48,7 +48,7 @@ static const struct ps_opts opts = {
         .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
                  "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
                  "@FILE),\n"
-                 "s3://BUCKET/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
+                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
                  "Several, as NAME=SOURCE, get a folder each.\n"
                  "NAME: a mount of penstock.conf(5). penstock-mount(1) tells more.",
         .tables = {own_options, ps_options_source, ps_options_mount},

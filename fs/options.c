@@ -64,6 +64,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	ps_secret_free(o->proxy);
 	free(o->netrc_file);
 	free(o->gs_credentials);
+	free(o->az_sas_file);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
@@ -421,12 +422,14 @@ const struct ps_opt ps_options_source[] = {
                 "token of the Hugging Face Hub [HF_TOKEN, or where hf auth login puts it]"},
         {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},
         {"endpoint", 0, PS_OPT_STRING, FIELD(endpoint), "URL",
-                "where an S3 store is [Amazon, or AWS_ENDPOINT_URL_S3]"},
+                "where a store is [Amazon, or AWS_ENDPOINT_URL_S3]"},
         {"region", 0, PS_OPT_STRING, FIELD(region), "NAME", "of the bucket [AWS_REGION, else asked for]"},
         {"profile", 0, PS_OPT_STRING, FIELD(profile), "NAME",
                 "of ~/.aws/credentials and config [AWS_PROFILE]"},
         {"gs-credentials", 0, PS_OPT_PATH, FIELD(gs_credentials), "FILE",
                 "JSON key of a service account or user [GOOGLE_APPLICATION_CREDENTIALS]"},
+        {"az-sas-file", 0, PS_OPT_PATH, FIELD(az_sas_file), "FILE",
+                "shared access signature for az:// [AZURE_STORAGE_SAS_TOKEN]"},
         {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL,
                 "a public bucket: use no credentials"},
         {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL,

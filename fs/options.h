@@ -31,7 +31,7 @@ struct ps_mount_options {
 	char *user, *cacert, *hf_token_file;
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
-	char *endpoint, *region, *profile, *gs_credentials; /* of stores with buckets */
+	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* of stores with buckets */
 	bool no_sign_request, request_payer, pin_versions;
 	enum ps_s3_addressing addressing;
 	/* the mount */

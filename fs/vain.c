@@ -4,20 +4,21 @@
 #include <string.h>
 #include <strings.h>
 
-enum { HTTP = 1, S3 = 2, GS = 4, HF = 8, FILES = 16, BUCKETS = S3 | GS, REMOTE = HTTP | S3 | GS | HF };
+enum { HTTP = 1, S3 = 2, GS = 4, HF = 8, FILES = 16, AZ = 32, BUCKETS = S3 | GS, STORES = BUCKETS | AZ, REMOTE = HTTP | STORES | HF };
 
 static const struct {
 	const char *option;
 	unsigned kinds;
 } options[] = {
-        {"endpoint", BUCKETS},
+        {"endpoint", STORES},
         {"region", BUCKETS},
         {"profile", BUCKETS},
-        {"no-sign-request", BUCKETS},
+        {"no-sign-request", STORES},
         {"request-payer", BUCKETS},
         {"addressing-style", BUCKETS},
         {"pin-versions", BUCKETS},
         {"gs-credentials", GS},
+        {"az-sas-file", AZ},
         {"hf-token-file", HF},
         {"header-file", REMOTE}, /* before "header", as which its lines are given, too */
         {"header", REMOTE},
@@ -36,7 +37,7 @@ static unsigned kind_of(const char *source)
 	static const struct {
 		const char *prefix;
 		unsigned kind;
-	} prefixes[] = {{"@", ~0u}, {"http:", HTTP}, {"https:", HTTP}, {"s3:", S3}, {"gs:", GS}, {"hf:", HF}};
+	} prefixes[] = {{"@", ~0u}, {"http:", HTTP}, {"https:", HTTP}, {"s3:", S3}, {"gs:", GS}, {"az:", AZ}, {"hf:", HF}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(prefixes); i++)
 		if (strncasecmp(source, prefixes[i].prefix, strlen(prefixes[i].prefix)) == 0)
@@ -47,6 +48,8 @@ static unsigned kind_of(const char *source)
 static const char *name_of(unsigned kinds)
 {
 	return kinds == BUCKETS ? "buckets (s3://, gs://)"
+	       : kinds == STORES ? "buckets (s3://, gs://, az://)"
+	       : kinds == AZ    ? "az:// sources"
 	       : kinds == GS    ? "gs:// sources"
 	       : kinds == HF    ? "hf:// sources"
 	                        : "sources that are not local";

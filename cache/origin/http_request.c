@@ -104,28 +104,41 @@ int ps_http_request_header(struct ps_http_request *rq, const char *header)
 	return 0;
 }
 
-/* The condition that makes the server refuse another version, where it can. What comes is compared all the
- * same. */
-static int add_condition(struct ps_http_request *rq)
+bool ps_http_request_condition(
+        const struct ps_http_request *rq, const char **ret_name, char ret_value[static PS_HTTP_CONDITION_LEN])
 {
-	char header[PS_ETAG_LEN + 32], date[40];
-	time_t t = (time_t)rq->expect->mtime_s;
+	time_t t = rq->expect ? (time_t)rq->expect->mtime_s : 0;
 	struct tm tm;
 
+	if (!rq->expect)
+		return false;
 	if (ps_etag_is_strong(rq->expect->etag)) {
-		snprintf(header, sizeof header, "If-Match: %s", rq->expect->etag);
+		*ret_name = "If-Match";
+		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%s", rq->expect->etag);
 	} else if (rq->expect->mtime_s >= 0 && gmtime_r(&t, &tm)) {
 		/* Not strftime: its names of days and months are the locale's. */
 		static const char days[] = "SunMonTueWedThuFriSat",
 		                  months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
-		snprintf(date, sizeof date, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
+		*ret_name = "If-Unmodified-Since";
+		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
 		        tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
 		        tm.tm_sec);
-		snprintf(header, sizeof header, "If-Unmodified-Since: %s", date);
 	} else {
-		return 0;
+		return false;
 	}
+	return true;
+}
+
+/* So the server refuses another version, where it can. What comes is compared all the same. */
+static int add_condition(struct ps_http_request *rq)
+{
+	char value[PS_HTTP_CONDITION_LEN], header[PS_HTTP_CONDITION_LEN + 32];
+	const char *name;
+
+	if (!ps_http_request_condition(rq, &name, value))
+		return 0;
+	snprintf(header, sizeof header, "%s: %s", name, value);
 	return ps_http_request_header(rq, header);
 }
 

@@ -141,6 +141,11 @@ bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
 /* Adds "Name: value" to the attempt that is being set up. -ENOMEM. */
 int ps_http_request_header(struct ps_http_request *rq, const char *header) PS_MUST_USE;
 
+/* The condition that is sent with the attempt, which a dialect may have to sign: its name and value. False: none is. */
+#define PS_HTTP_CONDITION_LEN (PS_ETAG_LEN + 8)
+bool ps_http_request_condition(
+        const struct ps_http_request *rq, const char **ret_name, char ret_value[static PS_HTTP_CONDITION_LEN]);
+
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work);
 void ps_http_cancel(struct ps_http_client *c, struct ps_origin_work *work);
 

@@ -12,6 +12,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include "origin/az_store.h"
 #include "origin/credentials_source.h"
 #include "origin/hf_token.h"
 #include "origin/profile.h"
@@ -220,6 +221,7 @@ static void add_route(struct digest *d, const struct ps_origin_options *options,
 static int add_access(
         struct digest *d, const char *source, const char *canonical, const struct ps_origin_options *options)
 {
+	static const char *const azure[] = {"AZURE_STORAGE_"};
 	const char *const files[] = {
 	        options->client_cert, options->client_key, options->client_key_password_file};
 	bool is_store = ps_s3_url_is(canonical), is_hub = strncmp(canonical, "hf:", 3) == 0;
@@ -228,7 +230,8 @@ static int add_access(
 	if (strncmp(canonical, "file:", 5) == 0)
 		return 0;
 	/* As it is written: it may hold a user, or a signature. */
-	add(d, "source", is_store || is_hub ? NULL : source);
+	bool is_azure = ps_s3_url_is_azure(canonical);
+	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
 	for (const char *const *h = options->headers; h && *h; h++)
 		add(d, "header", *h);
 	for (size_t i = 0; i < PS_ARRAY_LEN(files) && rc == 0; i++)
@@ -237,7 +240,10 @@ static int add_access(
 	add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
 	add(d, "anonymous", options->no_sign_request ? "yes" : NULL);
 	add(d, "payer", options->request_payer ? "yes" : NULL);
-	if (rc == 0 && is_store && !options->no_sign_request) {
+	if (rc == 0 && is_azure && !options->no_sign_request) {
+		add_env(d, options, azure, PS_ARRAY_LEN(azure));
+		rc = options->az_sas_file ? add_file(d, options->az_sas_file, NULL) : 0;
+	} else if (rc == 0 && is_store && !options->no_sign_request) {
 		add(d, "profile", options->profile);
 		add(d, "region", options->region); /* whose STS is asked */
 		rc = add_keys(d, options);
@@ -313,7 +319,9 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
 
 	ps_id_hex(ret->names_for_all ? &ret->route : &ret->access, hex);
 	add(&names, "for", hex);
-	const char *endpoint = is_store ? ps_s3_endpoint(options, canonical) : NULL;
+	bool is_azure = ps_s3_url_is_azure(canonical);
+	ps_autofree char *azure = is_azure ? ps_az_endpoint(canonical, options) : NULL;
+	const char *endpoint = is_azure ? azure : is_store ? ps_s3_endpoint(options, canonical) : NULL;
 	ret->has_endpoint = endpoint;
 	add(&names, "endpoint", endpoint);
 	add(&names, "versions", options->pin_versions ? "pinned" : NULL);

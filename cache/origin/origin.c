@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "origin/az.h"
 #include "origin/file.h"
 #include "origin/hf.h"
 #include "origin/hf_source.h"
 #include "origin/http.h"
 #include "origin/s3.h"
+#include "origin/s3_url.h"
 #include "origin/source.h"
 
 static bool is_strong(const char *etag)
@@ -63,6 +65,8 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
 		return rc;
 	if (parsed.origin == PS_SOURCE_FILE)
 		return ps_file_open(&parsed, ret, err);
+	if (parsed.origin == PS_SOURCE_S3 && ps_s3_url_is_azure(parsed.first))
+		return ps_az_open(&parsed, options ? options : &defaults, ret, err);
 	if (parsed.origin == PS_SOURCE_S3)
 		return ps_s3_open(&parsed, options ? options : &defaults, ret, err);
 	return ps_http_open(&parsed, options ? options : &defaults, ret, err);

@@ -213,6 +213,7 @@ struct ps_origin_options {
 	const char *region;   /* NULL: as the environment and the profile say, else learned from the store */
 	const char *profile;  /* of the AWS configuration files; NULL: $AWS_PROFILE */
 	const char *gs_credentials; /* a JSON file of Google's; NULL: as the environment says */
+	const char *az_sas_file; /* a shared access signature of Azure's; NULL: as the environment says */
 	bool no_sign_request; /* anonymous */
 	bool request_payer;   /* we pay for what we read, not the bucket's owner */
 	bool pin_versions;    /* list the objects' versions, and read each as it was then */

@@ -25,7 +25,7 @@ static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic boo
 {
 	struct ps_s3 *s3 = s3_of(o);
 
-	return ps_s3_list(o, &s3->client, &s3->signer, &s3->source, s3->pin_versions, fn, arg, stop, err);
+	return ps_s3_list(o, &s3->client, s3->signer.credentials, &s3->source, s3->pin_versions, fn, arg, stop, err);
 }
 
 static void head(struct ps_origin *o, struct ps_head *h)

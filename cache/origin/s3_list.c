@@ -14,8 +14,9 @@
 
 struct walk {
 	struct ps_http_client *client;
-	const struct ps_s3_signer *signer;
 	struct ps_names *names;
+	const char *endpoint; /* the source's */
+	bool azure;
 	struct ps_s3_url bucket; /* the source, with its prefix as key; borrowed */
 	size_t nshown;           /* bytes of a key that are above the mount's root */
 	bool pin;
@@ -39,6 +40,16 @@ static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *afte
 	size_t n = 0;
 	ps_autostrbuf struct ps_strbuf b = {0};
 
+	if (walk->azure) {
+		pairs[n++] = (struct ps_sigv4_pair){"comp", "list"};
+		pairs[n++] = (struct ps_sigv4_pair){"restype", "container"};
+		pairs[n++] = (struct ps_sigv4_pair){"prefix", walk->bucket.key};
+		if (after)
+			pairs[n++] = (struct ps_sigv4_pair){"marker", after->token};
+		ps_strbuf_addf(&b, "%s://%s?", walk->bucket.scheme, walk->bucket.bucket);
+		ps_sigv4_query(pairs, n, &b);
+		return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
+	}
 	if (walk->pin)
 		pairs[n++] = (struct ps_sigv4_pair){"versions", ""};
 	else
@@ -102,7 +113,7 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 	}
 	url.key = (char *)object->key;
 	url.version = *object->version ? (char *)object->version : NULL;
-	url.endpoint = walk->signer->store.identity;
+	url.endpoint = (char *)walk->endpoint;
 	ps_strbuf_reset(&walk->url);
 	ps_s3_url_compose(&url, &walk->url);
 	ps_strbuf_reset(&walk->key);
@@ -144,7 +155,7 @@ static int take_page(struct walk *walk, struct ps_http_page **page, struct ps_s3
 		return rc;
 	if (leads_nowhere(at, &seen))
 		rc = ps_error_set(names->err, EPROTO, "the store lists the same page again and again");
-	else if (seen.truncated && !walk->only && !(next = ask(walk, &seen)))
+	else if (seen.truncated && (!walk->only || (walk->azure && seen.nkeys == 0)) && !(next = ask(walk, &seen)))
 		rc = out_of_memory(names);
 	if (rc == 0)
 		rc = ps_s3_page_objects(
@@ -240,22 +251,23 @@ static int list(struct walk *walk, const struct ps_source *source)
 	return list_name(walk, source);
 }
 
-int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_s3_signer *signer,
+int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credentials *credentials,
         const struct ps_source *source, bool pin, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
 	struct ps_error mine = {0};
 	struct ps_s3_url url = {0};
-	struct walk walk = {.client = c, .signer = signer, .names = &names, .pin = pin};
+	struct walk walk = {.client = c, .names = &names, .pin = pin, .endpoint = source->endpoint};
 
 	if (!err)
 		err = &mine;
 	ps_names_init(&names, o, fn, arg, stop, err);
-	int rc = ps_credentials_wait(signer->credentials, stop, err);
+	int rc = credentials ? ps_credentials_wait(credentials, stop, err) : 0;
 	if (rc == 0)
 		rc = ps_s3_url_parse(source->first, &url, err);
 	if (rc == 0) {
 		walk.bucket = url;
+		walk.azure = strcmp(url.scheme, "az") == 0;
 		rc = list(&walk, source);
 	}
 	ps_s3_url_fini(&url);

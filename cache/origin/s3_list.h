@@ -10,7 +10,7 @@
 #define PS_S3_PAGE_MAX_NBYTES (UINT64_C(16) << 20)
 
 /* pin: list versions, and name each object by its version. */
-int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_s3_signer *signer,
+int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credentials *credentials,
         const struct ps_source *source, bool pin, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
 #endif

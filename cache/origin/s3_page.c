@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <curl/curl.h>
+
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "origin/xml.h"
@@ -19,7 +21,7 @@ void ps_s3_page_fini(struct ps_s3_page *page)
 /* What follows the root's name, of either kind of listing. NULL: another document. */
 static const char *below_root(const char *path)
 {
-	static const char *const roots[] = {"ListBucketResult", "ListVersionsResult"};
+	static const char *const roots[] = {"ListBucketResult", "ListVersionsResult", "EnumerationResults"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(roots); i++) {
 		size_t n = strlen(roots[i]);
@@ -50,7 +52,10 @@ static int page_end(void *arg, const char *path, const char *text)
 		page->truncated = strcmp(text, "true") == 0;
 	else if (strcmp(name, "EncodingType") == 0)
 		page->encoded = strcmp(text, "url") == 0;
-	else if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "Version/Key") == 0)
+	else if (strcmp(name, "NextMarker") == 0 && strncmp(path, "Enum", 4) == 0) {
+		page->truncated = *text != '\0';
+		return keep(&page->token, text);
+	} else if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "Version/Key") == 0 || strcmp(name, "Blobs/Blob/Name") == 0)
 		page->nkeys++;
 	else if (strcmp(name, "NextContinuationToken") == 0)
 		return keep(&page->token, text);
@@ -73,7 +78,7 @@ struct objects {
 	/* Of the one that is being read. */
 	struct ps_strbuf key, version;
 	struct ps_remote remote;
-	bool old, bad;
+	bool old, bad; /* not wanted; not to be understood */
 };
 
 static int hex(char c)
@@ -139,7 +144,7 @@ static void object_begin(void *arg, const char *path)
 	struct objects *o = arg;
 	const char *name = below_root(path);
 
-	if (!name || (strcmp(name, "Contents") != 0 && strcmp(name, "Version") != 0))
+	if (!name || (strcmp(name, "Contents") != 0 && strcmp(name, "Version") != 0 && strcmp(name, "Blobs/Blob") != 0))
 		return;
 	ps_strbuf_reset(&o->key);
 	ps_strbuf_reset(&o->version);
@@ -164,6 +169,25 @@ static int hand_on(struct objects *o)
 	return o->rc;
 }
 
+/* What Azure says of a blob: "Name", "Properties/Etag" ... Where blobs have folders, these are listed, too. */
+static void take_blob_part(struct objects *o, const char *part, const char *text)
+{
+	if (strcmp(part, "Name") == 0) {
+		ps_strbuf_reset(&o->key);
+		ps_strbuf_add(&o->key, text);
+	} else if (strcmp(part, "Properties/Last-Modified") == 0) {
+		time_t t = curl_getdate(text, NULL);
+
+		o->remote.mtime_s = t < 0 ? -1 : (int64_t)t;
+	} else if (strcmp(part, "Properties/Etag") == 0) {
+		take_etag(&o->remote, text);
+	} else if (strcmp(part, "Properties/Content-Length") == 0) {
+		o->bad = o->bad || !take_size(&o->remote, text);
+	} else if (strcmp(part, "Properties/ResourceType") == 0) {
+		o->old = strcmp(text, "directory") == 0;
+	}
+}
+
 static int object_end(void *arg, const char *path, const char *text)
 {
 	struct objects *o = arg;
@@ -171,8 +195,12 @@ static int object_end(void *arg, const char *path, const char *text)
 
 	if (!name)
 		return -EPROTO;
-	if (strcmp(name, "Contents") == 0 || strcmp(name, "Version") == 0)
+	if (strcmp(name, "Contents") == 0 || strcmp(name, "Version") == 0 || strcmp(name, "Blobs/Blob") == 0)
 		return hand_on(o);
+	if (strncmp(name, "Blobs/Blob/", 11) == 0) {
+		take_blob_part(o, name + 11, text);
+		return 0;
+	}
 	if (!field || (strncmp(name, "Contents/", 9) != 0 && strncmp(name, "Version/", 8) != 0))
 		return 0;
 	field++;

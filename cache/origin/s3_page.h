@@ -1,4 +1,4 @@
-/* A page of a bucket's listing: the XML of ListObjectsV2 and of ListObjectVersions.
+/* A page of a bucket's listing: the XML of ListObjectsV2, of ListObjectVersions and of Azure's List Blobs.
  *
  * Ownership: the caller's. Threads: any. Blocks: never. Errors: -EPROTO for what is no listing, -ENOMEM, what
  * fn returned. */

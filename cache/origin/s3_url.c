@@ -12,7 +12,20 @@
 
 bool ps_s3_url_is(const char *text)
 {
-	return strncasecmp(text, "s3://", 5) == 0 || strncasecmp(text, "gs://", 5) == 0;
+	return strncasecmp(text, "s3://", 5) == 0 || strncasecmp(text, "gs://", 5) == 0 || ps_s3_url_is_azure(text);
+}
+
+bool ps_s3_url_is_azure(const char *text)
+{
+	return strncasecmp(text, "az://", 5) == 0;
+}
+
+/* Behind the scheme, up to the "/" before the key. */
+static size_t bucket_len(const char *url)
+{
+	size_t n = strcspn(url + 5, "/");
+
+	return ps_s3_url_is_azure(url) && url[5 + n] ? n + 1 + strcspn(url + 5 + n + 1, "/") : n;
 }
 
 static int hex(char c)
@@ -48,6 +61,17 @@ static char *decode(const char *text, size_t n)
 	if (s)
 		*out = '\0';
 	return s;
+}
+
+/* ACCOUNT/CONTAINER, as Azure lets them be called; $root and $web are containers, too. */
+static bool is_container(const char *name, size_t n)
+{
+	size_t account = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"), rest = n - PS_MIN(account + 1, n);
+	const char *container = name + account + 1;
+
+	if (account == 0 || account > 24 || rest == 0 || rest > 63 || name[account] != '/')
+		return false;
+	return strspn(container, "abcdefghijklmnopqrstuvwxyz0123456789-$") >= rest;
 }
 
 static bool is_bucket(const char *name, size_t n)
@@ -96,13 +120,17 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	u.scheme[0] = (char)tolower((unsigned char)text[0]);
 	u.scheme[1] = (char)tolower((unsigned char)text[1]);
 	const char *bucket = text + 5;
-	size_t nbucket = strcspn(bucket, "/");
+	size_t nbucket = bucket_len(text);
 	if (memchr(bucket, '@', nbucket))
 		return ps_error_set(err, EINVAL,
 		        "%s: keys do not belong into the source: set AWS_ACCESS_KEY_ID and "
 		        "AWS_SECRET_ACCESS_KEY",
 		        ps_url_redact(text, safe));
-	if (!is_bucket(bucket, nbucket))
+	if (ps_s3_url_is_azure(text)) {
+		if (!is_container(bucket, nbucket))
+			return ps_error_set(err, EINVAL, "%s: not of the form az://ACCOUNT/CONTAINER/PREFIX/",
+			        ps_url_redact(text, safe));
+	} else if (!is_bucket(bucket, nbucket))
 		return ps_error_set(err, EINVAL, "%s: \"%.*s\" is no name of a bucket (%s://BUCKET/PREFIX/)",
 		        ps_url_redact(text, safe), (int)PS_MIN(nbucket, 64u), bucket, u.scheme);
 	const char *key = bucket + nbucket + (bucket[nbucket] == '/');
@@ -153,11 +181,11 @@ char *ps_s3_url_join(const char *base, const char *rel)
 	const char *path = base + 5, *colon = strstr(rel, "://");
 
 	if (!colon || memchr(rel, '/', (size_t)(colon - rel))) {
-		size_t n = rel[0] == '/' ? 0 : strcspn(path, "/");
+		size_t nbucket = bucket_len(base), n = nbucket;
 
-		for (const char *s = strchr(path, '/'); rel[0] != '/' && s; s = strchr(s + 1, '/'))
+		for (const char *s = strchr(path + nbucket, '/'); rel[0] != '/' && s; s = strchr(s + 1, '/'))
 			n = (size_t)(s - path);
-		ps_strbuf_addn(&b, base, 5 + (rel[0] == '/' ? strcspn(path, "/") : n));
+		ps_strbuf_addn(&b, base, 5 + (rel[0] == '/' ? nbucket : n));
 		if (rel[0] != '/')
 			ps_strbuf_addc(&b, '/');
 	}

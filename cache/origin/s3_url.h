@@ -1,4 +1,4 @@
-/* URLs of objects in buckets: s3://BUCKET/KEY and gs://BUCKET/KEY.
+/* URLs of objects in buckets: s3://BUCKET/KEY, gs://BUCKET/KEY and az://ACCOUNT/CONTAINER/KEY, whose bucket is "ACCOUNT/CONTAINER".
  *
  *   s3://bucket/dir/a%20b.tar?versionId=VERSION&endpoint=https%3A//minio:9000
  *
@@ -19,7 +19,7 @@
 #define PS_S3_KEY_MAX_LEN 4096 /* stores take 1,024 bytes */
 
 struct ps_s3_url {
-	char scheme[3]; /* "s3", "gs" */
+	char scheme[3]; /* "s3", "gs", "az" */
 	char *bucket;
 	char *key;      /* decoded; "" for the bucket itself; no NUL in it */
 	char *version;  /* NULL: the current one */
@@ -27,6 +27,7 @@ struct ps_s3_url {
 };
 
 bool ps_s3_url_is(const char *text); /* by its scheme */
+bool ps_s3_url_is_azure(const char *text);
 int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *err) PS_MUST_USE;
 void ps_s3_url_fini(struct ps_s3_url *u);
 

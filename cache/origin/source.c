@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/secret.h"
 #include "base/strbuf.h"
 #include "origin/braces.h"
 #include "origin/manifest.h"
@@ -24,6 +25,7 @@ static int out_of_memory(struct ps_error *err)
 void ps_source_fini(struct ps_source *s)
 {
 	free(s->url);
+	ps_secret_free(s->sas);
 	free(s->first);
 	free(s->canonical);
 	ps_packed_fini(&s->text);
@@ -143,8 +145,25 @@ static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, 
 	return *ret ? 0 : -ENOMEM;
 }
 
+/* "?sv=...&sig=..." at the end. A key may hold a question mark. */
+static const char *find_sas(const char *text)
+{
+	const char *query = ps_s3_url_is_azure(text) ? strrchr(text, '?') : NULL;
+
+	return query && (strncmp(query + 1, "sig=", 4) == 0 || strstr(query, "&sig=")) ? query : NULL;
+}
+
 static int parse_s3_source(const char *text, struct ps_source *s, struct ps_error *err)
 {
+	const char *sas = find_sas(text);
+	ps_autofree char *bare = sas ? strndup(text, (size_t)(sas - text)) : NULL;
+
+	if (sas) {
+		s->sas = strdup(sas + 1);
+		if (!s->sas || !bare)
+			return out_of_memory(err);
+		text = bare;
+	}
 	struct ps_braces *braces = NULL;
 	ps_autostrbuf struct ps_strbuf first = {0};
 	ps_autos3url struct ps_s3_url u = {0};
@@ -294,10 +313,10 @@ static int parse(const char *text, struct ps_source *s, struct ps_error *err)
 	if (ps_s3_url_is(text))
 		return parse_s3_source(text, s, err);
 	if (strstr(text, "://"))
-		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, s3, gs, hf and file",
+		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, s3, gs, az, hf and file",
 		        ps_url_redact(text, safe));
 	return ps_error_set(err, EINVAL,
-	        "%s: neither a URL (https://..., s3://..., gs://..., hf://..., file:///...), a folder "
+	        "%s: neither a URL (https://..., s3://..., gs://..., az://..., hf://..., file:///...), a folder "
 	        "(/dir, ./dir) nor @list.txt",
 	        ps_url_redact(text, safe));
 }

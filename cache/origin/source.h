@@ -4,7 +4,7 @@
  *   https://host/dir/                   PS_SOURCE_DIR
  *   https://host/dir/list.txt           PS_SOURCE_MANIFEST, fetched
  *   @list.txt                           PS_SOURCE_MANIFEST, read at once
- *   s3://bucket/dir/  s3://bucket        PS_SOURCE_DIR; also x-{000..127}.tar, list.txt, and gs://
+ *   s3://bucket/dir/  s3://bucket        PS_SOURCE_DIR; also x-{000..127}.tar, list.txt, gs:// and az://
  *   file:///dir/  /dir/  file:///dir/x-{0..9}.tar the same for files (/dir too, if it is a directory)
  *
  * Ownership: the caller's. Threads: any. Blocks: on disk, for a local manifest or path. */
@@ -19,7 +19,7 @@
 
 enum ps_source_kind { PS_SOURCE_BRACES, PS_SOURCE_DIR, PS_SOURCE_MANIFEST };
 
-enum ps_source_origin { PS_SOURCE_HTTP, PS_SOURCE_FILE, PS_SOURCE_S3 };
+enum ps_source_origin { PS_SOURCE_HTTP, PS_SOURCE_FILE, PS_SOURCE_S3 /* all with buckets */ };
 
 #define PS_MANIFEST_MAX_NBYTES (UINT64_C(512) << 20)
 
@@ -28,6 +28,7 @@ struct ps_source {
 	enum ps_source_origin origin;
 	bool is_pattern; /* there are braces that expand */
 	char *url;       /* the URL as written, whole, with its secrets; NULL for a local manifest */
+	char *sas;   /* of az://, the shared access signature that was written behind it; secret; NULL: none */
 	char *first; /* the first URL that it stands for, with its secrets: whose host may see credentials */
 	char *canonical; /* without them */
 	struct ps_packed text; /* a local manifest's, which is not empty; else it is */

@@ -335,7 +335,8 @@ static void put(struct fixed *f, const char *s, size_t n)
 
 const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 {
-	const bool is_store = strncmp(url, "s3://", 5) == 0 || strncmp(url, "gs://", 5) == 0 || strncmp(url, "hf://", 5) == 0;
+	const bool is_store = strncmp(url, "s3://", 5) == 0 || strncmp(url, "gs://", 5) == 0 ||
+	                      strncmp(url, "az://", 5) == 0 || strncmp(url, "hf://", 5) == 0;
 	struct fixed f = {.s = buf, .cap = PS_URL_TEXT_LEN};
 	size_t start, end;
 
