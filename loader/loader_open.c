@@ -90,6 +90,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	if (r < 0)
 		return r;
 	p.depth = m.depth;
+	p.open_files = m.open_files;
 	p.buf_nbytes = m.buf_nbytes;
 	p.image_nbytes = m.image_nbytes;
 	p.window_nbytes = m.window_nbytes;

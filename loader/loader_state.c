@@ -50,9 +50,10 @@ int penstock_loader_state_save(
 
 	if (r < 0)
 		return ps_give_error(error, r, &err);
-	need = ps_state_nbytes(ps_resume_nlanes(&l->schedule), l->gpu.nvjpeg);
-	if (!buf)
-		return (int)need;
+	need = ps_state_nbytes(
+	        ps_resume_nlanes(&l->schedule, ps_pipeline_position(l->pipeline)), l->gpu.nvjpeg);
+	if (!buf) /* enough for any state of this loader */
+		return (int)ps_state_nbytes(ps_resume_most(&l->schedule), l->gpu.nvjpeg);
 	if (size < need)
 		r = ps_load_error_set(
 		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);

@@ -5,11 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/overflow.h"
 #include "batch/plan.h"
 #include "budget.h"
-#include "order/sequence.h"
+#include "order/order.h"
 #include "pipeline/cpus.h"
 #include "shard/stream.h"
 
@@ -22,8 +23,6 @@ static const struct penstock_options defaults = {
         .batch = 64,
         .memory_budget = 512UL << 20,
         .order = PENSTOCK_ORDER_WINDOW,
-        .shuffle_window = 4096,
-        .lanes = 64,
         .world = 1,
         .end = PENSTOCK_END_SPLIT,
         .max_bad = 100,
@@ -183,6 +182,12 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 	if (r == 0)
 		r = range_check("order", o->order, 0, PENSTOCK_ORDER_PERMUTATION, err);
 	if (r == 0)
+		r = range_check("lanes", o->lanes, 0, PS_ORDER_MAX_LANES, err);
+	if (r == 0)
+		r = range_check("shuffle_window", o->shuffle_window, 0, PS_ORDER_MAX_WINDOW, err);
+	if (r == 0)
+		r = range_check("homes", o->homes, 0, PS_ORDER_MAX_LANES, err);
+	if (r == 0)
 		r = range_check("end", o->end, 0, PENSTOCK_END_SPLIT, err);
 	if (r == 0)
 		r = range_check("profile", o->profile, 0, 1, err);
@@ -207,6 +212,12 @@ static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 	if (o->rank >= o->world)
 		return ps_load_error_set(
 		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
+	if (o->ranks_per_node == 0)
+		o->ranks_per_node = 1;
+	if (o->world % o->ranks_per_node)
+		return ps_load_error_set(err, EINVAL,
+		        "ranks_per_node %u: must divide world %u; set it to the ranks of each node, or to 1",
+		        o->ranks_per_node, o->world);
 	if (o->global_batch == 0)
 		return 0;
 	if (o->global_batch % o->world)
@@ -214,6 +225,23 @@ static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 		        o->global_batch, o->world);
 	o->batch = o->global_batch / o->world;
 	return 0;
+}
+
+/* What the caller left to us of the order: found from what is the same in every world. */
+static void order_make(struct ps_options *p)
+{
+	struct penstock_options *o = &p->o;
+	uint64_t global = (uint64_t)o->batch * o->world, n = PS_MAX(p->shards.n, 1u);
+
+	if (o->shuffle_window == 0)
+		o->shuffle_window = ps_order_window_auto(global);
+	if (o->lanes > 0)
+		return;
+	o->lanes = ps_order_lanes_auto(global, n);
+	if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on them; each rank has as many */
+		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
+	else if (o->homes > 1 && o->lanes >= o->homes)
+		o->lanes -= o->lanes % o->homes;
 }
 
 static int gpu_decode_check(const struct penstock_options *o, struct ps_load_error *err)
@@ -347,6 +375,7 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		ps_options_fini(p);
 		return r;
 	}
+	order_make(p);
 	if (p->o.budget)
 		p->o.memory_budget = PS_MIN(p->o.memory_budget, p->o.budget->count.limit);
 	p->tune_threads = p->o.threads == 0;
@@ -388,17 +417,30 @@ static uint64_t mib(uint64_t n)
 	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
 }
 
+/* Shards that stay open: those that the rank reads side by side, as far as its descriptors and an eighth of the
+ * budget for read buffers go. */
+static uint32_t open_files_most(const struct penstock_options *o, uint32_t nlanes)
+{
+	uint64_t most = o->memory_budget / 8 / PS_STREAM_BUF_MIN;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		most = PS_MIN(most, (uint64_t)limit.rlim_cur / 4);
+	return (uint32_t)PS_MIN(PS_MAX(most, UINT64_C(1)), (uint64_t)nlanes);
+}
+
 int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
         struct ps_memory *ret_memory, struct ps_load_error *err)
 {
-	struct ps_memory m = {.depth = o->depth ? o->depth : DEPTH_AUTO};
-	uint64_t share = o->memory_budget / 8 / nlanes;
+	struct ps_memory m = {.depth = o->depth ? o->depth : DEPTH_AUTO,
+	        .open_files = open_files_most(o, nlanes)};
+	uint64_t share = o->memory_budget / 8 / m.open_files;
 	uint64_t batches, bufs, all;
 
 	while (!o->depth && m.depth > 2 && batch_nbytes > o->memory_budget / 2 / m.depth)
 		m.depth--;
 	m.buf_nbytes = (size_t)PS_MIN(PS_MAX(share, PS_STREAM_BUF_MIN), BUF_NBYTES);
-	if (!ps_u64_mul(batch_nbytes, m.depth, &batches) || !ps_u64_mul(m.buf_nbytes, nlanes, &bufs) ||
+	if (!ps_u64_mul(batch_nbytes, m.depth, &batches) || !ps_u64_mul(m.buf_nbytes, m.open_files, &bufs) ||
 	        !ps_u64_add(batches, bufs, &all))
 		return ps_load_error_set(err, E2BIG, "batches are larger than memory can be");
 	if (all > o->memory_budget)
@@ -406,7 +448,7 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 		        "memory_budget of %ju MiB: %u batches of %ju MiB and %u read buffers need %ju MiB; "
 		        "raise it, or lower "
 		        "batch, depth, the image size or lanes",
-		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes), nlanes,
+		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes), m.open_files,
 		        (uintmax_t)mib(all));
 	m.window_nbytes = o->memory_budget - all;
 	/* Few images need it (progressive, interlaced), but then many at once may. */

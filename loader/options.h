@@ -22,7 +22,7 @@
 
 struct ps_options {
 	struct penstock_options
-	        o; /* fields points to `fields`, threads and readers are found; depth may be 0 */
+	        o; /* fields points to `fields`, threads, readers, lanes and window are found; depth may be 0 */
 	struct penstock_field *fields; /* whole structs, with names of their own */
 	struct ps_list shards;
 	char *index_dir; /* the caller's, copied */
@@ -40,7 +40,8 @@ void ps_options_fini(struct ps_options *options);
 /* How the memory budget is shared out. */
 struct ps_memory {
 	uint32_t depth;
-	size_t buf_nbytes;      /* of each lane's read buffer */
+	uint32_t open_files;    /* shards that stay open */
+	size_t buf_nbytes;      /* of the read buffer of each */
 	uint64_t image_nbytes;  /* what images may hold while they are decoded */
 	uint64_t window_nbytes; /* what is left for samples */
 };

@@ -405,18 +405,22 @@ struct penstock_options {
 	uint64_t epoch;  /* the first epoch; 0 */
 	uint64_t epochs; /* after so many next() gives 0 for ever; 0 (default): no end */
 	uint32_t order;  /* enum penstock_order; PENSTOCK_ORDER_WINDOW */
-	/* Samples that are shuffled with each other; 1 to 2^24; 4096. Shared out to the lanes: each shuffles
-	 * blocks of its share, with 64 lanes 64 samples. An epoch begins with shorter blocks (a sixteenth of
-	 * it, then as many again, twice, four and eight times as many), so that its first batch does not wait
-	 * for a whole window; not with `bucket`. */
+	/* Samples that are shuffled with each other, over all ranks; 1 to 2^24; 0 (default): 4096, or 16 global
+	 * batches where that is more. Shared out to the lanes: each shuffles blocks of its share, with 64 lanes
+	 * 64 samples. An epoch begins with shorter blocks (a sixteenth of it, then as many again, twice, four
+	 * and eight times as many), so that its first batch does not wait for a whole window; not with
+	 * `bucket`. */
 	uint32_t shuffle_window;
-	/* The epoch is read as so many interleaved sequences of shards; 1 to 4096; 64. The same lanes, seed
-	 * and global batch give the same samples in each global batch for any world: sample p of the epoch is
-	 * of rank p mod world. While a multiple of world lanes goes on, that means that each rank has lanes
-	 * of its own, and so shards of its own. Where lengths are not known (end UNEVEN without `steps`), a
-	 * rank always keeps to its own, so that ranks go apart once the first lane has ended (at once, where
-	 * there are fewer shards than lanes); lanes must be a multiple of world then, and each rank needs a
-	 * shard. */
+	/* The epoch is read as so many interleaved sequences of shards; 1 to 16384; 0 (default): by the global
+	 * batch G (that, or its first multiple from 64 on) and the shards: G where there are at least 2 G
+	 * shards, else half of G, 64 at least, and no more than there are shards. So a rank's batch of b samples is
+	 * of b shards, or of b / 2, or of all that the rank reads (shards / world), wherever lanes go on. The
+	 * same lanes, seed and global batch give the same samples in each global batch for any world.
+	 * Lane l is at home with rank l mod world: of a global batch each rank has the samples of its own lanes,
+	 * as far as they do not exceed its share; what exceeds it goes to ranks that lack samples, of the same
+	 * node first. Where lengths are not known (end UNEVEN without `steps`), a rank always keeps to its own
+	 * lanes, so that ranks go apart once the first lane has ended (at once, where world does not divide the
+	 * lanes); there must be as many lanes and shards as ranks then. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
 	uint32_t end;         /* enum penstock_end; PENSTOCK_END_SPLIT */
@@ -551,6 +555,18 @@ struct penstock_options {
 
 	/* What is done about shards without an index: enum penstock_index; TAKE. */
 	uint32_t index;
+
+	/* Ranks that run on one machine and have consecutive numbers; must divide world; 0 (default), 1: each is
+	 * taken for a machine of its own. Which samples a global batch has does not depend on it: the ranks of a
+	 * machine have the lanes l with the same l mod (world / ranks_per_node), and what a rank has too much goes
+	 * to others of its machine first. */
+	uint32_t ranks_per_node;
+	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards anew. H: the seed gives each shard
+	 * one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l mod H = home
+	 * only; H must divide the lanes. So where the number of machines (or of ranks) divides H, each
+	 * reads the same shards in every epoch, and its cache stays warm; but it never sees the others' samples,
+	 * and shards of different homes never share a lane. */
+	uint32_t homes;
 };
 
 enum penstock_index {
@@ -627,8 +643,9 @@ int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
 /* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
- * read ahead do not count), as bytes for any machine: 208 (32 more with gpu_decode), and 64 a lane of this
- * rank (none with order permutation). Returns how many; with `buf` NULL that is all it does.
+ * read ahead do not count), as bytes for any machine: 216 (32 more with gpu_decode), and 64 a lane of this
+ * rank (where lengths are known: that gave a row; none with order permutation). Returns how many; with `buf`
+ * NULL only how many are enough for any state of this loader.
  * -ENOBUFS: `size` is less. Blocks: never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);

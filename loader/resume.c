@@ -4,7 +4,24 @@
 
 #include <errno.h>
 
-uint32_t ps_resume_nlanes(const struct ps_schedule *s)
+/* Whether a state tells of this lane. */
+static bool is_told(const struct ps_schedule *s, const struct ps_position *at, uint32_t lane)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
+
+	return o->mode != PS_ORDER_PERMUTATION && (!o->known || at->lanes[lane].taken > 0);
+}
+
+uint32_t ps_resume_nlanes(const struct ps_schedule *s, const struct ps_position *at)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		n += is_told(s, at, i);
+	return n;
+}
+
+uint32_t ps_resume_most(const struct ps_schedule *s)
 {
 	return ps_epochs_options(s->epochs)->mode == PS_ORDER_PERMUTATION ? 0 : ps_order_nlanes(s->order);
 }
@@ -17,17 +34,19 @@ int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, u
 	        .batches = at->batches,
 	        .bad_run = bad_run,
 	        .turn = at->turn,
-	        .rank = o->rank,
+	        .rank = s->rank,
 	        .world = o->world,
 	        .known = o->known,
-	        .nlanes = ps_resume_nlanes(s)};
+	        .nlanes = ps_resume_nlanes(s, at)};
+	uint32_t n = 0;
 
 	state.lanes = calloc(PS_MAX(state.nlanes, 1u), sizeof(*state.lanes));
 	if (!state.lanes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < state.nlanes; i++)
-		state.lanes[i] =
-		        (struct ps_state_lane){.lane = ps_order_lane(s->order, i), .at = at->lanes[i]};
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		if (is_told(s, at, i))
+			state.lanes[n++] = (struct ps_state_lane){
+			        .lane = ps_order_lane(s->order, i), .at = at->lanes[i]};
 	*ret_state = state;
 	return 0;
 }
@@ -35,10 +54,17 @@ int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, u
 /* What a state tells of a lane, or NULL. */
 static const struct ps_lane_position *told(const struct ps_state *state, uint32_t lane)
 {
-	for (uint32_t i = 0; i < state->nlanes; i++)
-		if (state->lanes[i].lane == lane)
-			return &state->lanes[i].at;
-	return NULL;
+	uint32_t low = 0, high = state->nlanes;
+
+	while (low < high) { /* they ascend */
+		uint32_t mid = low + (high - low) / 2;
+
+		if (state->lanes[mid].lane < lane)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < state->nlanes && state->lanes[low].lane == lane ? &state->lanes[low].at : NULL;
 }
 
 /* Samples of the x-th of n lanes before position q, while none has ended. */
@@ -101,6 +127,17 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 	return state->nlanes > 0;
 }
 
+/* The state tells of all lanes that are this rank's. */
+static bool is_own(const struct ps_schedule *s, const struct ps_state *state, const struct ps_position *at)
+{
+	if (state->known || state->world != ps_epochs_options(s->epochs)->world || state->nlanes != at->nlanes)
+		return false;
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		if (!told(state, ps_order_lane(s->order, i)))
+			return false;
+	return true;
+}
+
 /* Lengths are not known, and the state is of this rank. */
 static int resume_own(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
@@ -109,11 +146,7 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 		return ps_load_error_set(err, EINVAL, "the state is damaged");
 	at->turn = state->turn;
 	for (uint32_t i = 0; i < at->nlanes; i++) {
-		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
-
-		if (!l)
-			return ps_load_error_set(err, EINVAL, "the state is damaged");
-		at->lanes[i] = *l;
+		at->lanes[i] = *told(state, ps_order_lane(s->order, i));
 	}
 	return 0;
 }
@@ -153,7 +186,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 		        "the state was saved by rank %u of world %u when lanes %s: this is rank %u of world "
 		        "%u; go on "
 		        "with each rank's own state, or index the shards and take another end than uneven",
-		        state->rank, state->world, why, o->rank, o->world);
+		        state->rank, state->world, why, s->rank, o->world);
 	at->turn = (uint32_t)(rows % at->nlanes);
 	for (uint32_t i = 0; i < at->nlanes; i++) {
 		uint64_t taken = taken_of(rows, i, at->nlanes);
@@ -175,7 +208,7 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 		return 0;
 	if (o->known || (o->world == 1 && state->known))
 		return resume_known(s, state, at, err);
-	if (!state->known && state->rank == o->rank && state->world == o->world)
+	if (is_own(s, state, at))
 		return resume_own(s, state, at, err);
 	return resume_other(s, state, at, err);
 }

@@ -22,8 +22,10 @@
 #include "schedule.h"
 #include "state.h"
 
-/* Lanes that a state tells: none where they are not read front to back (permutation). */
-uint32_t ps_resume_nlanes(const struct ps_schedule *schedule);
+/* Lanes that a state of this place tells: where lengths are known, those that gave a row; none where they are not
+ * read front to back (permutation). */
+uint32_t ps_resume_nlanes(const struct ps_schedule *schedule, const struct ps_position *position);
+uint32_t ps_resume_most(const struct ps_schedule *schedule); /* of any place */
 
 /* Borrows nothing. -ENOMEM. */
 int ps_resume_state(const struct ps_schedule *schedule, const struct ps_position *position, uint32_t bad_run,

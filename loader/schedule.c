@@ -72,7 +72,7 @@ static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 	if (o->world == 1)
 		return o->skip > 0 || o->take > 0 || o->end == PENSTOCK_END_DROP_LAST ||
 		       o->end == PENSTOCK_END_PAD || o->nmix > 1;
-	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes % o->world > 0);
+	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes < o->world);
 }
 
 /* Finds whether lengths are known; refuses what needs them where they are not. */
@@ -176,6 +176,16 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	        (uintmax_t)PS_MAX(REMOTE_BLOCK / mean, UINT64_C(1)));
 }
 
+/* -- Ranks -------------------------------------------------------------------------------------------- */
+
+/* Numbers the ranks so that those of node n of N are n, n + N, n + 2 N ...: they have the lanes n mod N. */
+static uint32_t rank_number(const struct penstock_options *o)
+{
+	uint32_t nodes = o->world / o->ranks_per_node;
+
+	return o->rank % o->ranks_per_node * nodes + o->rank / o->ranks_per_node;
+}
+
 /* -- The whole ---------------------------------------------------------------------------------------- */
 
 int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, struct ps_indexes *indexes,
@@ -183,13 +193,17 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 {
 	const struct penstock_options *o = &options->o;
 	bool endless = o->steps > 0 && o->repeat == 0, known = false;
+	bool is_dealt = o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW;
 	bool longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless;
 	uint64_t repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u);
 	ps_autofree struct ps_order_set *sets = NULL;
 	int r;
 
 	*s = (struct ps_schedule){
-	        .indexes = indexes, .shards = options->shards.names, .nshards = (uint32_t)options->shards.n};
+	        .indexes = indexes,
+	        .shards = options->shards.names,
+	        .nshards = (uint32_t)options->shards.n,
+	        .rank = o->rank};
 	r = sets_make(options, &sets, err);
 	if (r == 0)
 		r = ps_select_new(&(struct ps_select_options){.filter = o->filter,
@@ -211,14 +225,15 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	                                .nshards = s->nshards,
 	                                .window = o->shuffle_window,
 	                                .lanes = o->lanes,
-	                                .rank = o->rank,
+	                                .rank = rank_number(o),
 	                                .world = o->world,
 	                                .seed = o->seed,
 	                                .repeat = longest ? PS_ENDLESS : repeat,
 	                                .shared = known,
 	                                .bucket = o->bucket,
 	                                .sets = sets,
-	                                .nsets = o->nmix},
+	                                .nsets = o->nmix,
+	                                .homes = is_dealt ? o->homes : 0},
 	        err);
 	if (!s->order)
 		return -err->err;
@@ -234,8 +249,9 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	        .take = o->take ? o->take : PS_ENDLESS,
 	        .steps = o->steps ? o->steps : PS_ENDLESS,
 	        .batch = o->batch,
-	        .rank = o->rank,
+	        .rank = rank_number(o),
 	        .world = o->world,
+	        .nodes = o->world / o->ranks_per_node,
 	        .end = (enum penstock_end)o->end});
 	return s->epochs ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }

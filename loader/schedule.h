@@ -20,6 +20,7 @@ struct ps_schedule {
 	struct ps_indexes *indexes; /* borrowed */
 	char *const *shards;
 	uint32_t nshards;
+	uint32_t rank; /* as it is called; order and epochs number the ranks of a node apart */
 	bool counted; /* lengths are known by counts */
 };
 

@@ -11,11 +11,11 @@
 #include "base/hash.h"
 #include "image/jpeg.h"
 
-#define MAGIC UINT64_C(0x3354415453534550) /* "PESSTAT3": the last is the version */
+#define MAGIC UINT64_C(0x3454415453534550) /* "PESSTAT4": the last is the version */
 #define MAGIC_NAME(magic) ((magic) << 8)
 
 /* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
-#define ORDER_VERSION 2
+#define ORDER_VERSION 3
 #define PIXELS_VERSION 2
 
 /* The print's words. */
@@ -35,6 +35,7 @@ enum {
 	P_SKIP,
 	P_TAKE,
 	P_BUCKET,
+	P_HOMES,
 	P_SAMPLING, /* mix, filter, weights */
 };
 
@@ -315,7 +316,10 @@ int ps_state_print_make(
 	w[P_SEED] = o->seed;
 	w[P_ORDER] = o->order;
 	w[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;
-	w[P_LANES] = o->order == PENSTOCK_ORDER_NONE ? 0 : o->lanes;
+	if (o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW) {
+		w[P_LANES] = o->lanes;
+		w[P_HOMES] = PS_MAX(o->homes, 1u);
+	}
 	print->world = o->world;
 	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * o->world;
 	w[P_END] = o->end;
@@ -346,6 +350,7 @@ uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out)
 	        [P_SKIP] = "skip",
 	        [P_TAKE] = "take",
 	        [P_BUCKET] = "bucket",
+	        [P_HOMES] = "homes",
 	        [P_SAMPLING] = "#sampling"};
 	uint64_t h = PS_HASH_BEGIN;
 
@@ -489,7 +494,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	        {P_GLOBAL_BATCH, "global_batch", {0}},
 	        {P_END, "end", {"uneven", "drop_last", "pad", "split"}}, {P_STEPS, "steps", {0}},
 	        {P_REPEAT, "repeat", {0}}, {P_SKIP, "skip", {0}}, {P_TAKE, "take", {0}},
-	        {P_BUCKET, "bucket", {0}}};
+	        {P_BUCKET, "bucket", {0}}, {P_HOMES, "homes", {0}}};
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
 

@@ -45,6 +45,7 @@ void ps_epoch_unref(struct ps_epoch *e)
 {
 	if (!e || atomic_fetch_sub(&e->refs, 1) > 1)
 		return;
+	ps_deal_free(e->deal);
 	ps_sequence_free(e->sequence);
 	free(e->lengths);
 	free(e->ends);
@@ -172,18 +173,36 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 	        .world = world,
 	        .end = o->end};
 	end = ps_steps_end(&epoch->steps);
-	epoch->share = (struct ps_share){.begin = o->skip,
-	        .end = end >= PS_ENDLESS - o->skip ? PS_ENDLESS : o->skip + end,
-	        .rank = world > 1 ? o->rank : 0,
-	        .world = world};
+	epoch->begin = o->skip;
+	epoch->end = end >= PS_ENDLESS - o->skip ? PS_ENDLESS : o->skip + end;
+	epoch->rank = world > 1 ? o->rank : 0;
+	epoch->world = world;
 	return 0;
+}
+
+static int deal_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+{
+	struct ps_deal_options o = {.lengths = epoch->lengths,
+	        .sequence = epoch->sequence,
+	        .steps = epoch->steps,
+	        .begin = epoch->begin,
+	        .end = epoch->end,
+	        .rank = epoch->rank,
+	        .nodes = e->o.nodes && epoch->world > 1 ? e->o.nodes : epoch->world};
+
+	o.sets = ps_order_sets(e->o.order, &o.nsets);
+	return ps_deal_new(&o, &epoch->deal) < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
 static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
 {
+	int r;
+
 	epoch->known = e->o.known;
-	if (epoch->known)
-		return known_fill(e, epoch, e->o.world, err);
+	if (epoch->known) {
+		r = known_fill(e, epoch, e->o.world, err);
+		return r < 0 ? r : deal_make(e, epoch, err);
+	}
 	epoch->steps = (struct ps_steps){
 	        .samples = PS_ENDLESS, .most = e->o.steps, .batch = e->o.batch, .world = 1, .end = e->o.end};
 	return 0;
@@ -228,8 +247,8 @@ int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples
 	if (r < 0)
 		return r;
 	end = ps_steps_end(&epoch->steps);
-	*ret_batches = ps_steps_count(&epoch->steps, epoch->share.rank);
-	*ret_samples = end > epoch->share.rank ? (end - epoch->share.rank - 1) / epoch->share.world + 1 : 0;
+	*ret_batches = ps_steps_count(&epoch->steps, epoch->rank);
+	*ret_samples = end > epoch->rank ? (end - epoch->rank - 1) / epoch->world + 1 : 0;
 	ps_epoch_unref(epoch);
 	return 0;
 }

@@ -12,6 +12,7 @@
 
 #include <stdatomic.h>
 
+#include "order/deal.h"
 #include "order/order.h"
 #include "order/permutation.h"
 #include "order/steps.h"
@@ -35,6 +36,7 @@ struct ps_epochs_options {
 	uint64_t skip, take; /* positions that are not given, and then given; PS_ENDLESS */
 	uint64_t steps;      /* at most; PS_ENDLESS */
 	uint32_t batch, rank, world;
+	uint32_t nodes; /* that the ranks are on, rank v on node v mod nodes (order/deal.h); 0: one each */
 	enum penstock_end end;
 };
 
@@ -44,7 +46,9 @@ struct ps_epoch {
 	struct ps_sequence *sequence; /* known only */
 	uint64_t *lengths;            /* of the lanes; known only */
 	struct ps_steps steps; /* positions are counted from `skip`; of a rank for itself, if not known */
-	struct ps_share share; /* canonical positions that are this rank's; known only */
+	uint64_t begin, end;   /* canonical positions that are given; known only */
+	uint32_t rank, world;  /* which of them are meant; known only */
+	struct ps_deal *deal;  /* whose rows are whose; known only, and not of ps_epochs_count() */
 	struct ps_permutation permutation;
 	uint64_t *ends; /* of shards in the permuted numbers: sums of counts; mode PERMUTATION */
 	_Atomic uint32_t refs;

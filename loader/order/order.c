@@ -39,11 +39,11 @@ static int ranks_check(const struct ps_order_options *o, struct ps_load_error *e
 		        "world %u, but %u shard%s: each rank needs a shard of its own; write more, smaller "
 		        "shards, or index them (penstock-loader index), so that ranks can share them",
 		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
-	if (o->lanes % o->world)
+	if (o->lanes < o->world)
 		return ps_load_error_set(err, EINVAL,
-		        "lanes %u: must be a multiple of world %u, as %u is, where not all shards have an "
-		        "index",
-		        o->lanes, o->world, (o->lanes / o->world + 1) * o->world);
+		        "lanes %u: fewer than world %u, so that ranks were without any, where not all shards "
+		        "have an index; take lanes=%u, or a multiple of it",
+		        o->lanes, o->world, o->world);
 	return 0;
 }
 
@@ -63,6 +63,20 @@ static int options_check(const struct ps_order_options *o, struct ps_load_error 
 	return ranks_check(o, err);
 }
 
+uint32_t ps_order_lanes_auto(uint64_t global_batch, uint64_t nshards)
+{
+	uint64_t g = global_batch * ((63 + global_batch) / global_batch), lanes = g;
+
+	if (nshards < 2 * g)
+		lanes = PS_MIN(nshards, PS_MAX(UINT64_C(64), g / 2));
+	return (uint32_t)PS_MIN(PS_MAX(lanes, UINT64_C(1)), (uint64_t)PS_ORDER_MAX_LANES);
+}
+
+uint32_t ps_order_window_auto(uint64_t global_batch)
+{
+	return (uint32_t)PS_MIN(PS_MAX(UINT64_C(4096), 16 * global_batch), (uint64_t)PS_ORDER_MAX_WINDOW);
+}
+
 /* How many lanes a set of shards gets: its share of them, at least one, and none without a shard. */
 static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 {
@@ -77,7 +91,7 @@ static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 	return (uint32_t)PS_MIN(PS_MAX(n, 1u), order->sets[d].n);
 }
 
-static int sets_make(struct ps_order *order)
+static int sets_make(struct ps_order *order, struct ps_load_error *err)
 {
 	struct ps_order_options *o = &order->o;
 	struct ps_order_set all = {.n = o->nshards, .weight = 1};
@@ -88,12 +102,17 @@ static int sets_make(struct ps_order *order)
 	order->sets = malloc(o->nsets * sizeof(*order->sets));
 	order->lanes = malloc(o->nsets * sizeof(*order->lanes));
 	if (!order->sets || !order->lanes)
-		return -ENOMEM;
+		return ps_load_error_set(err, ENOMEM, "out of memory");
 	memcpy(order->sets, sets, o->nsets * sizeof(*sets));
 	o->sets = NULL; /* borrowed no longer */
 	for (uint32_t d = 0; d < o->nsets; d++) {
 		uint32_t n = set_lanes(order, d);
 
+		if (o->homes > 1 && n % o->homes)
+			return ps_load_error_set(err, EINVAL,
+			        "homes %u: must divide the number of lanes, which is %u%s; set lanes to a "
+			        "multiple of it",
+			        o->homes, n, o->nsets > 1 ? " for a dataset of the mix" : "");
 		order->all_lanes += n;
 		if (!o->shared) /* one set alone */
 			n = (n - o->rank + o->world - 1) / o->world;
@@ -123,9 +142,8 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 	}
 	pthread_mutex_init(&order->lock, NULL);
 	order->o = o;
-	if (sets_make(order) < 0) {
+	if (sets_make(order, err) < 0) {
 		ps_order_free(order);
-		ps_load_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
 	order->block_len = o.mode == PS_ORDER_WINDOW ? (o.window + order->all_lanes - 1) / order->all_lanes
@@ -163,13 +181,14 @@ uint32_t ps_order_nactive(const struct ps_order *order)
 {
 	const struct ps_order_options *o = &order->o;
 
-	return o->shared && o->nsets == 1 && order->nlanes % o->world == 0 ? order->nlanes / o->world
-	                                                                   : order->nlanes;
+	if (!o->shared)
+		return order->nlanes;
+	return order->nlanes > o->rank ? (order->nlanes - o->rank - 1) / o->world + 1 : 1;
 }
 
 bool ps_order_owns(const struct ps_order *order, uint32_t lane)
 {
-	return ps_order_nactive(order) == order->nlanes || lane % order->o.world == order->o.rank;
+	return !order->o.shared || lane % order->o.world == order->o.rank;
 }
 
 uint32_t ps_order_lane(const struct ps_order *order, uint32_t lane)
@@ -233,6 +252,28 @@ static void count_up(uint32_t n, uint32_t *v)
 		v[i] = i;
 }
 
+/* Permutes the shards of each home among the places that are its number mod `homes`. */
+static void homes_permute(const struct ps_order *order, uint32_t d, const struct ps_rng_key *key, uint32_t *v)
+{
+	struct ps_rng_key run = {.seed = key->seed, .sample = d};
+	uint32_t n = order->sets[d].n, homes = order->o.homes;
+
+	permute(&run, PS_RNG_SHARD_HOME, n, v);
+	for (uint32_t h = 0; h < homes; h++) {
+		struct ps_rng_key own = *key;
+		uint32_t m = n > h ? (n - h - 1) / homes + 1 : 0;
+
+		own.shard = h;
+		for (uint32_t i = m; i-- > 1;) {
+			uint32_t j = (uint32_t)ps_rng_below(&own, PS_RNG_SHARD_ORDER, i, (uint64_t)i + 1);
+			uint32_t *a = &v[h + i * homes], *b = &v[h + j * homes], t = *a;
+
+			*a = *b;
+			*b = t;
+		}
+	}
+}
+
 /* The permuted shards of a pass, from the table; order->lock is held. NULL: out of memory. */
 static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint64_t pass)
 {
@@ -258,7 +299,10 @@ static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint6
 		        .seed = order->o.seed, .epoch = epoch, .sample = d, .draw = (uint32_t)pass};
 
 		count_up(order->sets[d].n, shards);
-		permute(&key, PS_RNG_SHARD_ORDER, order->sets[d].n, shards);
+		if (order->o.homes > 1)
+			homes_permute(order, d, &key, shards);
+		else
+			permute(&key, PS_RNG_SHARD_ORDER, order->sets[d].n, shards);
 		for (uint32_t i = 0; i < order->sets[d].n; i++)
 			shards[i] += order->sets[d].first;
 	}
@@ -375,4 +419,39 @@ int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, 
 	if (o->mode == PS_ORDER_WINDOW)
 		permute(&key, PS_RNG_SAMPLE_ORDER, n, ret_from);
 	return 0;
+}
+
+/* Permutes the samples of one block. */
+static int samples_permute(
+        const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n, struct ps_order_sample *v)
+{
+	ps_autofree uint32_t *from = malloc(n * sizeof(*from));
+	ps_autofree struct ps_order_sample *was = malloc(n * sizeof(*was));
+
+	if (!from || !was || ps_order_block(order, epoch, lane, block, n, NULL, from) < 0)
+		return -ENOMEM;
+	memcpy(was, v, n * sizeof(*v));
+	for (uint32_t i = 0; i < n; i++)
+		v[i] = was[from[i]];
+	return 0;
+}
+
+int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
+        struct ps_order_sample *ret_samples, uint64_t *ret_n)
+{
+	uint64_t n = 0, pass;
+	uint32_t shard;
+	int r = 0;
+
+	for (uint64_t k = 0; (r = ps_order_shard(order, epoch, lane, k, &shard, &pass)) == 1; k++)
+		for (uint32_t i = 0; i < counts[shard]; i++)
+			ret_samples[n++] = (struct ps_order_sample){.shard = shard, .ordinal = i};
+	for (uint64_t b = 0; r == 0 && ps_order_block_begin(order, b) < n; b++) {
+		uint64_t begin = ps_order_block_begin(order, b);
+		uint64_t end = PS_MIN(n, ps_order_block_begin(order, b + 1));
+
+		r = samples_permute(order, epoch, lane, b, (uint32_t)(end - begin), ret_samples + begin);
+	}
+	*ret_n = n;
+	return r;
 }

@@ -23,8 +23,12 @@
  * seed, epoch and block), and each is permuted in itself. So the samples that lanes give in the same turn are
  * of about the same length, and batches of different lengths come in any order.
  *
- * Ranks: rank r of W has the canonical positions that are r mod W (shared), counted from the first position
- * that is given. That needs the lanes' lengths. Where they are not known before they are read, a rank owns
+ * Homes: with H > 1 a permutation of the set's shards that is keyed by the seed alone gives each a place, and
+ * so a home: the place mod H. The shards of a home are permuted among its places only, in each epoch and pass.
+ * H divides the lanes, so a home's shards are dealt to the lanes that are its number mod H, in all epochs.
+ *
+ * Ranks: rank r of W has the rows of each step that order/deal.h gives it (shared): those of the lanes that
+ * are r mod W first. That needs the lanes' lengths. Where they are not known before they are read, a rank has
  * the lanes that are r mod W, and gives their samples in turn (not shared): the same, as long as no lane has
  * ended and W divides the lanes; after that each rank goes on with its own.
  *
@@ -44,7 +48,7 @@
 #include "base/error.h"
 #include "order/sequence.h"
 
-#define PS_ORDER_MAX_LANES 4096
+#define PS_ORDER_MAX_LANES 16384
 #define PS_ORDER_MAX_WINDOW (1u << 24)
 #define PS_ORDER_PLAIN_BLOCK 16 /* samples of a block where blocks are not shuffled */
 
@@ -69,11 +73,17 @@ struct ps_order_options {
 	uint32_t rank, world;
 	uint64_t seed;
 	uint64_t repeat;                 /* passes over the shards; 0: one; PS_ENDLESS */
-	bool shared;                     /* ranks share lanes, by position */
+	bool shared;                     /* ranks share lanes (order/deal.h) */
 	uint32_t bucket;                 /* runs of a block that is sorted by length; 0 or 1: not sorted */
 	const struct ps_order_set *sets; /* one after the other, all shards; NULL: all are one; copied */
 	uint32_t nsets;
+	uint32_t homes; /* divides the lanes of each set; 0 or 1: none */
 };
+
+/* How many lanes, and samples of a window, where nobody says: by the global batch and the shards alone, so that
+ * they are the same for any number of ranks. */
+uint32_t ps_order_lanes_auto(uint64_t global_batch, uint64_t nshards);
+uint32_t ps_order_window_auto(uint64_t global_batch);
 
 struct ps_order;
 
@@ -85,10 +95,10 @@ void ps_order_free(struct ps_order *order); /* NULL is allowed */
 const struct ps_lane_set *ps_order_sets(const struct ps_order *order, uint32_t *ret_nsets);
 uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
 
-/* Of those, the ones that are read side by side for this rank, while none has ended. */
+/* Of those, the ones that this rank reads side by side, while none has ended: 1 at least. */
 uint32_t ps_order_nactive(const struct ps_order *order);
 
-/* True for those. */
+/* True for those: their samples are this rank's as far as it may keep them. */
 bool ps_order_owns(const struct ps_order *order, uint32_t lane);
 
 /* A lane's number among those of all ranks. */
@@ -123,5 +133,15 @@ uint64_t ps_order_pass_len(const struct ps_order *order, uint32_t lane);
  * `nbytes`: their lengths, for buckets alone. -ENOMEM. */
 int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n,
         const uint64_t *nbytes, uint32_t *ret_from) PS_MUST_USE;
+
+struct ps_order_sample {
+	uint32_t shard; /* its place in the list */
+	uint32_t ordinal;
+};
+
+/* All samples of a lane's epoch in their order, from the counts of all shards alone; for looking at orders: not with
+ * `bucket` or PS_ENDLESS. ret_samples: room for all of them. -ENOMEM. */
+int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
+        struct ps_order_sample *ret_samples, uint64_t *ret_n) PS_MUST_USE;
 
 #endif

@@ -306,7 +306,7 @@ void ps_planner_at(struct ps_planner *p, const struct ps_position *at)
 	uint64_t done = 0;
 
 	for (uint32_t i = 0; i < at->nlanes; i++)
-		done += at->lanes[i].k == PS_PLACE_UNKNOWN ? 0 : at->lanes[i].k;
+		done += at->lanes[i].k == PS_PLACE_UNKNOWN || !ps_order_owns(p->o.order, i) ? 0 : at->lanes[i].k;
 	PS_LOCK_SCOPE(&p->lock);
 	p->epoch = at->epoch;
 	p->files_done = done;

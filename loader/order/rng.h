@@ -35,6 +35,7 @@ enum ps_rng_op {
 	PS_RNG_SAMPLE_ORDER = 2, /* order of samples in the window, or in a full permutation */
 	PS_RNG_SAMPLE_DRAW = 3,  /* weighted sampling */
 	PS_RNG_PERMUTATION = 4,  /* order/permutation.h */
+	PS_RNG_SHARD_HOME = 5,   /* a shard's home, in all epochs: see order/order.h */
 	PS_RNG_CROP = 16,        /* index: see image/augment.h */
 	PS_RNG_HFLIP = 17,
 	PS_RNG_VFLIP = 18,

@@ -155,35 +155,6 @@ uint64_t ps_sequence_position(const struct ps_sequence *s, uint32_t lane, uint64
 	return set_position(s->sets, s->nsets, d, sum + index * (set->n - gone) + before);
 }
 
-bool ps_share_has(const struct ps_share *share, uint64_t p)
-{
-	return p >= share->begin && p < share->end && (p - share->begin) % share->world == share->rank;
-}
-
-uint64_t ps_sequence_next(
-        const struct ps_sequence *s, uint32_t lane, uint64_t index, const struct ps_share *share)
-{
-	const struct ps_lane_set *set = &s->sets[set_of(s, lane)];
-
-	while (index < s->lengths[lane]) {
-		uint64_t p = ps_sequence_position(s, lane, index);
-		uint32_t gone;
-
-		if (p >= share->end)
-			break;
-		if (ps_share_has(share, p))
-			return index;
-		gone = ended(s, set, index);
-		index++;
-		/* While a multiple of `world` lanes is alive, a lane is one rank's. */
-		if (s->nsets == 1 && p >= share->begin && (set->n - gone) % share->world == 0)
-			index = gone < set->n ? s->sorted[set->first + gone] : PS_ENDLESS;
-		else if (s->nsets == 1 && p < share->begin)
-			index = PS_MAX(index, index - 1 + (share->begin - p) / (set->n - gone));
-	}
-	return PS_ENDLESS;
-}
-
 /* -- In turn ------------------------------------------------------------------------------------------ */
 
 struct ps_turns_set {
@@ -367,10 +338,11 @@ void ps_turns_finish(struct ps_turns *t, bool given)
 	turn_find(t);
 }
 
-void ps_turns_set_lane(struct ps_turns *t, uint32_t lane, uint64_t position)
+void ps_turns_set_lane(struct ps_turns *t, uint32_t lane, uint64_t position, uint64_t round)
 {
 	assert(t->nsets == 1 && t->sets[0].nalive == t->nlanes);
 	t->sets[0].at = lane;
+	t->sets[0].round = round;
 	t->position = position;
 	turn_find(t);
 }
@@ -384,16 +356,23 @@ static const struct ps_turns_set *turns_set_of(const struct ps_turns *t, uint32_
 	return s;
 }
 
+static struct ps_mark set_mark(const struct ps_turns *t, const struct ps_turns_set *s)
+{
+	return s->nalive == 0 ? (struct ps_mark){.round = PS_ENDLESS}
+	                      : (struct ps_mark){.round = s->round, .lane = t->alive[s->o.first + s->at]};
+}
+
+void ps_turns_mark(const struct ps_turns *t, struct ps_mark *ret_marks)
+{
+	for (uint32_t d = 0; d < t->nsets; d++)
+		ret_marks[d] = set_mark(t, &t->sets[d]);
+}
+
 uint64_t ps_turns_before(const struct ps_turns *t, uint32_t lane)
 {
-	const struct ps_turns_set *s = turns_set_of(t, lane);
+	struct ps_mark m = set_mark(t, turns_set_of(t, lane));
 
-	if (t->lengths[lane] <= s->round)
-		return t->lengths[lane];
-	for (uint32_t i = 0; i < s->at; i++)
-		if (t->alive[s->o.first + i] == lane)
-			return s->round + 1;
-	return s->round;
+	return ps_mark_before(&m, lane, t->lengths[lane]);
 }
 
 uint64_t ps_turns_round(const struct ps_turns *t, uint32_t lane)

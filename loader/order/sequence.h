@@ -49,18 +49,6 @@ uint64_t ps_sequence_total(const struct ps_sequence *sequence);
 /* Where the index-th sample of a lane stands; index < its length. It may be behind the end. */
 uint64_t ps_sequence_position(const struct ps_sequence *sequence, uint32_t lane, uint64_t index);
 
-/* Every world-th position from `begin + rank` on, below `end`. */
-struct ps_share {
-	uint64_t begin, end;
-	uint32_t rank, world;
-};
-
-bool ps_share_has(const struct ps_share *share, uint64_t position);
-
-/* The first sample of a lane, from `index` on, that is of a share; PS_ENDLESS: there is none. */
-uint64_t ps_sequence_next(
-        const struct ps_sequence *sequence, uint32_t lane, uint64_t index, const struct ps_share *share);
-
 /* -- In turn ------------------------------------------------------------------------------------------ */
 
 struct ps_turns_set;
@@ -94,12 +82,28 @@ void ps_turns_skip(struct ps_turns *turns, uint64_t n);
 /* The lane whose turn it is has ended: behind its sample `index`, which was given, or before it. */
 void ps_turns_finish(struct ps_turns *turns, bool given);
 
-/* The turn of a lane comes now, in a sequence of one set; for going on somewhere in an epoch whose lengths
- * are not known. */
-void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position);
+/* The turn of a lane comes now, in a sequence of one set, about in that round; for going on somewhere in an epoch
+ * whose lengths are not known. */
+void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position, uint64_t round);
 
 /* How many samples of a lane come before the turn that it is; lengths must be known. */
 uint64_t ps_turns_before(const struct ps_turns *turns, uint32_t lane);
+
+/* A place between two turns of a set: all of its lanes have given their samples before `round`, those below
+ * `lane` that of `round`, too, as far as they have so many. */
+struct ps_mark {
+	uint64_t round; /* PS_ENDLESS: all have ended */
+	uint32_t lane;
+};
+
+/* Before the turn that it is, of each set. */
+void ps_turns_mark(const struct ps_turns *turns, struct ps_mark *ret_marks);
+
+/* Samples of a lane of the mark's set before it. */
+static inline uint64_t ps_mark_before(const struct ps_mark *m, uint32_t lane, uint64_t length)
+{
+	return length <= m->round ? length : m->round + (lane < m->lane);
+}
 
 /* The round that a lane's set is in: no lane of it has given more than one sample more. */
 uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);

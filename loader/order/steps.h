@@ -1,7 +1,8 @@
 /* An epoch cut into steps: how many samples each rank's batch of each step holds.
  *
- * A step is one global batch: G = batch * world positions of the canonical sequence, of which rank r has
- * those that are r mod world. Of M positions F = floor(M / G) steps are full, R are left:
+ * A step is one global batch: G = batch * world positions of the canonical sequence, of which each rank has as
+ * many, the lower ones one more where that is not even (which they are, order/deal.h says). Of M positions
+ * F = floor(M / G) steps are full, R are left:
  *
  *   UNEVEN      F full, then R; ranks without a sample of these have a step less
  *   DROP_LAST   F full; R samples are not given

@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "pipeline/core.h"
@@ -40,9 +41,31 @@ static struct penstock_batch *batch_open(struct ps_pipeline *p)
 	b->offload = ps_offload_at(&p->offload, b->epoch, b->index);
 	b->want = b->cap;
 	if (p->claiming->known)
-		b->want = ps_steps_rows(&p->claiming->steps, b->index, p->claiming->share.rank);
+		b->want = ps_steps_rows(&p->claiming->steps, b->index, p->claiming->rank);
 	p->filling = b;
 	return b;
+}
+
+const struct ps_dealt *ps_row_due(const struct ps_pipeline *p)
+{
+	const struct penstock_batch *b = p->filling;
+
+	return b && p->claiming && p->claiming->known && p->claiming->world > 1 && p->dealt_at < b->want
+	               ? &p->dealt[p->dealt_at]
+	               : NULL;
+}
+
+/* The rows of the batch that is being filled now. */
+static int step_deal(struct ps_pipeline *p)
+{
+	const struct ps_epoch *epoch = p->claiming;
+	uint64_t begin = epoch->begin + ps_steps_begin(&epoch->steps, p->filling->index);
+
+	if (epoch->world == 1)
+		return 0;
+	p->dealt_at = 0;
+	ps_turns_skip(&p->turns, begin - p->turns.position);
+	return ps_deal_step(epoch->deal, p->filling->index, p->dealt);
 }
 
 static void batch_close(struct ps_pipeline *p, struct penstock_batch *b)
@@ -58,7 +81,7 @@ void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
 	ps_turns_reset(&p->turns, epoch->lengths);
 	if (epoch->known)
-		ps_turns_skip(&p->turns, epoch->share.begin + epoch->share.rank);
+		ps_turns_skip(&p->turns, epoch->begin);
 }
 
 /* No more rows come in this epoch: closes the batch that is being filled, whose rows may all be decoded
@@ -90,14 +113,14 @@ static void epoch_close(struct ps_pipeline *p)
 }
 
 /* Makes the block's next sample the next row. */
-static void row_add(struct ps_pipeline *p, struct ps_unit *u, struct ps_block *block)
+static void row_add(struct ps_pipeline *p, struct ps_unit *u, uint32_t lane, struct ps_block *block)
 {
 	struct penstock_batch *b = u->batch;
 	struct ps_sample *s = block->samples[block->at++];
 
 	block->left--;
 	u->nbytes += s->wanted_nbytes;
-	b->rows[b->nrows] = (struct ps_row){.sample = s, .lane = p->turns.lane, .where = block->where};
+	b->rows[b->nrows] = (struct ps_row){.sample = s, .lane = lane, .where = block->where};
 	b->rows[b->nrows++].where.taken = block->at;
 	u->n++;
 	if (b->nrows == b->want)
@@ -114,34 +137,40 @@ static bool unit_full(const struct ps_pipeline *p, const struct ps_unit *u)
 /* Takes the sample whose turn it is. False: it has not been read yet. */
 static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
-	struct ps_lane *lane = &p->lanes[p->turns.lane];
+	const struct ps_dealt *due = ps_row_due(p);
+	uint32_t number = due ? due->lane : p->turns.lane;
+	uint64_t index = due ? due->index : p->turns.index;
+	struct ps_lane *lane = &p->lanes[number];
 	struct ps_block *block = lane->head;
-	uint32_t world = p->claiming->share.world;
 
-	if (!block || block->epoch != p->claim_epoch || block->begin > p->turns.index)
+	if (!block || block->epoch != p->claim_epoch || block->begin > index)
 		return false;
-	block->at = (uint32_t)(p->turns.index - block->begin);
+	block->at = (uint32_t)(index - block->begin);
 	assert(block->at < block->n && block->samples[block->at]);
-	row_add(p, u, block);
+	if (due)
+		p->dealt_at++;
+	else
+		ps_turns_advance(&p->turns);
+	row_add(p, u, number, block);
 	if (block->left == 0)
 		ps_block_pop(p, lane);
-	if (world == 1)
-		ps_turns_advance(&p->turns);
-	else
-		ps_turns_skip(&p->turns, world);
 	return true;
 }
 
 static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
 	if (!p->filling) {
-		if (p->claim_seq - p->epoch_seq >=
-		        ps_steps_count(&p->claiming->steps, p->claiming->share.rank)) {
+		if (p->claim_seq - p->epoch_seq >= ps_steps_count(&p->claiming->steps, p->claiming->rank)) {
 			epoch_close(p);
 			return PS_CLAIMED;
 		}
 		if (!batch_open(p))
 			return PS_NO_ROOM;
+		if (step_deal(p) < 0) {
+			ps_pipeline_fail(p, -ENOMEM,
+			        &(struct ps_load_error){.err = ENOMEM, .text = "out of memory"});
+			return PS_NO_INPUT;
+		}
 	}
 	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
 	if (u->batch->want == 0) {
@@ -150,10 +179,9 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	}
 	while (row_claim_known(p, u) && !unit_full(p, u))
 		;
-	if (u->n == 0)
-		return PS_NO_INPUT;
-	pthread_cond_signal(&p->room); /* lanes are read ahead of the turns */
-	return PS_CLAIMED;
+	if (ps_due_any(p))
+		pthread_cond_signal(&p->room); /* lanes are read ahead of the turns */
+	return u->n > 0 ? PS_CLAIMED : PS_NO_INPUT;
 }
 
 /* -- Lengths are not known: ends are found -------------------------------------------------------------- */
@@ -198,17 +226,13 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 	bool last = block->last;
 
 	if (p->turns.position >= o->skip)
-		row_add(p, u, block);
+		row_add(p, u, p->turns.lane, block);
 	else
 		sample_skip(p, block);
-	if (block->at < block->n) {
-		/* half used: lane_wants() more from now on; so it is said once a block, not once a row */
-		if (lane->nqueued < p->ahead && block->n - block->at == ps_order_block_len(p->o.order) / 2)
-			pthread_cond_signal(&p->room);
+	if (block->at < block->n)
 		last = false;
-	} else {
+	else
 		ps_block_pop(p, lane);
-	}
 	if (last) {
 		if (!lane_finish(p, true))
 			return false;
@@ -270,6 +294,8 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 	}
 	if (u->n == 0)
 		u->batch = NULL; /* all of them stood before `skip` */
+	if (ps_due_any(p))
+		pthread_cond_signal(&p->room);
 	return PS_CLAIMED;
 }
 

@@ -1,7 +1,8 @@
-/* The pipeline's own data: what its three files share, and nobody else may see.
+/* The pipeline's own data: what its files share, and nobody else may see.
  *
  *   pipeline.c   made, restarted, freed; the consumer's side
  *   claim.c      which rows come next, and whose turn it is
+ *   due.c        which lane is read next
  *   threads.c    readers that fill lanes, workers that decode what they claimed
  *
  * Locks: `lock` as marked. The functions below the ruled line need it held. */
@@ -17,6 +18,7 @@
 /* Blocks queued for a lane, with the one that rows are taken from. Those that are not shuffled are small. */
 #define PS_AHEAD_SHUFFLED 2
 #define PS_AHEAD_PLAIN 8
+#define PS_AHEAD_PLAIN_SAMPLES 8192 /* of all lanes, where that is more than two blocks of each */
 
 enum {
 	PS_STAGE_READ,
@@ -30,6 +32,7 @@ struct ps_pipeline {
 	struct ps_image_gate gate; /* of what images hold while they are decoded */
 	struct ps_slab_pool slabs;
 	struct ps_lane_source source;
+	struct ps_open_files files;
 	struct ps_offload_times times; /* of the engines */
 	atomic_bool stop;              /* also read without the lock, by streams */
 	int wake_fd;                   /* readable once stop is set */
@@ -47,9 +50,18 @@ struct ps_pipeline {
 	pthread_cond_t ready; /* the consumer: a batch is finished, an epoch has ended, something failed */
 	struct ps_lane *lanes;
 	uint32_t nlanes;
+	const struct ps_lane_set *sets; /* the order's */
+	uint32_t nsets;
 	uint32_t ahead; /* most blocks queued for a lane */
 	bool known;     /* the lengths of lanes are */
-	struct ps_turns turns;
+	struct {
+		uint32_t *lanes; /* heaps (due.c) */
+		uint32_t *n;     /* lanes in each */
+	} due;
+	struct ps_turns turns; /* of the row claimed next; of several ranks' rows: of the step's first */
+	/* The rows of `filling`, where ranks share lanes: */
+	struct ps_dealt *dealt;
+	uint32_t dealt_at; /* the next one */
 	struct ps_epoch *claiming; /* of claim_epoch; NULL: to be asked for */
 	bool asking;               /* a worker does */
 	struct penstock_batch *batches;
@@ -125,6 +137,17 @@ enum ps_claim {
 
 /* Takes over what is known of claim_epoch. */
 void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
+
+/* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or they do not. */
+const struct ps_dealt *ps_row_due(const struct ps_pipeline *pipeline);
+
+/* Lanes that nobody reads, or has in hand to read: all but those that have ended. */
+int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: no memory */
+void ps_due_fini(struct ps_pipeline *pipeline);
+void ps_due_clear(struct ps_pipeline *pipeline);
+void ps_due_put(struct ps_pipeline *pipeline, struct ps_lane *lane);
+bool ps_due_any(const struct ps_pipeline *pipeline);          /* one of them is to be read now */
+struct ps_lane *ps_due_take(struct ps_pipeline *pipeline); /* that one, or NULL */
 
 /* A block that nothing more is taken from: the first of a lane's queue. */
 void ps_block_pop(struct ps_pipeline *pipeline, struct ps_lane *lane);

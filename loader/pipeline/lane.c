@@ -72,14 +72,18 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 
 	if (r < 0)
 		return r;
-	index = ps_sequence_next(
-	        lane->info->sequence, lane->index, PS_MAX(lane->from, lane->at), &lane->info->share);
-	if (index == PS_ENDLESS) {
-		epoch_leave(lane);
-		return 0;
+	r = ps_deal_next(lane->info->deal, lane->index, PS_MAX(lane->from, lane->at), &index);
+	if (r < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == PS_DEAL_FOUND) {
+		*ret_next = block_begin(source, index);
+		return 1;
 	}
-	*ret_next = block_begin(source, index);
-	return 1;
+	if (r == PS_DEAL_LATER)
+		lane->from = index;
+	else
+		epoch_leave(lane);
+	return 0;
 }
 
 /* -- One block ---------------------------------------------------------------------------------------- */
@@ -88,31 +92,30 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 struct filling {
 	uint32_t n;     /* samples it is to have */
 	uint32_t *from; /* place i gets the from[i]-th sample that is read */
-	bool *wanted;   /* by the order of reading */
+	bool *held;     /* by the order of reading: it is wanted, or may be */
+	bool *wanted;   /* by place */
 };
 
-static bool place_wanted(const struct ps_lane *lane, uint64_t index)
-{
-	if (index < lane->from)
-		return false;
-	return !lane->info->known || ps_share_has(&lane->info->share,
-	                                     ps_sequence_position(lane->info->sequence, lane->index, index));
-}
-
-/* Which samples are to be held: known before they are read where the places are. */
+/* Which samples are wanted, and to be held: where places depend on lengths, all are. */
 static int filling_plan(const struct ps_lane *lane, const struct ps_lane_source *source,
         const struct ps_block *block, struct filling *f)
 {
-	bool early = lane->info->known && !ps_order_buckets(source->order);
-	int r;
+	int r = 0;
 
-	for (uint32_t i = 0; i < f->n; i++)
-		f->wanted[i] = !early;
-	if (!early)
+	for (uint32_t i = 0; i < f->n; i++) {
+		f->held[i] = true;
+		f->wanted[i] = block->begin + i >= lane->from;
+	}
+	if (!lane->info->known)
 		return 0;
+	r = ps_deal_wanted(lane->info->deal, lane->index, block->begin, f->n, f->wanted);
+	for (uint32_t i = 0; i < f->n; i++)
+		f->wanted[i] = f->wanted[i] && block->begin + i >= lane->from;
+	if (r < 0 || ps_order_buckets(source->order))
+		return r;
 	r = ps_order_block(source->order, lane->epoch, lane->index, block->where.block, f->n, NULL, f->from);
 	for (uint32_t i = 0; i < f->n && r == 0; i++)
-		f->wanted[f->from[i]] = place_wanted(lane, block->begin + i);
+		f->held[f->from[i]] = f->wanted[i];
 	return r;
 }
 
@@ -141,7 +144,7 @@ static int block_permute(const struct ps_lane *lane, const struct ps_lane_source
 		struct ps_sample *s = samples[f->from[i]];
 
 		block->samples[i] = s;
-		if (s && !place_wanted(lane, block->begin + i)) {
+		if (s && !f->wanted[i]) {
 			ps_sample_free(s);
 			block->samples[i] = NULL;
 		}
@@ -158,16 +161,41 @@ static uint64_t size_known(const struct ps_lane *lane)
 	return size > 0 ? (uint64_t)size : 0;
 }
 
-/* Reads the samples of a block. 1; 0: the lane's epoch is over with what was read. */
+/* So many samples of a block, from its `at` on, that are not held: all of the rest, or more than it costs to find
+ * a place. 0: the next one is to be read. */
+static uint32_t run_unheld(const struct filling *f, uint32_t at)
+{
+	uint32_t n = 0;
+
+	while (at + n < f->n && !f->held[at + n])
+		n++;
+	return at + n == f->n || n > PS_LANE_WALK_MAX ? n : 0;
+}
+
+/* Reads the samples of a block, and none behind the last that is held. 1; 0: the lane's epoch is over with what was
+ * read. */
 static int block_read(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block *block,
         const struct filling *f, struct ps_load_error *err)
 {
+	block->where.k = lane->k;
+	block->where.ordinal = lane->ordinal;
+	block->where.offset = lane->offset;
+	block->where.copy = (uint32_t)lane->copy;
 	while (block->n < f->n) {
 		struct ps_sample **s = &block->samples[block->n];
-		bool wanted = f->wanted[block->n];
+		bool held = f->held[block->n];
+		uint32_t run = held ? 0 : run_unheld(f, block->n);
 		int r;
 
-		r = ps_lane_read(lane, source, wanted, s, err);
+		if (run > 0) {
+			memset(s, 0, run * sizeof(*s));
+			block->n += run;
+			r = block->n == f->n ? 0 : ps_lane_go(lane, source, block->begin + block->n, err);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		r = ps_lane_read(lane, source, held, s, err);
 		if (r <= 0)
 			return r;
 		if (block->n++ == 0 && *s)
@@ -177,9 +205,10 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 			        .offset = (*s)->resume_offset,
 			        .copy = (*s)->draw & UINT16_MAX,
 			        .nbytes = size_known(lane)};
-		if (!wanted)
+		if (!held)
 			ps_sample_free(ps_steal_ptr(s));
 	}
+	lane->from = PS_MAX(lane->from, block->begin + block->n); /* the rest of it may not have been read */
 	return 1;
 }
 
@@ -196,8 +225,8 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
         struct ps_block *block, struct ps_load_error *err)
 {
 	ps_autofree uint32_t *from = malloc(n * sizeof(*from));
-	ps_autofree bool *wanted = malloc(n * sizeof(*wanted));
-	struct filling f = {.n = n, .from = from, .wanted = wanted};
+	ps_autofree bool *wanted = malloc(2 * (size_t)n * sizeof(*wanted));
+	struct filling f = {.n = n, .from = from, .wanted = wanted, .held = wanted ? wanted + n : NULL};
 	int r;
 
 	*block = (struct ps_block){.epoch = lane->epoch,
@@ -249,6 +278,12 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 	}
 	if (block->last)
 		epoch_leave(lane);
+	else
+		r = ps_lane_rest(lane, source, err);
+	if (r < 0) {
+		ps_block_free(block);
+		return r;
+	}
 	*ret_block = block;
 	return 0;
 }

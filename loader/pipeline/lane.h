@@ -55,15 +55,21 @@ struct ps_lane {
 	struct ps_indexes *check_of; /* whose it is */
 	struct ps_select_view *view; /* of the open shard; NULL: all samples come once */
 	struct ps_sample *drawn;     /* the sample `ordinal`, of which more copies come */
+	struct ps_open_files *files; /* that `shard` counts in; NULL: nowhere */
 	struct ps_stream_meter meter;
 
 	/* Guarded by the pipeline's lock. */
 	struct ps_block *head, *tail;
 	uint32_t nqueued;
-	bool busy;     /* a thread fills it */
-	bool ended;    /* no further epoch is wanted */
-	bool sought;   /* lengths known: `next` is */
-	uint64_t next; /* where the next block begins that is to be read */
+	bool waits;    /* to be read (due.c); else somebody reads it, or it has ended */
+	bool sought;   /* lengths known: `next` is where a block begins that is to be read */
+	uint64_t next; /* no sample before this place is to be read */
+};
+
+/* How many shards are open. */
+struct ps_open_files {
+	_Atomic uint32_t n;
+	uint32_t most; /* a lane that was read is closed where there are more */
 };
 
 struct ps_lane_source {
@@ -73,6 +79,7 @@ struct ps_lane_source {
 	uint32_t nshards;
 	struct ps_indexes *indexes;      /* NULL: not to be asked */
 	struct ps_select *select;        /* NULL: all samples come once */
+	struct ps_open_files *files;     /* NULL: not counted */
 	struct ps_shard_options options; /* stream.meter is set for each lane */
 };
 
@@ -84,8 +91,8 @@ void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t 
 /* Goes to the beginning of a later epoch; what is left of this one is not wanted. Its queue is left alone. */
 void ps_lane_leave(struct ps_lane *lane, uint64_t epoch);
 
-/* Finds where the lane's next block begins: 1 and *ret_next; 0: its epoch has none, and it stands at the
- * beginning of the next. Lengths must be known. */
+/* Finds where the lane's next block begins: 1 and *ret_next; 0: no sample before lane->from is wanted, or its
+ * epoch has none any more, and it stands at the beginning of the next. Lengths must be known. */
 int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
         struct ps_load_error *err) PS_MUST_USE;
 

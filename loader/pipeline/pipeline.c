@@ -42,7 +42,7 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
 
 	ps_turns_reset(&p->turns, epoch->lengths);
-	ps_turns_skip(&p->turns, epoch->share.begin + begin);
+	ps_turns_skip(&p->turns, epoch->begin + begin);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_turns_before(&p->turns, i);
@@ -51,28 +51,26 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from, usable ? at : NULL);
 	}
-	ps_turns_skip(&p->turns, epoch->share.rank);
 }
 
 /* Puts the lanes where they were, and the turns at the lane that comes next. Lanes that have ended are found
  * again. */
 static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
-	uint64_t rows = p->position.batches * p->o.rows;
+	uint64_t rows = p->position.batches * p->o.rows, round = 0;
 
 	ps_turns_reset(&p->turns, NULL);
-	if (rows > 0) {
-		uint64_t skip = ps_epochs_options(p->o.epochs)->skip;
-
-		ps_turns_set_lane(&p->turns, p->position.turn, skip + rows);
-	}
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
+		uint64_t from = ps_order_block_begin(p->o.order, at->block) + at->taken;
 
-		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number,
-		        ps_order_block_begin(p->o.order, at->block) + at->taken,
+		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from,
 		        at->k != PS_PLACE_UNKNOWN ? at : NULL);
+		round = PS_MAX(round, from); /* of those that have not ended, or one less */
 	}
+	if (rows > 0)
+		ps_turns_set_lane(&p->turns, p->position.turn,
+		        ps_epochs_options(p->o.epochs)->skip + rows, round);
 }
 
 /* Puts everything at p->position; no thread of ours runs, but held batches may be released meanwhile. They
@@ -89,8 +87,6 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 	else
 		rewind_unknown(p, epoch);
 	PS_LOCK_SCOPE(&p->lock);
-	for (uint32_t i = 0; i < p->nlanes; i++)
-		p->lanes[i].ended = epoch->number == p->o.end_epoch;
 	for (uint32_t i = 0; i < p->o.depth; i++) {
 		struct penstock_batch *b = &p->batches[i];
 
@@ -105,6 +101,9 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
 	p->asking = false;
 	p->filling = NULL;
+	ps_due_clear(p);
+	for (uint32_t i = 0; i < p->nlanes && epoch->number != p->o.end_epoch; i++)
+		ps_due_put(p, &p->lanes[i]);
 	p->claim_epoch = p->deliver_epoch = epoch->number;
 	p->claim_seq = p->deliver_seq = p->position.batches;
 	p->epoch_seq = p->first_seq = 0;
@@ -153,6 +152,7 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	        .select = o->select,
 	        .shards = o->shards,
 	        .nshards = o->nshards,
+	        .files = &p->files,
 	        .options = {.source = o->source,
 	                .windows = o->windows,
 	                .index_dir = o->index_dir,
@@ -193,8 +193,7 @@ static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
 static int pipeline_init(
         struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_load_error *err)
 {
-	const struct ps_lane_set *sets;
-	uint32_t nsets;
+	uint32_t rounds;
 
 	p->o = *o;
 	p->offload = o->offload;
@@ -205,10 +204,13 @@ static int pipeline_init(
 	ps_image_gate_init(&p->gate, o->image_nbytes);
 	ps_cost_init(&p->cost);
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	sets = ps_order_sets(o->order, &nsets);
+	p->sets = ps_order_sets(o->order, &p->nsets);
 	p->nlanes = ps_order_nlanes(o->order);
 	p->known = ps_epochs_options(o->epochs)->known;
-	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED : PS_AHEAD_PLAIN;
+	rounds = PS_AHEAD_PLAIN_SAMPLES / ps_order_nactive(o->order) / ps_order_block_len(o->order);
+	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED
+	                                       : PS_MIN(PS_MAX(rounds, 2u), (uint32_t)PS_AHEAD_PLAIN);
+	p->files.most = PS_MAX(o->open_files, 1u);
 	p->o.readers = PS_MIN(o->readers, p->nlanes);
 	p->tunes[PS_STAGE_READ] = (struct ps_tune){
 	        .fixed = !o->tune_readers, .least = PS_MIN(4u, p->o.readers), .most = p->o.readers};
@@ -218,13 +220,14 @@ static int pipeline_init(
 	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
 		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
 	p->batches = calloc(o->depth, sizeof(*p->batches));
+	p->dealt = calloc(o->rows, sizeof(*p->dealt));
 	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_mono_ns()};
 	if (p->wake_fd < 0)
 		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->batches || !p->threads ||
-	        ps_turns_init(&p->turns, sets, nsets) < 0 || ps_position_init(&p->position, p->nlanes) < 0)
+	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->batches || !p->threads || !p->dealt ||
+	        ps_turns_init(&p->turns, p->sets, p->nsets) < 0 || ps_due_init(p) < 0 || ps_position_init(&p->position, p->nlanes) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	return batches_init(p, err);
 }
@@ -263,11 +266,13 @@ void ps_pipeline_free(struct ps_pipeline *p)
 		ps_batch_fini(&p->batches[i]);
 	ps_epoch_unref(p->claiming);
 	ps_turns_fini(&p->turns);
+	ps_due_fini(p);
 	ps_position_fini(&p->position);
 	free(p->lanes);
 	free(p->skipped[0]);
 	free(p->skipped[1]);
 	free(p->batches);
+	free(p->dealt);
 	free(p->threads);
 	if (p->wake_fd >= 0)
 		close(p->wake_fd);

@@ -45,6 +45,7 @@ struct ps_pipeline_options {
 	uint64_t seed;
 	uint64_t end_epoch; /* runs epochs before this one */
 	enum penstock_end end;
+	uint32_t open_files;    /* shards that stay open; 0: one */
 	size_t buf_nbytes;      /* of a read */
 	uint64_t image_nbytes;  /* what images may hold while they are decoded, one alone apart */
 	uint64_t window_nbytes; /* what samples may hold */

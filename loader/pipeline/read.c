@@ -4,9 +4,6 @@
 
 #include <errno.h>
 
-/* A walk over so many samples costs less than finding a place and opening the file there. */
-#define WALK_MAX 16
-
 /* How many samples a shard gives in this pass, by its index. False: it is not known. */
 static bool shard_count(
         const struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t *ret_count)
@@ -76,8 +73,11 @@ static int shard_open(
 	lane->shard = ps_shard_new(source->shards[shard], shard, &options, err);
 	if (!lane->shard)
 		return -ENOMEM;
+	lane->files = source->files;
+	if (lane->files)
+		atomic_fetch_add(&lane->files->n, 1);
 	lane->number = shard;
-	lane->gave = false;
+	lane->gave = lane->ordinal > 0 || lane->copy > 0; /* or so it seems: it may have been closed meanwhile */
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
 	lane->offset = 0;
 	return 0;
@@ -85,6 +85,8 @@ static int shard_open(
 
 void ps_lane_close(struct ps_lane *lane)
 {
+	if (lane->shard && lane->files)
+		atomic_fetch_sub(&lane->files->n, 1);
 	ps_shard_free(ps_steal_ptr(&lane->shard));
 	if (lane->check)
 		ps_indexes_put(lane->check_of, ps_steal_ptr(&lane->check));
@@ -127,6 +129,28 @@ static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source
 		        "index)",
 		        source->shards[lane->number], (uintmax_t)lane->ordinal, (uintmax_t)count);
 	return shard_pass_on(lane, source, lane->number, !lane->gave, err);
+}
+
+int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err)
+{
+	const struct ps_open_files *files = source->files;
+	uint64_t offset;
+	int64_t size;
+
+	if (!lane->shard || lane->drawn || !files || atomic_load(&files->n) <= files->most)
+		return 0;
+	switch (ps_shard_rest(lane->shard, &offset)) {
+	case PS_SHARD_OVER:
+		return shard_leave(lane, source, err);
+	case PS_SHARD_RESTS:
+		size = ps_shard_size(lane->shard);
+		ps_lane_close(lane);
+		lane->offset = offset;
+		lane->nbytes = size > 0 ? (uint64_t)size : 0;
+		return 0;
+	default:
+		return 0;
+	}
 }
 
 /* How often the sample `ordinal` of the open shard comes. One that the index does not know comes once:
@@ -329,7 +353,7 @@ static int shard_pass(
 
 	if (r <= 0)
 		return r;
-	if (lane->shard && at - lane->at <= WALK_MAX)
+	if (lane->shard && at - lane->at <= PS_LANE_WALK_MAX)
 		return 0;
 	r = shard_left(lane, source, shard, &left, err);
 	if (r <= 0)

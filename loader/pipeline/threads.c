@@ -13,47 +13,6 @@
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
 
-/* The round up to which claims may come while a block is read: the next blocks of a lane that begin before it
- * may be read now. In a shuffled order the second block is read once the first is half used: earlier would
- * hold twice the window. */
-static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *lane)
-{
-	uint32_t len = ps_order_block_len(p->o.order);
-	uint64_t reach = p->ahead > PS_AHEAD_SHUFFLED ? (uint64_t)p->ahead * len : len / 2;
-
-	if (lane->epoch == p->claim_epoch && p->claiming)
-		return ps_turns_round(&p->turns, lane->index) + reach;
-	return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
-}
-
-/* A block of this lane may be read now, or sought. */
-static bool lane_wants(const struct ps_pipeline *p, const struct ps_lane *lane)
-{
-	uint32_t half = ps_order_block_len(p->o.order) / 2;
-
-	if (lane->epoch < p->claim_epoch)
-		return true;
-	if (!p->known)
-		return !lane->head || p->ahead > PS_AHEAD_SHUFFLED || lane->head->n - lane->head->at <= half;
-	if (lane->epoch > p->claim_epoch + 1)
-		return false;
-	return !lane->sought || lane->next <= round_ahead(p, lane);
-}
-
-/* The lane whose next block is needed first, or NULL if all have enough. */
-static struct ps_lane *lane_choose(struct ps_pipeline *p)
-{
-	for (uint32_t queued = 0; queued < p->ahead; queued++) {
-		for (uint32_t i = 0; i < p->nlanes; i++) {
-			struct ps_lane *lane = &p->lanes[(p->turns.lane + i) % p->nlanes];
-
-			if (!lane->busy && !lane->ended && lane->nqueued == queued && lane_wants(p, lane))
-				return lane;
-		}
-	}
-	return NULL;
-}
-
 static void block_push(struct ps_lane *lane, struct ps_block *block)
 {
 	if (lane->tail)
@@ -267,7 +226,7 @@ static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
 	p->read_of[epoch & 3].epoch = epoch;
 }
 
-/* Seeks or fills one block of a lane; the lock is let go meanwhile. Its epoch may have been closed before all
+/* Seeks or fills one block of a lane that was taken; the lock is let go meanwhile. Its epoch may have been closed before all
  * its samples came: then it goes on with the next, and a block of the old one is dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 {
@@ -276,9 +235,9 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	bool seek = p->known && !lane->sought;
 	bool leave = lane->epoch < p->claim_epoch;
 	uint64_t epoch = p->claim_epoch, reads = lane->epoch, next = 0;
+	const struct ps_dealt *due;
 	int r = 0;
 
-	lane->busy = true;
 	pthread_mutex_unlock(&p->lock);
 	ps_range_begin("read");
 	if (leave)
@@ -289,27 +248,26 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 		r = ps_lane_fill(lane, &p->source, &block, &err);
 	ps_range_end();
 	pthread_mutex_lock(&p->lock);
-	lane->busy = false;
 	lane->sought = seek && !leave && r == 1;
-	lane->next = next;
+	lane->next = lane->sought ? next : PS_MAX(lane->at, lane->from);
 	read_count(p, block ? block->epoch : reads, lane->meter.nbytes);
 	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
 	lane->meter = (struct ps_stream_meter){0};
-	if (r < 0) {
-		lane->ended = true;
+	if (r < 0) { /* it is read no more */
 		if (r != -ECANCELED)
 			ps_pipeline_fail(p, r, &err);
 		return;
 	}
-	lane->ended = lane->epoch == p->o.end_epoch;
+	if (block && block->epoch >= p->claim_epoch)
+		block_push(lane, block);
+	else
+		ps_block_free(ps_steal_ptr(&block));
+	if (lane->epoch != p->o.end_epoch)
+		ps_due_put(p, lane);
 	if (!block)
 		return;
-	if (block->epoch < p->claim_epoch) {
-		ps_block_free(block);
-		return;
-	}
-	block_push(lane, block);
-	if (lane->index == p->turns.lane && lane->nqueued == 1)
+	due = ps_row_due(p);
+	if (lane->index == (due ? due->lane : p->turns.lane) && lane->nqueued == 1)
 		pthread_cond_broadcast(&p->work);
 }
 
@@ -327,9 +285,10 @@ static void *reader_main(void *arg)
 
 		if (park(p, PS_STAGE_READ, index))
 			continue;
-		lane = lane_choose(p);
+		lane = ps_due_take(p);
 		if (lane) {
-			pthread_cond_signal(&p->room); /* there may be another one */
+			if (ps_due_any(p))
+				pthread_cond_signal(&p->room);
 			lane_serve(p, lane);
 		} else {
 			ps_stage_wait(&p->stages[PS_STAGE_READ], PS_WAIT_OUTPUT, &p->room, &p->lock, NULL);

@@ -237,7 +237,9 @@ static PyObject *loader_state_save(PyObject *self, PyObject *unused)
 		Py_XDECREF(bytes);
 		return raise_error(l->state, r, &error);
 	}
-	return bytes;
+	PyObject *whole = bytes ? PyBytes_FromStringAndSize(PyBytes_AsString(bytes), r) : NULL;
+	Py_XDECREF(bytes);
+	return whole;
 }
 
 static PyObject *loader_state_load(PyObject *self, PyObject *arg)

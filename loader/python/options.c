@@ -170,6 +170,8 @@ static const struct member option_members[] = {
         OPTION(job, TEXT, NULL),
         OPTION(plan_epochs, U32, NULL),
         OPTION(device_pixels, U32, words_device_pixels),
+        OPTION(ranks_per_node, U32, NULL),
+        OPTION(homes, U32, NULL),
         OPTION(gpu_decode, F64, NULL),
         OPTION(transform_version, U64, NULL),
         OPTION(index, U32, words_index),

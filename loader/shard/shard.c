@@ -261,6 +261,21 @@ void ps_shard_hold(struct ps_shard *s, bool hold)
 	s->options.never_hold = !hold;
 }
 
+enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
+{
+	if (!s->started || s->failed || s->holes > 0 || s->recovery.index || s->options.index_writer ||
+	        ps_stream_fd(s->stream) < 0 || (s->tar && ps_tar_has_global(s->tar)))
+		return PS_SHARD_GOES;
+	if (s->ended)
+		return PS_SHARD_OVER;
+	if (s->tar && !s->has_pending)
+		return PS_SHARD_GOES;
+	*ret_offset = s->tar      ? s->pending.header_offset
+	              : s->tokens ? s->ordinal * s->options.windows.stride
+	                          : ps_stream_offset(s->stream);
+	return *ret_offset > 0 ? PS_SHARD_RESTS : PS_SHARD_GOES;
+}
+
 /* What makes samples of the stream. */
 static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 {

@@ -74,6 +74,15 @@ uint64_t ps_shard_offset(const struct ps_shard *shard);
 /* As ps_stream_size(); -1, too, while the file is not open. */
 int64_t ps_shard_size(const struct ps_shard *shard);
 
+enum ps_shard_rest {
+	PS_SHARD_GOES,  /* it can only be read on, or has not begun */
+	PS_SHARD_RESTS, /* a new reader may begin with the next sample at *ret_offset (ps_shard_start_at()) */
+	PS_SHARD_OVER,  /* ps_shard_next() would give 0 */
+};
+
+/* Whether the shard may be closed behind the sample that was given last. */
+enum ps_shard_rest ps_shard_rest(const struct ps_shard *shard, uint64_t *ret_offset);
+
 void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 
 #endif

@@ -34,7 +34,7 @@ static const struct ps_option_help options_help[] = {
                 "what else is done to the image, as penstock.h names it: jitter=0.8; may come again"},
         {"--order none|shards|window|permutation", "what is shuffled (window)"},
         {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
-        {"--lanes N", "sequences of shards read side by side (64)"},
+        {"--lanes N", "sequences of shards read side by side (by the global batch and the shards)"},
         {"--seed S", "of all that is random (0)"},
         {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
         {"--rank R", "this process among world (0)"},
@@ -341,7 +341,7 @@ static bool option_take(struct ps_bench_options *o, int c)
 	case OPT_WINDOW:
 		return arg_u32("--shuffle-window", 1, 1 << 24, &l->shuffle_window);
 	case OPT_LANES:
-		return arg_u32("--lanes", 1, 4096, &l->lanes);
+		return arg_u32("--lanes", 0, 16384, &l->lanes);
 	case OPT_SEED:
 		return ps_arg_u64("--seed", optarg, 0, UINT64_MAX, &l->seed);
 	case OPT_RANK:

@@ -8,6 +8,7 @@
 
 #include "order/permutation.h"
 #include "penstock.h"
+#include "tools/shuffle_ranks.h"
 #include "tools/tools.h"
 
 struct quality {
@@ -25,9 +26,14 @@ struct places {
 
 static const struct ps_option_help options_help[] = {
         {"--order none|shards|window|permutation", "what is shuffled (window)"},
-        {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
-        {"--lanes N", "sequences of shards read side by side (64)"},
+        {"--shuffle-window N", "samples that are shuffled with each other (4096, or 16 global batches)"},
+        {"--lanes N", "sequences of shards read side by side (by the global batch and the shards)"},
         {"--batch N", "samples of a batch (64)"},
+        {"--world W", "how the epoch is dealt to so many ranks, of which none is run"},
+        {"--ranks-per-node K", "with --world: ranks of a machine (1)"},
+        {"--homes H", "with --world: homes of shards, for caches that stay warm (1: none)"},
+        {"--simulate SxN", "with --world: S shards of N samples that need not exist"},
+        {"--spread PERCENT", "with --simulate: the counts differ by so much each way (0)"},
         {"--seed S", "of all that is random (0)"},
         {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
         {"--json", "print the result as JSON"},
@@ -181,6 +187,93 @@ static int run(const struct penstock_options *o, char **names, size_t n, bool js
 	return ok ? PS_EXIT_OK : PS_EXIT_FAILED;
 }
 
+/* -- Many ranks ---------------------------------------------------------------------------------------- */
+
+struct many {
+	uint32_t nshards, samples, spread; /* simulated */
+	bool simulated;
+};
+
+static bool simulate_parse(const char *text, struct many *m)
+{
+	char x, end;
+
+	m->simulated = sscanf(text, "%u%c%u%c", &m->nshards, &x, &m->samples, &end) == 3 && x == 'x' &&
+	               m->nshards > 0 && m->nshards <= 10000000 && m->samples > 0 && m->samples <= 100000000;
+	if (!m->simulated)
+		ps_complain("--simulate %s: must be SHARDSxSAMPLES, as 512x200", text);
+	return m->simulated;
+}
+
+/* Counts that differ, the same ones in each run. */
+static uint32_t *counts_simulate(const struct many *m)
+{
+	uint32_t *counts = calloc(m->nshards, sizeof(*counts));
+	uint64_t state = 1, spread = (uint64_t)m->samples * m->spread / 100;
+
+	for (uint32_t i = 0; i < m->nshards && counts; i++) {
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		counts[i] = (uint32_t)(m->samples - spread + (state >> 33) % (2 * spread + 1));
+	}
+	return counts;
+}
+
+/* Counts the samples of the shards by reading them. */
+static uint32_t *counts_read(const struct penstock_options *options, char **names, size_t n, uint32_t *ret_nshards)
+{
+	struct penstock_options o = *options;
+	struct penstock_error error = {0};
+	struct places p = {0};
+	uint32_t *counts = NULL;
+
+	o.order = PENSTOCK_ORDER_NONE;
+	o.world = 1;
+	o.lanes = o.homes = o.ranks_per_node = 0;
+	*ret_nshards = 0;
+	if (collect(&o, names, n, &p, &error) == 0 && p.n > 0) {
+		for (uint64_t i = 0; i < p.n; i++)
+			*ret_nshards = PS_MAX(*ret_nshards, (uint32_t)(p.v[i] >> 40) + 1);
+		counts = calloc(*ret_nshards, sizeof(*counts));
+		for (uint64_t i = 0; i < p.n && counts; i++)
+			counts[p.v[i] >> 40]++;
+	}
+	if (!counts)
+		ps_loader_complain("", error.text[0] ? error.text : p.n == 0 ? "no samples" : "out of memory");
+	free(p.v);
+	return counts;
+}
+
+static int run_many(const struct penstock_options *o, struct many *m, char **names, size_t n, bool json)
+{
+	uint32_t *counts = m->simulated ? counts_simulate(m) : counts_read(o, names, n, &m->nshards);
+	struct ps_load_error err = {0};
+	struct ps_ranks_quality q;
+	int r;
+
+	if (!counts)
+		return PS_EXIT_FAILED;
+	r = ps_ranks_look(o, counts, m->nshards, &q, &err);
+	free(counts);
+	if (r < 0) {
+		ps_loader_complain("", err.text);
+		return PS_EXIT_FAILED;
+	}
+	printf(json ? "{\"world\": %u, \"lanes\": %u, \"shuffle_window\": %u, \"shards_in_batch\": %.2f, "
+	              "\"shards_in_batch_least\": %u, \"batch_overlap\": %.4f, \"distance\": %.4f, "
+	              "\"epoch_correlation\": %.4f, \"ranks_per_shard\": %.3f, \"samples_held\": %ju}\n"
+	            : "world %u: %u lanes, a window of %u samples over all ranks\n"
+	              "shards in a batch of rank 0               %10.1f\n"
+	              "  at least, while no lane has ended       %10u\n"
+	              "of them in the batch before, too          %10.3f\n"
+	              "distance from the list (1: permutation)   %10.3f\n"
+	              "a sample's time in two epochs, correlated %10.3f\n"
+	              "ranks that read of a shard                %10.2f\n"
+	              "samples that a rank holds to shuffle      %10ju\n",
+	        o->world, q.lanes, q.window, q.shards, q.shards_whole, q.overlap, q.distance, q.correlation, q.opens,
+	        (uintmax_t)q.held);
+	return PS_EXIT_OK;
+}
+
 static void help(void)
 {
 	ps_help_print("Usage: penstock-loader shuffle-quality [OPTION...] SHARDS...\n\n"
@@ -190,21 +283,25 @@ static void help(void)
 	        options_help, PS_ARRAY_LEN(options_help),
 	        "Examples:\n"
 	        "  penstock-loader shuffle-quality 'train-{000..127}.tar'\n"
-	        "  penstock-loader shuffle-quality --shuffle-window 65536 train-*.tar\n");
+	        "  penstock-loader shuffle-quality --shuffle-window 65536 train-*.tar\n"
+	        "  penstock-loader shuffle-quality --world 64 --batch 32 --simulate 512x200 --spread 10\n");
 }
 
 int ps_cmd_shuffle_quality(int argc, char **argv)
 {
 	static const struct option longs[] = {{"order", required_argument, NULL, 'o'},
 	        {"shuffle-window", required_argument, NULL, 'w'}, {"lanes", required_argument, NULL, 'l'},
-	        {"batch", required_argument, NULL, 'b'}, {"seed", required_argument, NULL, 's'},
+	        {"batch", required_argument, NULL, 'b'}, {"world", required_argument, NULL, 'W'},
+	        {"ranks-per-node", required_argument, NULL, 'k'}, {"homes", required_argument, NULL, 'H'},
+	        {"simulate", required_argument, NULL, 'S'}, {"spread", required_argument, NULL, 'P'}, {"seed", required_argument, NULL, 's'},
 	        {"index-dir", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'},
 	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	static const char *const orders[] = {"none", "shards", "window", "permutation"};
 	struct penstock_options o;
 	struct penstock_field field;
+	struct many many = {0};
 	uint64_t v = 0;
-	bool json = false, ok = true;
+	bool json = false, ok = true, ranks = false;
 	int c;
 
 	penstock_options_init(&o, sizeof(o));
@@ -225,12 +322,32 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 			o.shuffle_window = (uint32_t)v;
 			break;
 		case 'l':
-			ok = ps_arg_u64("--lanes", optarg, 1, 4096, &v);
+			ok = ps_arg_u64("--lanes", optarg, 1, 16384, &v);
 			o.lanes = (uint32_t)v;
 			break;
 		case 'b':
 			ok = ps_arg_u64("--batch", optarg, 1, 65536, &v);
 			o.batch = (uint32_t)v;
+			break;
+		case 'W':
+			ok = ps_arg_u64("--world", optarg, 1, 65536, &v);
+			o.world = (uint32_t)v;
+			ranks = true;
+			break;
+		case 'k':
+			ok = ps_arg_u64("--ranks-per-node", optarg, 1, 65536, &v);
+			o.ranks_per_node = (uint32_t)v;
+			break;
+		case 'H':
+			ok = ps_arg_u64("--homes", optarg, 1, 16384, &v);
+			o.homes = (uint32_t)v;
+			break;
+		case 'S':
+			ok = simulate_parse(optarg, &many);
+			break;
+		case 'P':
+			ok = ps_arg_u64("--spread", optarg, 0, 100, &v);
+			many.spread = (uint32_t)v;
 			break;
 		case 's':
 			ok = ps_arg_u64("--seed", optarg, 0, UINT64_MAX, &o.seed);
@@ -251,6 +368,24 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	}
 	if (!ok)
 		return PS_EXIT_USAGE;
+	if ((many.simulated || o.ranks_per_node || o.homes) && !ranks) {
+		ps_complain("--simulate, --ranks-per-node and --homes need --world");
+		return PS_EXIT_USAGE;
+	}
+	if (ranks && (o.order == PENSTOCK_ORDER_NONE || o.order == PENSTOCK_ORDER_PERMUTATION)) {
+		ps_complain("--world looks at orders window and shards only");
+		return PS_EXIT_USAGE;
+	}
+	if (o.ranks_per_node && o.world % o.ranks_per_node) {
+		ps_complain("--ranks-per-node %u: must divide --world %u", o.ranks_per_node, o.world);
+		return PS_EXIT_USAGE;
+	}
+	if (many.simulated && optind < argc) {
+		ps_complain("--simulate reads no shards, but %s is given", argv[optind]);
+		return PS_EXIT_USAGE;
+	}
+	if (ranks && (many.simulated || optind < argc))
+		return run_many(&o, &many, argv + optind, (size_t)(argc - optind), json);
 	if (optind == argc) {
 		ps_complain("no shards (see penstock-loader shuffle-quality --help)");
 		return PS_EXIT_USAGE;

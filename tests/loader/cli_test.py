@@ -309,7 +309,7 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--world", "2", "t-0.tar"], 2, "penstock-loader index"),
     (["bench", "--world", "2", "t-0.tar"], 2, "(--steps without repeat); or take --end uneven, with"),
     (["bench", "--world", "2", "--end", "uneven", "t-0.tar"], 2, "each rank needs a shard"),
-    (["bench", "--lanes", "3", "--world", "2", "--end", "uneven", "t-0.tar", "t-1.tar"], 2, "multiple of world"),
+    (["bench", "--lanes", "1", "--world", "2", "--end", "uneven", "t-0.tar", "t-1.tar"], 2, "fewer than world 2"),
     (["bench", "--device", "cuda:999", "t-0.tar"], 1, "device cuda"),
     (["bench", "--device", "abacus", "t-0.tar"], 2, "no such device"),
     (["bench", "--sweep", "--sweep-device", "cpu,gpu", "t-0.tar"], 2, "--sweep-device gpu: no such device"),
@@ -391,6 +391,51 @@ def shuffle_quality_tells_a_shuffled_order_from_the_list():
     tap.equal((plain["neighbours_kept"], plain["distance"], plain["rank_correlation"]), (1.0, 0.0, 1.0))
     assert mixed["neighbours_kept"] < 0.1 and 0.7 < mixed["distance"] < 1.3, mixed
     assert abs(mixed["rank_correlation"]) < 0.3, mixed
+
+
+@tap.test
+def shuffle_quality_deals_to_many_ranks():
+    """The table in penstock-loader(1); WebDataset's figures are those of tests/bench/shuffle-peers."""
+    def dealt(*args):
+        r = tap.run("shuffle-quality", "--json", "--world", *args)
+        tap.equal((r.returncode, r.stderr), (0, b""), args)
+        return json.loads(r.stdout)
+
+    r = dealt("64", "--batch", "32", "--simulate", "512x200")
+    assert r["shards_in_batch"] > 7.7 and r["shards_in_batch_least"] == 8 and r["samples_held"] == 512, r
+    tap.equal((r["lanes"], r["shuffle_window"], r["ranks_per_shard"]), (512, 32768, 1.0))
+    r = dealt("8", "--batch", "32", "--simulate", "512x200", "--spread", "10")
+    assert r["shards_in_batch"] > 30 and r["ranks_per_shard"] < 2 and r["lanes"] == 256, r
+    assert abs(r["epoch_correlation"]) < 0.35 and 0.6 < r["distance"] < 1.3 and 0 <= r["batch_overlap"] <= 1, r
+    r = dealt("64", "--batch", "32", "--simulate", "512x200", "--spread", "10", "--ranks-per-node", "8", "--homes", "8")
+    assert r["ranks_per_shard"] < 2, r
+    for s in range(8):
+        tap.make_tar("quality-%d.tar" % s, [("%d-%03d.cls" % (s, i), b"1") for i in range(50)])
+    r = dealt("4", "--batch", "8", "quality-{0..7}.tar")
+    tap.equal((r["world"], r["lanes"], r["shards_in_batch"], r["ranks_per_shard"]), (4, 8, 2.0, 1.0))
+    plain = tap.run("shuffle-quality", "--world", "4", "quality-{0..7}.tar").stdout.decode()
+    assert plain.startswith("world 4: 8 lanes, a window of "), plain
+    for args, says in ((["--simulate", "512"], b"SHARDSxSAMPLES"), (["--order", "none", "quality-0.tar"], b"window and shards"),
+                       (["--simulate", "5x5", "quality-0.tar"], b"reads no shards")):
+        r = tap.run("shuffle-quality", "--world", "4", *args)
+        assert r.returncode == 2 and says in r.stderr, r
+    r = tap.run("shuffle-quality", "--simulate", "5x5")
+    assert r.returncode == 2 and b"need --world" in r.stderr, r
+
+
+@tap.test
+def many_ranks_need_neither_lanes_nor_indexes():
+    for s in range(260):
+        tap.make_tar("many-%03d.tar" % s, [("%d-%d.cls" % (s, i), b"1") for i in range(3)])
+    samples = 0
+    for rank in range(0, 256, 15):
+        result = bench("--world", "256", "--rank", str(rank), "--end", "uneven", "--epochs", "1", "--batch", "2",
+                       "--field", "cls=int64", "many-{000..259}.tar")
+        samples += result["samples"]
+        tap.equal(result["samples"], 3 * len(range(rank, 260, 256)))
+    result = bench("--world", "256", "--rank", "255", "--steps", "2", "--epochs", "1", "--batch", "2", "--field", "cls=int64",
+                   "many-{000..259}.tar")
+    tap.equal((result["samples"], result["batches"]), (4, 2))
 
 
 @tap.test

@@ -105,6 +105,8 @@ static void options_fill(
 	if (s->select >= SELECT_BALANCE)
 		o->balance = "label";
 	o->replacement = s->select == SELECT_WEIGHTS_AGAIN || s->select == SELECT_BALANCE_FILTERED_AGAIN;
+	o->ranks_per_node = s->ranks_per_node;
+	o->homes = s->homes;
 	o->threads = 1 + rnd(3);
 	o->depth = 2 + rnd(3);
 }
@@ -184,10 +186,11 @@ void setting_print(const struct setting *s)
 {
 	print_message(
 	        "shards %u order %u lanes %u window %u batch %u world %u end %u bucket %u seed %ju epoch %ju "
-	        "repeat %ju steps %ju skip %ju take %ju nmix %u mix_end %u select %u\n",
+	        "repeat %ju steps %ju skip %ju take %ju nmix %u mix_end %u select %u per_node %u homes %u\n",
 	        s->nshards, s->order, s->lanes, s->window, s->batch, s->world, s->end, s->bucket,
 	        (uintmax_t)s->seed, (uintmax_t)s->epoch, (uintmax_t)s->repeat, (uintmax_t)s->steps,
-	        (uintmax_t)s->skip, (uintmax_t)s->take, s->nmix, s->mix_end, s->select);
+	        (uintmax_t)s->skip, (uintmax_t)s->take, s->nmix, s->mix_end, s->select, s->ranks_per_node,
+	        s->homes);
 	for (uint32_t d = 0; d < s->nmix; d++)
 		print_message("shards %u to %u weigh %g\n", s->sets[d], s->sets[d + 1] - 1, s->mix[d]);
 }

@@ -140,9 +140,49 @@ static void block_model(const struct setting *s, uint32_t lane, uint32_t block, 
 	memcpy(v, out, n * sizeof(*v));
 }
 
+/* Samples with the lanes that they are of. */
+struct sequence {
+	struct list samples, lanes;
+};
+
+/* A rank's number among those whose nodes have the lanes that are their number mod the nodes. */
+static uint32_t number_of(const struct setting *s, uint32_t rank)
+{
+	uint32_t k = s->ranks_per_node > 1 ? s->ranks_per_node : 1;
+
+	return rank % k * (s->world / k) + rank / k;
+}
+
+/* The shards of a set in the order of their places, from 0. */
+static void shards_model(const struct setting *s, uint32_t d, uint32_t n, uint64_t pass, uint32_t *shards)
+{
+	struct ps_rng_key key = {.seed = s->seed, .epoch = s->epoch, .sample = d, .draw = (uint32_t)pass};
+	struct ps_rng_key run = {.seed = s->seed, .sample = d};
+
+	for (uint32_t i = 0; i < n; i++)
+		shards[i] = i;
+	if (s->order == PENSTOCK_ORDER_NONE)
+		return;
+	if (s->homes < 2) {
+		shuffle(shards, n, &key, PS_RNG_SHARD_ORDER);
+		return;
+	}
+	shuffle(shards, n, &run, PS_RNG_SHARD_HOME);
+	for (uint32_t h = 0; h < s->homes; h++) {
+		uint32_t own[SHARDS], m = 0;
+
+		for (uint32_t i = h; i < n; i += s->homes)
+			own[m++] = shards[i];
+		key.shard = h;
+		shuffle(own, m, &key, PS_RNG_SHARD_ORDER);
+		while (m-- > 0)
+			shards[h + m * s->homes] = own[m];
+	}
+}
+
 /* One set's canonical sequence: its lanes are numbered from `number`, `all` there are. */
 static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint32_t nlanes, uint32_t all,
-        uint64_t passes, struct list *ret)
+        uint64_t passes, struct sequence *ret)
 {
 	static struct list lanes[64];
 	uint32_t first = s->sets[d], n = s->sets[d + 1] - first, block = (s->window + all - 1) / all;
@@ -151,16 +191,9 @@ static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint
 		lanes[l].n = 0;
 	for (uint32_t l = 0; l < nlanes; l++) {
 		for (uint64_t pass = 0; pass < passes; pass++) {
-			struct ps_rng_key key = {
-			        .seed = s->seed, .epoch = s->epoch, .sample = d, .draw = (uint32_t)pass};
 			uint32_t shards[SHARDS];
 
-			for (uint32_t i = 0; i < n; i++)
-				shards[i] = first + i;
-			for (uint32_t i = 0; i < n; i++)
-				shards[i] -= first;
-			if (s->order != PENSTOCK_ORDER_NONE)
-				shuffle(shards, n, &key, PS_RNG_SHARD_ORDER);
+			shards_model(s, d, n, pass, shards);
 			for (uint32_t i = l; i < n; i += nlanes)
 				for (uint32_t j = 0; j < counts[first + shards[i]]; j++)
 					add_times(s, &lanes[l], (first + shards[i]) * 100 + j, pass);
@@ -173,11 +206,13 @@ static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint
 			at = end;
 		}
 	}
-	ret->n = 0;
+	ret->samples.n = ret->lanes.n = 0;
 	for (uint32_t round = 0; round < MOST; round++)
 		for (uint32_t l = 0; l < nlanes; l++)
-			if (round < lanes[l].n && (!s->own || l % s->world == s->rank))
-				add(ret, lanes[l].v[round]);
+			if (round < lanes[l].n && (!s->own || l % s->world == s->rank)) {
+				add(&ret->samples, lanes[l].v[round]);
+				add(&ret->lanes, number + l);
+			}
 }
 
 static void permutation_model(const struct setting *s, uint64_t passes, struct list *ret)
@@ -197,16 +232,19 @@ static void permutation_model(const struct setting *s, uint64_t passes, struct l
 }
 
 /* The canonical sequence of an epoch: as with world 1, whatever the end is. */
-static void canonical_model(const struct setting *s, struct list *ret)
+static void canonical_model(const struct setting *s, struct sequence *ret)
 {
-	static struct list sets[3];
+	static struct sequence sets[3];
 	bool endless = s->steps > 0 && s->repeat == 0;
 	uint64_t passes = endless ? 400 : s->repeat ? s->repeat : 1;
 	uint32_t nsets = s->nmix > 1 ? s->nmix : 1, nlanes[3], all = 0, given[3] = {0}, longest = 0;
 	double sum = 0, weights[3] = {1, 1, 1};
 
 	if (s->order == PENSTOCK_ORDER_PERMUTATION) {
-		permutation_model(s, passes, ret);
+		permutation_model(s, passes, &ret->samples);
+		ret->lanes.n = 0;
+		for (uint32_t i = 0; i < ret->samples.n; i++)
+			add(&ret->lanes, i % s->lanes);
 		return;
 	}
 	for (uint32_t d = 0; d < nsets && nsets > 1; d++)
@@ -231,22 +269,23 @@ static void canonical_model(const struct setting *s, struct list *ret)
 	for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
 		set_model(s, d, number, nlanes[d], all, passes, &sets[d]);
 	for (uint32_t d = 1; d < nsets; d++)
-		if (sets[d].n / weights[d] > sets[longest].n / weights[longest])
+		if (sets[d].samples.n / weights[d] > sets[longest].samples.n / weights[longest])
 			longest = d;
 	if (nsets > 1 && s->mix_end == PENSTOCK_MIX_LONGEST && !endless)
 		for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
 			if (d != longest)
 				set_model(s, d, number, nlanes[d], all, 400, &sets[d]);
-	ret->n = 0;
-	while (ret->n < MOST) {
+	ret->samples.n = ret->lanes.n = 0;
+	while (ret->samples.n < MOST) {
 		uint32_t due = 0;
 
 		for (uint32_t d = 1; d < nsets; d++)
 			if ((2 * given[d] + 1) * weights[due] < (2 * given[due] + 1) * weights[d])
 				due = d;
-		if (given[due] == sets[due].n)
+		if (given[due] == sets[due].samples.n)
 			return;
-		add(ret, sets[due].v[given[due]++]);
+		add(&ret->samples, sets[due].samples.v[given[due]]);
+		add(&ret->lanes, sets[due].lanes.v[given[due]++]);
 	}
 }
 
@@ -254,26 +293,82 @@ bool is_shared(const struct setting *s)
 {
 	return s->world == 1 || s->order == PENSTOCK_ORDER_PERMUTATION || (s->steps && !s->repeat) ||
 	       s->end != PENSTOCK_END_UNEVEN || s->skip || s->take || s->nmix > 1 || s->nshards < s->world ||
-	       (s->order != PENSTOCK_ORDER_NONE && s->lanes % s->world);
+	       (s->order != PENSTOCK_ORDER_NONE && s->lanes < s->world);
 }
 
 static void own_model(const struct setting *setting, uint32_t rank, struct course *c)
 {
+	static struct sequence all;
 	struct setting s = *setting;
 
 	s.own = true;
-	s.rank = rank;
+	s.rank = number_of(setting, rank);
 	c->sizes.n = 0;
-	canonical_model(&s, &c->rows);
+	canonical_model(&s, &all);
+	c->rows = all.samples;
 	if (s.steps && c->rows.n > s.steps * s.batch)
 		c->rows.n = (uint32_t)s.steps * s.batch;
 	for (uint32_t at = 0; at < c->rows.n; at += s.batch)
 		add(&c->sizes, c->rows.n - at < s.batch ? c->rows.n - at : s.batch);
 }
 
+/* Matches rows that have no owner, of homes that are `node` mod `nodes`, with gaps of such ranks, in their orders:
+ * with nodes 1 all. */
+static void gaps_fill(const struct setting *s, const uint32_t *lanes, uint32_t n, uint32_t *owner,
+        const uint32_t *share, uint32_t *have, uint32_t node, uint32_t nodes)
+{
+	for (uint32_t l = 0, v = node; l < 64; l++)
+		for (uint32_t i = 0; i < n; i++) {
+			if (lanes[i] != l || owner[i] != BLANK || l % s->world % nodes != node)
+				continue;
+			while (v < s->world && have[v] == share[v])
+				v += nodes;
+			if (v >= s->world)
+				return;
+			owner[i] = v;
+			have[v]++;
+		}
+}
+
+/* Who gets the rows of a step, as order/deal.h says. */
+static void deal_model(const struct setting *s, const uint32_t *lanes, uint32_t n, uint32_t *owner)
+{
+	uint32_t share[64], have[64] = {0}, k = s->ranks_per_node > 1 ? s->ranks_per_node : 1;
+	uint32_t nodes = s->world / k;
+
+	for (uint32_t v = 0; v < s->world; v++)
+		share[v] = n / s->world + (v < n % s->world);
+	for (uint32_t i = 0; i < n; i++)
+		owner[i] = BLANK;
+	for (uint32_t l = 0; l < 64; l++)
+		for (uint32_t i = 0; i < n; i++)
+			if (lanes[i] == l && have[l % s->world] < share[l % s->world]) {
+				owner[i] = l % s->world;
+				have[l % s->world]++;
+			}
+	for (uint32_t node = 0; node < nodes; node++)
+		gaps_fill(s, lanes, n, owner, share, have, node, nodes);
+	/* Over all nodes: rows, and gaps, of the first node come first. */
+	for (uint32_t node = 0, to = 0, v = 0; node < nodes; node++)
+		for (uint32_t l = 0; l < 64; l++)
+			for (uint32_t i = 0; i < n; i++) {
+				if (lanes[i] != l || owner[i] != BLANK || l % s->world % nodes != node)
+					continue;
+				while (have[v] == share[v]) {
+					v += nodes;
+					if (v >= s->world)
+						v = ++to;
+				}
+				owner[i] = v;
+				have[v]++;
+			}
+}
+
 void course_model(const struct setting *s, uint32_t rank, struct course *c)
 {
-	static struct list all;
+	static struct sequence both;
+	struct list *const lanes = &both.lanes;
+	static uint32_t owner[MOST];
 	bool endless = s->steps > 0 && s->repeat == 0;
 	uint32_t global = s->batch * s->world, begin = 0, n, full, rest;
 
@@ -282,12 +377,13 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 		return;
 	}
 	c->rows.n = c->sizes.n = 0;
-	canonical_model(s, &all);
-	all.n = all.n > s->skip ? all.n - (uint32_t)s->skip : 0;
-	memmove(all.v, all.v + s->skip, all.n * sizeof(*all.v));
-	if (s->take && all.n > s->take)
-		all.n = (uint32_t)s->take;
-	n = all.n;
+	canonical_model(s, &both);
+	n = both.samples.n > s->skip ? both.samples.n - (uint32_t)s->skip : 0;
+	memmove(both.samples.v, both.samples.v + s->skip, n * sizeof(uint32_t));
+	memmove(lanes->v, lanes->v + s->skip, n * sizeof(uint32_t));
+	if (s->take && n > s->take)
+		n = (uint32_t)s->take;
+	rank = number_of(s, rank);
 	full = n / global;
 	rest = n % global;
 	if (endless && !(s->take && n == s->take))
@@ -305,9 +401,10 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 			if (step == full)
 				len += s->world;
 		}
+		deal_model(s, lanes->v + begin, len, owner);
 		for (uint32_t p = begin; p < begin + len; p++)
-			if (p % s->world == rank) {
-				add(&c->rows, all.v[p]);
+			if (owner[p - begin] == rank) {
+				add(&c->rows, both.samples.v[p]);
 				size++;
 			}
 		begin += len;
@@ -331,10 +428,19 @@ bool is_empty(const struct setting *s)
 	struct setting all = *s;
 	static struct course course;
 
-	all.world = all.batch = 1;
+	setting_world(&all, 1);
+	all.batch = 1;
 	all.end = PENSTOCK_END_UNEVEN;
 	course_model(&all, 0, &course);
 	return course.rows.n == 0;
+}
+
+void setting_world(struct setting *s, uint32_t world)
+{
+	s->world = world;
+	do
+		s->ranks_per_node = 1 + rnd(world);
+	while (world % s->ranks_per_node);
 }
 
 void setting_random(struct setting *s)
@@ -361,6 +467,7 @@ void setting_random(struct setting *s)
 	if (s->order == PENSTOCK_ORDER_WINDOW && rnd(3) == 0)
 		s->bucket = 2 + rnd(5);
 	s->sets[1] = s->nshards;
+	setting_world(s, s->world);
 	if (s->nshards >= 3 && s->order != PENSTOCK_ORDER_PERMUTATION && rnd(3) == 0) {
 		s->nmix = 2 + rnd(2);
 		s->sets[1] = 1 + rnd(s->nshards - 2);
@@ -369,13 +476,19 @@ void setting_random(struct setting *s)
 		s->mix_end = rnd(2);
 		for (uint32_t d = 0; d < s->nmix; d++)
 			s->mix[d] = 1 + rnd(4);
+	} else if ((s->order == PENSTOCK_ORDER_WINDOW || s->order == PENSTOCK_ORDER_SHARDS) && rnd(3) == 0) {
+		uint32_t lanes = s->lanes < s->nshards ? s->lanes : s->nshards;
+
+		do
+			s->homes = 1 + rnd(lanes);
+		while (lanes % s->homes);
 	}
 }
 
-/* The first shard is empty: a dataset of it alone cannot be read again and again. */
+/* The first shard is empty: a dataset, or a home, of it alone cannot be read again and again. */
 static bool is_barren(const struct setting *s)
 {
-	return s->sets[1] == 1 || s->select != SELECT_ALL;
+	return s->sets[1] == 1 || s->select != SELECT_ALL || s->homes > 1;
 }
 
 bool setting_wanted(const struct setting *s)

@@ -37,6 +37,7 @@ struct setting {
 	double mix[3];
 	uint32_t sets[4]; /* first shard of each dataset, and behind the last */
 	uint32_t select;
+	uint32_t ranks_per_node, homes;
 	bool own; /* the model's: only lanes that are rank mod world */
 	uint32_t rank;
 };
@@ -57,7 +58,7 @@ void add(struct list *l, uint32_t v);
 /* The epoch's course of one rank. */
 void course_model(const struct setting *s, uint32_t rank, struct course *c);
 
-/* The samples are dealt to the ranks by position (order.h): always, but with UNEVEN and nothing that needs
+/* The rows of each step are dealt to the ranks (order/deal.h): always, but with UNEVEN and nothing that needs
  * lengths, where each rank keeps to its own lanes. */
 bool is_shared(const struct setting *s);
 
@@ -68,6 +69,7 @@ bool is_empty(const struct setting *s);
 uint32_t rnd(uint32_t below);
 
 void setting_random(struct setting *s);
+void setting_world(struct setting *s, uint32_t world); /* on nodes of any size */
 
 /* Whether it can be run: none that reads an empty dataset again and again. */
 bool setting_wanted(const struct setting *s);

@@ -93,10 +93,10 @@ static void any_world_goes_on_where_another_was(void **state)
 		int n;
 
 		setting_random(&a);
-		a.world = worlds[rnd(5)];
+		setting_world(&a, worlds[rnd(5)]);
 		a.batch = 12 / a.world;
 		b = a;
-		b.world = worlds[rnd(5)];
+		setting_world(&b, worlds[rnd(5)]);
 		b.batch = 12 / b.world;
 		if (!setting_wanted(&a) || !setting_wanted(&b) || !is_shared(&a) || !is_shared(&b))
 			continue;
@@ -142,10 +142,10 @@ static void ranks_with_lanes_of_their_own_go_on_in_another_world(void **state)
 		uint32_t batches = 1 + rnd(3), rank;
 		int n;
 
-		a.world = worlds[rnd(3)];
+		setting_world(&a, worlds[rnd(3)]);
 		a.batch = 8 / a.world;
 		b = a;
-		b.world = worlds[rnd(3)];
+		setting_world(&b, worlds[rnd(3)]);
 		b.batch = 8 / b.world;
 		rank = rnd(a.world);
 		course_model(&a, rank, &course);

@@ -276,9 +276,10 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	        {{PS_ORDER_WINDOW, 4, 1, 1, 1, 1, 0}, "rank 1 of world 1"},
 	        {{PS_ORDER_WINDOW, 4, 1, 1, 0, 0, 0}, "rank 0 of world 0"},
 	        {{PS_ORDER_WINDOW, 4, 1, 8, 0, 8, 0}, "each rank needs a shard"},
-	        {{PS_ORDER_WINDOW, 4, 1, 64, 0, 3, 0}, "multiple of world 3, as 66"},
+	        {{PS_ORDER_WINDOW, 4, 1, 2, 0, 3, 0}, "lanes 2: fewer than world 3"},
+	        {{PS_ORDER_WINDOW, 4, 1, 4, 0, 1, 0, .homes = 3}, "homes 3: must divide the number of lanes, which is 4"},
 	        {{PS_ORDER_WINDOW, 4, 1, 0, 0, 1, 0}, "lanes 0"},
-	        {{PS_ORDER_WINDOW, 4, 1, 5000, 0, 1, 0}, "lanes 5000"},
+	        {{PS_ORDER_WINDOW, 4, 1, 16385, 0, 1, 0}, "lanes 16385"},
 	        {{PS_ORDER_WINDOW, 4, 0, 1, 0, 1, 0}, "shuffle window 0"},
 	        {{PS_ORDER_WINDOW, 4, 1u << 25, 1, 0, 1, 0}, "shuffle window"},
 	};

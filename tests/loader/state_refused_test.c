@@ -214,7 +214,7 @@ static void counts_that_came_or_went_are_refused(void **state)
 	setting_init(&s, 0, 2);
 	n = save_after(&s, even, 1);
 	index_all(true);
-	setting_init(&s, 0, 3); /* 4 lanes on 3 ranks: shared out by counts */
+	setting_init(&s, 0, 6); /* 4 shards on 6 ranks: shared out by counts */
 	refused(&s, even, n, ESTALE, "cuts into other batches; go on with world 2, or begin the next epoch");
 	n = save_after(&s, even, 1);
 	taken(&s, even, n);

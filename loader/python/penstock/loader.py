@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from . import _penstock, nvjpeg
 from .fields import Field, Image, Int
-from .rank import rank_and_world
+from .rank import rank_and_world, ranks_per_node
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -365,7 +365,7 @@ class Loader:
     profile_against: a profile (a dict of profile(), or its JSON file) that the data is compared with at the end of each
         epoch; what differs is a warning, once, and in drift() and stats()["drift"].
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
-        (see rank_and_world()).
+        (see rank_and_world()); then ranks_per_node is LOCAL_WORLD_SIZE, too.
     state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels are not
         quite the processor's.
@@ -408,6 +408,7 @@ class Loader:
             raise ValueError("rank and world belong together: pass both, or neither")
         if rank is None:
             rank, world = rank_and_world()
+            options.setdefault("ranks_per_node", ranks_per_node(world))
         self._fields = _fields_of(fields)
         self._channels_last = {name for name, field in self._fields.items() if field.channels_last}
         self._texts = {name for name, field in self._fields.items() if field.kind == "text"}

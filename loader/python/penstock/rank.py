@@ -46,3 +46,10 @@ def rank_and_world(environ: Optional[Mapping[str, str]] = None) -> Tuple[int, in
             )
         return rank, world
     return 0, 1
+
+
+def ranks_per_node(world: int, environ: Optional[Mapping[str, str]] = None) -> int:
+    """How many of `world` ranks this machine has, as torchrun says it (LOCAL_WORLD_SIZE); 1 where nothing does."""
+    text = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "")
+    local = int(text) if text.isdigit() else 1
+    return local if local > 0 and world % local == 0 else 1

@@ -1,0 +1,464 @@
+#include "config.h"
+
+#include "order/deal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+typedef unsigned __int128 u128;
+
+/* Readers are a block ahead of the claims, in one window or the next ones. */
+#define WINDOWS 8
+
+/* A window has so many rows of this rank, steps, and turns of all ranks at most, but a step at least. */
+#define WINDOW_ROWS 4096
+#define WINDOW_STEPS 32
+#define WINDOW_TURNS (1u << 17)
+
+struct window {
+	uint64_t number;
+	uint64_t used;                   /* 0: nothing is in it */
+	struct ps_dealt *rows, *by_lane; /* in the order of steps and positions; of lanes and places in them */
+	uint32_t *begins;                /* of the steps in `rows`, and behind the last */
+	struct ps_mark *from, *to;       /* of each set: before its first step, behind its last */
+};
+
+/* How many rows of a step a lane has, and what becomes of them. */
+struct share {
+	uint32_t count;
+	uint32_t keep;   /* the first ones, for the lane's own rank */
+	uint64_t excess; /* number of the first of the others among those of its node */
+	uint32_t seen;
+};
+
+struct gap {
+	uint64_t from, n;
+};
+
+struct ps_deal {
+	struct ps_deal_options o;
+	struct ps_lane_set *sets;
+	uint32_t nlanes;
+	uint64_t regular; /* steps before the first one that is not */
+	uint64_t nsteps;  /* of the rank that has most */
+	uint32_t steps;   /* of a window */
+	struct ps_mark *begin, *middle, *end; /* of each set: of the epoch, of what is not regular */
+	pthread_mutex_t lock; /* all below */
+	struct ps_turns turns;
+	uint64_t clock;
+	struct window windows[WINDOWS];
+	/* For the dealing of one step: */
+	struct share *shares;    /* of the lanes */
+	uint32_t *have;          /* of the ranks: rows of their own lanes; then those that they keep */
+	uint64_t *over, *lack;   /* of the nodes: rows left over, and gaps */
+	struct ps_dealt *walked; /* all rows */
+};
+
+static uint32_t set_of(const struct ps_deal *d, uint32_t lane)
+{
+	uint32_t s = 0;
+
+	while (lane >= d->sets[s].first + d->sets[s].n)
+		s++;
+	return s;
+}
+
+static uint64_t before(const struct ps_deal *d, const struct ps_mark *marks, uint32_t lane)
+{
+	return ps_mark_before(&marks[set_of(d, lane)], lane, d->o.lengths[lane]);
+}
+
+/* -- A step that is not regular --------------------------------------------------------------------------- */
+
+/* Counts what is left over and what lacks, by node, and what each lane's rank keeps of it. */
+static void shares_find(struct ps_deal *d, uint64_t step)
+{
+	const struct ps_steps *s = &d->o.steps;
+	uint32_t world = s->world, nodes = d->o.nodes;
+
+	memset(d->have, 0, world * sizeof(*d->have));
+	memset(d->over, 0, nodes * sizeof(*d->over));
+	memset(d->lack, 0, nodes * sizeof(*d->lack));
+	for (uint32_t l = 0; l < d->nlanes; l++) {
+		struct share *share = &d->shares[l];
+		uint32_t v = l % world, most = ps_steps_rows(s, step, v);
+
+		share->keep = PS_MIN(share->count, most - d->have[v]);
+		share->excess = d->over[v % nodes];
+		share->seen = 0;
+		d->have[v] += share->keep;
+		d->over[v % nodes] += share->count - share->keep;
+	}
+	for (uint32_t v = 0; v < world; v++)
+		d->lack[v % nodes] += ps_steps_rows(s, step, v) - d->have[v];
+}
+
+/* This rank's gaps: among what is left over on its node, and among what is left over then. */
+static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, struct gap *common)
+{
+	uint32_t me = d->o.rank, nodes = d->o.nodes, node = me % nodes;
+	uint64_t n = ps_steps_rows(&d->o.steps, step, me) - d->have[me], at = 0;
+	uint64_t matched = PS_MIN(d->over[node], d->lack[node]);
+
+	for (uint32_t v = node; v < me; v += nodes)
+		at += ps_steps_rows(&d->o.steps, step, v) - d->have[v];
+	*own = (struct gap){.from = at, .n = at < matched ? PS_MIN(n, matched - at) : 0};
+	*common = (struct gap){.from = at + own->n - matched, .n = n - own->n};
+	for (uint32_t i = 0; i < node; i++)
+		common->from += d->lack[i] - PS_MIN(d->over[i], d->lack[i]);
+}
+
+/* From what a node has left over to its place among what all have left over behind that. */
+static void excess_number(struct ps_deal *d)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < d->o.nodes; i++) {
+		uint64_t matched = PS_MIN(d->over[i], d->lack[i]), n = d->over[i] - matched;
+
+		d->lack[i] = matched;
+		d->over[i] = sum;
+		sum += n;
+	}
+}
+
+static bool gap_has(const struct gap *g, uint64_t x)
+{
+	return x >= g->from && x - g->from < g->n;
+}
+
+/* Whether the next row of this lane in the step is this rank's. */
+static bool row_is_mine(struct ps_deal *d, uint32_t lane, const struct gap *own, const struct gap *common)
+{
+	struct share *share = &d->shares[lane];
+	uint32_t me = d->o.rank, nodes = d->o.nodes, v = lane % d->o.steps.world, node = v % nodes;
+	uint64_t x;
+
+	if (share->seen++ < share->keep)
+		return v == me;
+	x = share->excess + (share->seen - 1 - share->keep);
+	if (x < d->lack[node])
+		return node == me % nodes && gap_has(own, x);
+	return gap_has(common, d->over[node] + x - d->lack[node]);
+}
+
+/* Deals a step, at whose beginning the turns are, and leaves them at its end. Returns this rank's rows. */
+static uint32_t step_deal(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
+{
+	const struct ps_steps *s = &d->o.steps;
+	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step);
+	struct gap own, common;
+	uint32_t mine = 0;
+
+	for (uint32_t l = 0; l < d->nlanes; l++)
+		d->shares[l].count = 0;
+	for (uint64_t i = 0; i < n; i++) {
+		d->walked[i] = (struct ps_dealt){.lane = d->turns.lane, .index = d->turns.index};
+		d->shares[d->turns.lane].count++;
+		ps_turns_advance(&d->turns);
+	}
+	shares_find(d, step);
+	gaps_find(d, step, &own, &common);
+	excess_number(d);
+	for (uint64_t i = 0; i < n; i++)
+		if (row_is_mine(d, d->walked[i].lane, &own, &common))
+			ret_rows[mine++] = d->walked[i];
+	return mine;
+}
+
+/* -- Windows ---------------------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+	const struct ps_dealt *x = a, *y = b;
+
+	if (x->lane != y->lane)
+		return x->lane < y->lane ? -1 : 1;
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+static int window_alloc(const struct ps_deal *d, struct window *w)
+{
+	size_t rows = (size_t)d->steps * d->o.steps.batch;
+
+	if (w->rows)
+		return 0;
+	w->rows = malloc(rows * sizeof(*w->rows));
+	w->by_lane = malloc(rows * sizeof(*w->by_lane));
+	w->begins = malloc((d->steps + 1) * sizeof(*w->begins));
+	w->from = malloc(d->o.nsets * sizeof(*w->from));
+	w->to = malloc(d->o.nsets * sizeof(*w->to));
+	if (w->rows && w->by_lane && w->begins && w->from && w->to)
+		return 0;
+	free(ps_steal_ptr(&w->rows));
+	free(ps_steal_ptr(&w->by_lane));
+	free(ps_steal_ptr(&w->begins));
+	free(ps_steal_ptr(&w->from));
+	free(ps_steal_ptr(&w->to));
+	return -ENOMEM;
+}
+
+/* The scratch memory of dealing; only an epoch that has irregular steps needs it. */
+static int scratch_alloc(struct ps_deal *d)
+{
+	const struct ps_steps *s = &d->o.steps;
+
+	if (d->walked)
+		return 0;
+	free(d->shares);
+	free(d->have);
+	free(d->over);
+	free(d->lack);
+	d->shares = malloc(d->nlanes * sizeof(*d->shares));
+	d->have = malloc(s->world * sizeof(*d->have));
+	d->over = malloc(d->o.nodes * sizeof(*d->over));
+	d->lack = malloc(d->o.nodes * sizeof(*d->lack));
+	if (!d->shares || !d->have || !d->over || !d->lack)
+		return -ENOMEM;
+	d->walked = malloc((size_t)s->batch * s->world * sizeof(*d->walked));
+	return d->walked ? 0 : -ENOMEM;
+}
+
+static void window_deal(struct ps_deal *d, struct window *w, uint64_t number)
+{
+	uint64_t first = d->regular + number * d->steps;
+	uint64_t begin = d->o.begin + ps_steps_begin(&d->o.steps, first);
+	uint32_t n = 0;
+
+	if (d->turns.position > begin)
+		ps_turns_reset(&d->turns, d->o.lengths);
+	ps_turns_skip(&d->turns, begin - d->turns.position);
+	ps_turns_mark(&d->turns, w->from);
+	for (uint32_t i = 0; i <= d->steps; i++) {
+		w->begins[i] = n;
+		if (i < d->steps && first + i < d->nsteps)
+			n += step_deal(d, first + i, w->rows + n);
+	}
+	ps_turns_mark(&d->turns, w->to);
+	memcpy(w->by_lane, w->rows, n * sizeof(*w->rows));
+	qsort(w->by_lane, n, sizeof(*w->by_lane), compare);
+	w->number = number;
+}
+
+/* d->lock is held. NULL: out of memory. */
+static struct window *window_get(struct ps_deal *d, uint64_t number)
+{
+	struct window *oldest = &d->windows[0];
+
+	for (int i = 0; i < WINDOWS; i++) {
+		struct window *w = &d->windows[i];
+
+		if (w->used && w->number == number) {
+			w->used = ++d->clock;
+			return w;
+		}
+		if (w->used < oldest->used)
+			oldest = w;
+	}
+	if (window_alloc(d, oldest) < 0 || scratch_alloc(d) < 0)
+		return NULL;
+	window_deal(d, oldest, number);
+	oldest->used = ++d->clock;
+	return oldest;
+}
+
+/* The window of a lane's sample that is of no regular step. */
+static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index)
+{
+	const struct ps_steps *s = &d->o.steps;
+	uint64_t q, step;
+
+	for (int i = 0; i < WINDOWS; i++)
+		if (d->windows[i].used && before(d, d->windows[i].from, lane) <= index &&
+		        before(d, d->windows[i].to, lane) > index)
+			return &d->windows[i];
+	q = ps_sequence_position(d->o.sequence, lane, index) - d->o.begin;
+	step = q / ((uint64_t)s->batch * s->world);
+	if (q >= ps_steps_begin(s, step + 1)) /* the last full step may be a shorter one */
+		step++;
+	return window_get(d, (step - d->regular) / d->steps);
+}
+
+/* -- An epoch --------------------------------------------------------------------------------------------- */
+
+/* How many steps from the first one on have rows of lanes that all go on, and give each rank its own. */
+static uint64_t regular_steps(const struct ps_deal *d)
+{
+	const struct ps_steps *s = &d->o.steps;
+	uint64_t least = PS_ENDLESS, global = (uint64_t)s->batch * s->world, full;
+	u128 to;
+
+	if (d->o.nsets > 1 || d->nlanes % s->world)
+		return 0;
+	for (uint32_t l = 0; l < d->nlanes; l++)
+		least = PS_MIN(least, d->o.lengths[l]);
+	if (least == PS_ENDLESS && s->samples == PS_ENDLESS)
+		return s->most;
+	to = (u128)least * d->nlanes;
+	full = to > d->o.begin ? (uint64_t)PS_MIN((to - d->o.begin) / global, (u128)PS_ENDLESS) : 0;
+	/* The last full step may be shorter than the others. */
+	if (s->samples != PS_ENDLESS)
+		full = PS_MIN(full, s->samples / global - (s->samples >= global));
+	return PS_MIN(full, s->most);
+}
+
+static void marks_find(struct ps_deal *d)
+{
+	uint64_t middle = d->regular >= d->nsteps ? d->o.end
+	                                          : d->o.begin + ps_steps_begin(&d->o.steps, d->regular);
+	struct {
+		uint64_t at;
+		struct ps_mark *marks;
+	} all[] = {{d->o.begin, d->begin}, {middle, d->middle}, {d->o.end, d->end}};
+
+	ps_turns_reset(&d->turns, d->o.lengths);
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+		if (all[i].at == PS_ENDLESS) {
+			for (uint32_t s = 0; s < d->o.nsets; s++)
+				all[i].marks[s] = (struct ps_mark){.round = PS_ENDLESS};
+			continue;
+		}
+		ps_turns_skip(&d->turns, all[i].at - d->turns.position);
+		ps_turns_mark(&d->turns, all[i].marks);
+	}
+}
+
+int ps_deal_new(const struct ps_deal_options *options, struct ps_deal **ret_deal)
+{
+	struct ps_deal *d = calloc(1, sizeof(*d));
+	uint32_t nsets = options->nsets;
+
+	if (!d)
+		return -ENOMEM;
+	d->o = *options;
+	pthread_mutex_init(&d->lock, NULL);
+	d->sets = malloc(nsets * sizeof(*d->sets));
+	d->begin = malloc(nsets * sizeof(*d->begin));
+	d->middle = malloc(nsets * sizeof(*d->middle));
+	d->end = malloc(nsets * sizeof(*d->end));
+	if (!d->sets || !d->begin || !d->middle || !d->end ||
+	        ps_turns_init(&d->turns, options->sets, nsets) < 0) {
+		ps_deal_free(d);
+		return -ENOMEM;
+	}
+	memcpy(d->sets, options->sets, nsets * sizeof(*d->sets));
+	d->o.sets = NULL; /* borrowed no longer */
+	d->nlanes = d->turns.nlanes;
+	d->nsteps = ps_steps_count(&d->o.steps, 0);
+	d->regular = regular_steps(d);
+	d->steps = PS_MIN(WINDOW_STEPS, WINDOW_ROWS / d->o.steps.batch);
+	d->steps = (uint32_t)PS_MIN(d->steps, WINDOW_TURNS / ((uint64_t)d->o.steps.batch * d->o.steps.world));
+	d->steps = PS_MAX(d->steps, 1u);
+	marks_find(d);
+	*ret_deal = d;
+	return 0;
+}
+
+void ps_deal_free(struct ps_deal *d)
+{
+	if (!d)
+		return;
+	for (int i = 0; i < WINDOWS; i++) {
+		free(d->windows[i].rows);
+		free(d->windows[i].by_lane);
+		free(d->windows[i].begins);
+		free(d->windows[i].from);
+		free(d->windows[i].to);
+	}
+	ps_turns_fini(&d->turns);
+	pthread_mutex_destroy(&d->lock);
+	free(d->sets);
+	free(d->begin);
+	free(d->middle);
+	free(d->end);
+	free(d->shares);
+	free(d->have);
+	free(d->over);
+	free(d->lack);
+	free(d->walked);
+	free(d);
+}
+
+int ps_deal_step(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
+{
+	const struct ps_steps *s = &d->o.steps;
+	uint32_t n = ps_steps_rows(s, step, d->o.rank);
+	struct window *w;
+
+	if (step < d->regular) {
+		uint64_t p = d->o.begin + step * s->batch * s->world;
+		uint32_t own = (uint32_t)(p % d->nlanes % s->world);
+
+		p += (d->o.rank + s->world - own) % s->world;
+		for (uint32_t i = 0; i < n; i++, p += s->world)
+			ret_rows[i] = (struct ps_dealt){
+			        .lane = (uint32_t)(p % d->nlanes), .index = p / d->nlanes};
+		return 0;
+	}
+	step -= d->regular;
+	PS_LOCK_SCOPE(&d->lock);
+	w = window_get(d, step / d->steps);
+	if (!w)
+		return -ENOMEM;
+	memcpy(ret_rows, w->rows + w->begins[step % d->steps], n * sizeof(*ret_rows));
+	return 0;
+}
+
+/* The first row of a window that is of the lane, and not before `index`; NULL: there is none. */
+static const struct ps_dealt *row_find(
+        const struct ps_deal *d, const struct window *w, uint32_t lane, uint64_t index)
+{
+	const struct ps_dealt key = {.lane = lane, .index = index};
+	uint32_t low = 0, n = w->begins[d->steps], high = n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (compare(&w->by_lane[mid], &key) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < n && w->by_lane[low].lane == lane ? &w->by_lane[low] : NULL;
+}
+
+int ps_deal_next(struct ps_deal *d, uint32_t lane, uint64_t index, uint64_t *ret_index)
+{
+	uint64_t end = before(d, d->end, lane), middle = before(d, d->middle, lane);
+	const struct ps_dealt *row;
+	struct window *w;
+
+	index = PS_MAX(index, before(d, d->begin, lane));
+	if (index < middle && lane % d->o.steps.world != d->o.rank)
+		index = middle;
+	if (index >= end)
+		return PS_DEAL_NONE;
+	*ret_index = index;
+	if (index < middle || d->o.steps.world == 1)
+		return PS_DEAL_FOUND;
+	PS_LOCK_SCOPE(&d->lock);
+	w = window_of(d, lane, index);
+	if (!w)
+		return -ENOMEM;
+	row = row_find(d, w, lane, index);
+	*ret_index = row ? row->index : before(d, w->to, lane);
+	return row ? PS_DEAL_FOUND : *ret_index < end ? PS_DEAL_LATER : PS_DEAL_NONE;
+}
+
+int ps_deal_wanted(struct ps_deal *d, uint32_t lane, uint64_t index, uint32_t n, bool *ret_wanted)
+{
+	uint64_t at = index, next;
+	int r;
+
+	memset(ret_wanted, 0, n * sizeof(*ret_wanted));
+	while (at < index + n && (r = ps_deal_next(d, lane, at, &next)) != PS_DEAL_NONE) {
+		if (r < 0)
+			return r;
+		at = next;
+		if (r == PS_DEAL_LATER || at >= index + n)
+			continue;
+		ret_wanted[at++ - index] = true;
+	}
+	return 0;
+}

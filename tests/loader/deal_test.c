@@ -1,0 +1,344 @@
+/* Rows of steps dealt to ranks, at the sizes of real runs, by the order's own code without shards: each sample once,
+ * the same steps for any number of ranks, how many shards a batch is of, and how many ranks open a shard. */
+#include "config.h"
+
+#include "order/epoch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "make_tar.h"
+
+static uint64_t rnd_state = 7;
+
+static uint32_t rnd(uint32_t below)
+{
+	rnd_state = rnd_state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(rnd_state >> 33) % below;
+}
+
+struct run {
+	uint32_t nshards, batch, world, per_node, homes;
+	uint32_t lanes; /* 0: as many as by default */
+	enum penstock_end end;
+	uint64_t seed, epoch;
+	const uint32_t *counts;
+	const uint32_t *sets; /* of two sets: where the second begins; NULL: one */
+	uint64_t skip;
+};
+
+static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
+{
+	(void)epoch;
+	(void)pass;
+	(void)err;
+	*ret = ((const uint32_t *)ctx)[shard];
+	return 0;
+}
+
+struct rank {
+	struct ps_order *order;
+	struct ps_epochs *epochs;
+	struct ps_epoch *epoch;
+};
+
+static void rank_open(const struct run *r, uint32_t rank, struct rank *ret)
+{
+	uint64_t global = (uint64_t)r->batch * r->world;
+	struct ps_order_set sets[2] = {{.n = r->nshards, .weight = 3}, {.weight = 2}};
+	struct ps_load_error err;
+
+	if (r->sets) {
+		sets[0].n = sets[1].first = *r->sets;
+		sets[1].n = r->nshards - *r->sets;
+	}
+	ret->order = ps_order_new(&(struct ps_order_options){.mode = PS_ORDER_WINDOW,
+	                                  .nshards = r->nshards,
+	                                  .lanes = r->lanes ? r->lanes : ps_order_lanes_auto(global, r->nshards),
+	                                  .window = ps_order_window_auto(global),
+	                                  .rank = rank,
+	                                  .world = r->world,
+	                                  .seed = r->seed,
+	                                  .repeat = 1,
+	                                  .shared = true,
+	                                  .sets = r->sets ? sets : NULL,
+	                                  .nsets = r->sets ? 2 : 0,
+	                                  .homes = r->homes},
+	        &err);
+	if (!ret->order)
+		fail_msg("%s", err.text);
+	ret->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = ret->order,
+	        .mode = PS_ORDER_WINDOW,
+	        .known = true,
+	        .repeat = 1,
+	        .counts = {.count = count, .ctx = (void *)(uintptr_t)r->counts},
+	        .nshards = r->nshards,
+	        .seed = r->seed,
+	        .skip = r->skip,
+	        .take = PS_ENDLESS,
+	        .steps = PS_ENDLESS,
+	        .batch = r->batch,
+	        .rank = rank,
+	        .world = r->world,
+	        .nodes = r->world / PS_MAX(r->per_node, 1u),
+	        .end = r->end});
+	assert_non_null(ret->epochs);
+	assert_int_equal(ps_epochs_get(ret->epochs, r->epoch, &ret->epoch, &err), 0);
+}
+
+static void rank_close(struct rank *r)
+{
+	ps_epoch_unref(r->epoch);
+	ps_epochs_free(r->epochs);
+	ps_order_free(r->order);
+}
+
+/* Every lane's samples, one lane behind the other. */
+struct map {
+	struct ps_order_sample *v;
+	uint64_t *begins; /* of the lanes, and behind the last */
+};
+
+static void map_make(const struct run *r, const struct rank *rank, struct map *map)
+{
+	uint32_t nlanes = ps_order_nlanes(rank->order);
+	uint64_t all = 0, n;
+
+	for (uint32_t s = 0; s < r->nshards; s++)
+		all += r->counts[s];
+	map->v = malloc(PS_MAX(all, UINT64_C(1)) * sizeof(*map->v));
+	map->begins = calloc(nlanes + 1, sizeof(*map->begins));
+	assert_true(map->v && map->begins);
+	for (uint32_t l = 0; l < nlanes; l++) {
+		assert_int_equal(ps_order_samples(
+		                         rank->order, r->epoch, l, r->counts, map->v + map->begins[l], &n),
+		        0);
+		map->begins[l + 1] = map->begins[l] + n;
+	}
+	assert_int_equal(map->begins[nlanes], all);
+}
+
+static void map_free(struct map *map)
+{
+	free(map->v);
+	free(map->begins);
+}
+
+/* Which step each sample is of, by its place in the map; UINT32_MAX: none. Asserts that no sample comes twice, and that
+ * a rank that asks lane by lane is told the same. */
+static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const struct map *map)
+{
+	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
+	ps_autofree bool *mine = malloc(PS_MAX(n, UINT64_C(1)));
+	ps_autofree bool *wanted = malloc(PS_MAX(n, UINT64_C(1)));
+
+	memset(step_of, 0xff, n * sizeof(*step_of));
+	for (uint32_t i = 0; i < r->world; i++) {
+		struct rank rank;
+
+		rank_open(r, i, &rank);
+		memset(mine, 0, n);
+		for (uint64_t s = 0; s < ps_steps_count(&rank.epoch->steps, i); s++) {
+			assert_int_equal(ps_deal_step(rank.epoch->deal, s, rows), 0);
+			for (uint32_t k = 0; k < ps_steps_rows(&rank.epoch->steps, s, i); k++) {
+				uint64_t at = map->begins[rows[k].lane] + rows[k].index;
+
+				assert_true(at < map->begins[rows[k].lane + 1]);
+				assert_int_equal(step_of[at], UINT32_MAX);
+				step_of[at] = (uint32_t)s;
+				mine[at] = true;
+			}
+		}
+		for (uint32_t l = 0; l < ps_order_nlanes(rank.order); l++) {
+			uint32_t len = (uint32_t)(map->begins[l + 1] - map->begins[l]), to;
+
+			for (uint32_t from = 0; from < len; from = to) { /* by pieces, as blocks are */
+				to = from + 1 + rnd(40);
+				to = PS_MIN(to, len);
+				assert_int_equal(ps_deal_wanted(rank.epoch->deal, l, from, to - from,
+				                         wanted + map->begins[l] + from),
+				        0);
+			}
+		}
+		assert_memory_equal(mine, wanted, n);
+		rank_close(&rank);
+	}
+}
+
+static void counts_vary(uint32_t *counts, uint32_t n, uint32_t mean, uint32_t spread)
+{
+	for (uint32_t i = 0; i < n; i++)
+		counts[i] = mean - spread + rnd(2 * spread + 1);
+}
+
+static void each_world_has_the_same_steps_and_each_sample_once(void **state)
+{
+	static const uint32_t worlds[] = {1, 2, 3, 4, 6, 8, 12, 24};
+	static uint32_t counts[200], first[20000], other[20000];
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		uint32_t half;
+		struct run r = {.nshards = 1 + rnd(i % 3 ? 199 : 20),
+		        .seed = rnd(100),
+		        .epoch = rnd(9),
+		        .end = i % 2 ? PENSTOCK_END_DROP_LAST : PENSTOCK_END_PAD,
+		        .lanes = rnd(3) ? 0 : 1 + rnd(70),
+		        .skip = rnd(4) ? 0 : rnd(50),
+		        .counts = counts};
+		uint32_t global = 24 * (1 + rnd(6));
+		struct rank rank;
+		struct map map;
+		uint64_t n = 0;
+
+		half = 1 + r.nshards / 3;
+		if (r.nshards > 3 && rnd(4) == 0)
+			r.sets = &half;
+		counts_vary(counts, r.nshards, 40, rnd(3) * 20);
+		for (uint32_t s = 0; s < r.nshards; s++)
+			n += counts[s];
+		for (size_t w = 0; w < PS_ARRAY_LEN(worlds); w++) {
+			r.world = worlds[w];
+			r.batch = global / r.world;
+			do
+				r.per_node = 1 + rnd(r.world);
+			while (r.world % r.per_node);
+			rank_open(&r, 0, &rank);
+			map_make(&r, &rank, &map);
+			rank_close(&rank);
+			steps_note(&r, w ? other : first, n, &map);
+			if (w > 0)
+				assert_memory_equal(first, other, n * sizeof(*first));
+			map_free(&map);
+		}
+		if (r.end == PENSTOCK_END_PAD && r.skip == 0 && !r.sets)
+			for (uint64_t k = 0; k < n; k++)
+				assert_true(first[k] != UINT32_MAX);
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+struct found {
+	double shards;  /* different ones in a batch of rank 0, on average ... */
+	uint32_t least; /* ... and at least, while all lanes go on */
+	double opens;   /* ranks that read of a shard, on average */
+};
+
+/* `all`: looks at all ranks, for `opens`. */
+static struct found look(const struct run *r, bool all)
+{
+	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
+	ps_autofree uint32_t *shards = malloc(r->batch * sizeof(*shards));
+	ps_autofree uint32_t *opened = calloc(r->nshards, sizeof(*opened)); /* by rank, + 1 */
+	struct found f = {.least = UINT32_MAX};
+	uint64_t nbatches = 0, opens = 0;
+	struct map map = {0};
+
+	for (uint32_t i = 0; i < (all ? r->world : 1); i++) {
+		struct rank rank;
+		uint64_t least = PS_ENDLESS;
+
+		rank_open(r, i, &rank);
+		if (i == 0)
+			map_make(r, &rank, &map);
+		for (uint32_t l = 0; l < ps_order_nlanes(rank.order); l++)
+			least = PS_MIN(least, rank.epoch->lengths[l]);
+		for (uint64_t s = 0; s < ps_steps_count(&rank.epoch->steps, i); s++) {
+			uint32_t n = ps_steps_rows(&rank.epoch->steps, s, i), different = 0;
+			bool whole = n == r->batch;
+
+			assert_int_equal(ps_deal_step(rank.epoch->deal, s, rows), 0);
+			for (uint32_t k = 0; k < n; k++) {
+				shards[k] = map.v[map.begins[rows[k].lane] + rows[k].index].shard;
+				opens += opened[shards[k]] != i + 1;
+				opened[shards[k]] = i + 1;
+				whole = whole && rows[k].index < least;
+			}
+			qsort(shards, n, sizeof(*shards), compare);
+			for (uint32_t k = 0; k < n; k++)
+				different += k == 0 || shards[k] != shards[k - 1];
+			if (i == 0) {
+				f.shards += different;
+				nbatches++;
+				if (whole)
+					f.least = PS_MIN(f.least, different);
+			}
+		}
+		rank_close(&rank);
+	}
+	f.shards /= (double)nbatches;
+	f.opens = (double)opens / r->nshards;
+	map_free(&map);
+	return f;
+}
+
+/* With 32 shards a rank and more a batch of b is of min(b / 2, shards / world) shards or more, wherever lanes are whole. */
+static void a_batch_is_of_many_shards(void **state)
+{
+	static const struct {
+		uint32_t nshards, count, world, batch;
+	} rows[] = {{512, 200, 8, 32}, {512, 200, 16, 32}, {2048, 50, 64, 32}, {2048, 50, 64, 64}, {4096, 30, 64, 32},
+	        {1000, 60, 25, 20}, {1000, 60, 30, 64}, {10000, 20, 64, 32}, {8192, 20, 256, 32}, {1024, 100, 1, 64},
+	        {333, 100, 10, 16}, {4096, 20, 128, 256}};
+	static uint32_t counts[10000];
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct run r = {.nshards = rows[i].nshards,
+		        .world = rows[i].world,
+		        .batch = rows[i].batch,
+		        .counts = counts};
+		uint32_t want = PS_MIN(r.batch / 2, r.nshards / r.world);
+		struct found f;
+
+		counts_vary(counts, r.nshards, rows[i].count, rows[i].count / 10);
+		f = look(&r, false);
+		print_message("%u shards, world %u, batch %u: %.1f shards, %u at least (%u)\n", r.nshards, r.world,
+		        r.batch, f.shards, f.least, want);
+		assert_true(f.least != UINT32_MAX && f.least >= want);
+	}
+}
+
+/* Counts that differ by a tenth: on average a shard is read by two ranks at most. */
+static void few_ranks_read_a_shard(void **state)
+{
+	static const struct {
+		uint32_t nshards, count, spread, world, batch, per_node;
+	} rows[] = {{512, 200, 20, 64, 32, 1}, {512, 200, 20, 64, 32, 8}, {512, 200, 20, 8, 32, 1},
+	        {2048, 200, 20, 64, 32, 1}, {1000, 200, 20, 64, 32, 1}, {512, 200, 0, 64, 32, 1},
+	        {512, 200, 20, 64, 64, 8}, {1024, 200, 20, 256, 32, 8}};
+	static uint32_t counts[2048];
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct run r = {.nshards = rows[i].nshards,
+		        .world = rows[i].world,
+		        .batch = rows[i].batch,
+		        .per_node = rows[i].per_node,
+		        .counts = counts};
+		struct found f;
+
+		counts_vary(counts, r.nshards, rows[i].count, rows[i].spread);
+		f = look(&r, true);
+		print_message("%u shards of %u +- %u, world %u, batch %u, %u a node: read by %.2f ranks\n", r.nshards,
+		        rows[i].count, rows[i].spread, r.world, r.batch, r.per_node, f.opens);
+		assert_true(f.opens <= 2);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(each_world_has_the_same_steps_and_each_sample_once),
+	        cmocka_unit_test(a_batch_is_of_many_shards),
+	        cmocka_unit_test(few_ranks_read_a_shard),
+	};
+
+	return cmocka_run_group_tests_name("deal", tests, NULL, NULL);
+}
