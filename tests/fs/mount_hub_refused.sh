@@ -19,7 +19,7 @@ refused() { # WHAT WORDS SOURCE OPTION...
 	equal "$what: in one line" 1 "$(wc -l <"$T/out")"
 	check "$what: the line says why" grep -Eq "$words" "$T/out"
 	check_not "$what: nothing is mounted" is_mounted
-	rm -rf "$T/cache-refused"
+	check "$what: the daemon leaves the cache" wait_until 10 rm -rf "$T/cache-refused" # it ends in its own time
 }
 works=0
 works() { # WHAT OPTION...

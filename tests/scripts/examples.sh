@@ -10,7 +10,6 @@ requires mount loader nginx jq root python:PIL
 # COMMAND <tab> REASON; or COMMAND <tab> says WORDS: it fails, with exit status 1, and says so.
 cat >"$T/exceptions" <<'ROWS'
 penstock plan /tmp/train <list	lasts until it is ended; tests/fs/mount_plan_command.sh
-penstock-loader index --verify /tmp/train	needs a published index; tests/fs/mount_index.sh
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test
 scripts/setup-debian --build-only	installs packages
