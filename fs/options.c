@@ -432,6 +432,8 @@ const struct ps_opt ps_options_source[] = {
                 "shared access signature for az:// [AZURE_STORAGE_SAS_TOKEN]"},
         {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL,
                 "a public bucket: use no credentials"},
+        {"s3-follow-redirects", 0, PS_OPT_FLAG, FIELD(follow_redirects), NULL,
+                "follow a store's redirects to other hosts, without credentials"},
         {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL,
                 "pay for what is read of another's bucket"},
         {"addressing-style", 0, PS_OPT_CALL, 0, "auto|path|virtual",

@@ -32,7 +32,7 @@ struct ps_mount_options {
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
 	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* of stores with buckets */
-	bool no_sign_request, request_payer, pin_versions;
+	bool no_sign_request, request_payer, pin_versions, follow_redirects;
 	enum ps_s3_addressing addressing;
 	/* the mount */
 	uid_t uid;

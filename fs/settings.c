@@ -223,6 +223,7 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .no_sign_request = o->no_sign_request,
 	                .request_payer = o->request_payer,
 	                .pin_versions = o->pin_versions,
+	                .follow_redirects = o->follow_redirects,
 	                .addressing = o->addressing,
 	                .env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,

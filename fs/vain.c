@@ -15,6 +15,7 @@ static const struct {
         {"profile", BUCKETS},
         {"no-sign-request", STORES},
         {"request-payer", BUCKETS},
+        {"s3-follow-redirects", S3},
         {"addressing-style", BUCKETS},
         {"pin-versions", BUCKETS},
         {"gs-credentials", GS},
@@ -50,6 +51,7 @@ static const char *name_of(unsigned kinds)
 	return kinds == BUCKETS ? "buckets (s3://, gs://)"
 	       : kinds == STORES ? "buckets (s3://, gs://, az://)"
 	       : kinds == AZ    ? "az:// sources"
+	       : kinds == S3    ? "s3:// sources"
 	       : kinds == GS    ? "gs:// sources"
 	       : kinds == HF    ? "hf:// sources"
 	                        : "sources that are not local";

@@ -27,6 +27,7 @@ static void request_free(struct ps_http_request *rq)
 	ps_key_unref(rq->key);
 	free(rq->location);
 	free(rq->elsewhere);
+	free(rq->away);
 	free(rq->url);
 	free(rq);
 }
@@ -178,12 +179,14 @@ static int set_access(const struct ps_http_client *c, CURL *curl, const char *ur
 static int set_up(struct ps_http_request *rq, CURL *curl)
 {
 	struct ps_http_client *c = rq->client;
-	bool is_own = c->dialect || ps_http_client_owns(c, rq->url);
+	bool is_own = c->dialect ? !rq->away : ps_http_client_owns(c, rq->url);
 	ps_autofree char *whole = NULL;
 	int rc = 0;
 
 	/* A redirect's target is complete in itself. */
-	if (c->dialect)
+	if (rq->away)
+		rc = (whole = strdup(rq->away)) ? 0 : -ENOMEM;
+	else if (c->dialect)
 		rc = c->dialect->address(c->dialect_arg, rq, &whole);
 	else if (!rq->redirects)
 		rc = ps_http_client_url(c, rq->url, is_own, &whole);

@@ -121,6 +121,7 @@ struct ps_http_request {
 	unsigned remedies;        /* the dialect's: what was tried already */
 	char *location;           /* of a refusal that is a redirect, absolute; NULL: none */
 	char *elsewhere;          /* the dialect's: where it asks now instead; NULL: as always */
+	char *away;               /* another host that it was sent to, which may see nothing of ours; NULL: none */
 };
 
 /* From the source's URL and the caller's options; checks the header options. */

@@ -240,6 +240,7 @@ static int add_access(
 	add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
 	add(d, "anonymous", options->no_sign_request ? "yes" : NULL);
 	add(d, "payer", options->request_payer ? "yes" : NULL);
+	add(d, "redirects", options->follow_redirects ? "followed" : NULL);
 	if (rc == 0 && is_azure && !options->no_sign_request) {
 		add_env(d, options, azure, PS_ARRAY_LEN(azure));
 		rc = options->az_sas_file ? add_file(d, options->az_sas_file, NULL) : 0;

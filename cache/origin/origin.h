@@ -215,6 +215,7 @@ struct ps_origin_options {
 	const char *gs_credentials; /* a JSON file of Google's; NULL: as the environment says */
 	const char *az_sas_file; /* a shared access signature of Azure's; NULL: as the environment says */
 	bool no_sign_request; /* anonymous */
+	bool follow_redirects; /* of an S3 store, to other hosts: without credentials */
 	bool request_payer;   /* we pay for what we read, not the bucket's owner */
 	bool pin_versions;    /* list the objects' versions, and read each as it was then */
 	enum ps_s3_addressing addressing;

@@ -197,6 +197,7 @@ int ps_s3_open(struct ps_source *source, const struct ps_origin_options *options
 	s3->source = *source;
 	*source = (struct ps_source){0};
 	s3->signer.request_payer = options->request_payer;
+	s3->signer.follow_redirects = options->follow_redirects;
 	s3->pin_versions = options->pin_versions;
 	pthread_mutex_init(&s3->signer.store.lock, NULL);
 	ps_sigv4_keys_init(&s3->signer.keys);

@@ -236,13 +236,43 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 	ps_s3_place_fini(&place);
 	if (rc == -EACCES) {
 		ps_error_set(&rq->error, EPROTO,
-		        "HTTP 307: redirected to %s, which is not of this store: not followed",
+		        "HTTP 307: redirected to %s, which is not of this store: not followed without --s3-follow-redirects",
 		        ps_url_redact(rq->location, safe));
 		return false;
 	}
 	free(rq->elsewhere);
 	rq->elsewhere = ps_steal_ptr(&rq->location);
 	return true;
+}
+
+/* A store that hands its objects out through other hosts: they get the request as it was, its range and its condition, and
+ * nothing that says who asks. The next attempt begins at the store again. */
+static bool go_away(struct ps_http_request *rq, const struct ps_s3_signer *signer)
+{
+	const char *to = rq->location;
+	bool from_https = strncmp(rq->away ? rq->away : signer->store.scheme ? signer->store.scheme : "https", "https", 5) == 0;
+	bool is_https = to && strncmp(to, "https://", 8) == 0;
+
+	if (!to || (!is_https && strncmp(to, "http://", 7) != 0) || ps_url_has_user(to)) {
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected to what is no http or https URL", rq->response.status);
+		return false;
+	}
+	if (from_https && !is_https) {
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected from https to http: refused", rq->response.status);
+		return false;
+	}
+	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS) {
+		ps_error_set(&rq->error, EIO, "more than %d redirects: a loop?", PS_HTTP_MAX_REDIRECTS);
+		return false;
+	}
+	free(rq->away);
+	rq->away = ps_steal_ptr(&rq->location);
+	return true;
+}
+
+static bool is_redirect(int status)
+{
+	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
 static bool refused(void *arg, struct ps_http_request *rq)
@@ -264,6 +294,14 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	const char *region = response->bucket_region[0] ? response->bucket_region : refusal.region;
 	bool again = false;
 
+	if (signer->follow_redirects && is_redirect(response->status) && !*region) {
+		ps_s3_url_fini(&target.url);
+		return go_away(rq, signer);
+	}
+	if (rq->away) { /* no word of the store's */
+		ps_s3_url_fini(&target.url);
+		return false;
+	}
 	if (remedy == PS_S3_NO_REMEDY && !refusal.code[0] && is_skewed(signer, response))
 		remedy = PS_S3_OTHER_CLOCK;
 	if (remedy == PS_S3_NO_REMEDY && response->status == 400 && *region)

@@ -18,6 +18,7 @@ struct ps_s3_signer {
 	struct ps_sigv4_keys keys;
 	_Atomic int64_t clock_off_s; /* the store's clock is ahead of ours by so much */
 	bool request_payer;
+	bool follow_redirects; /* to other hosts, without credentials */
 };
 
 /* arg of the client is the struct ps_s3_signer. */

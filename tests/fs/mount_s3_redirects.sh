@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# A store that redirects reads to other hosts, as AIStore: followed by --s3-follow-redirects alone, with range and condition, and
+# without anything that says who asks.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../cloud/cloud.sh"
+requires mount jq python:http.server
+
+start_cloud
+cloud_data
+printf 'KEYONE hush/one session/one\n' >"$T/cloud/keys"
+export AWS_ACCESS_KEY_ID=KEYONE AWS_SECRET_ACCESS_KEY=hush/one AWS_SESSION_TOKEN=session/one
+
+# The node: serves $T/cloud below /bucket, notes what headers came, and answers 500 to whoever shows a credential. Its
+# /elsewhere redirects once more, /loop to itself.
+cat >"$T/node.py" <<'PY'
+import hashlib, http.server, os, sys, urllib.parse
+root, ready = sys.argv[1:]
+SECRET = ("authorization", "x-amz-security-token", "cookie", "x-token", "x-amz-date", "proxy-authorization")
+
+
+class Node(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def reply(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        with open(ready + ".log", "a") as f:
+            print(self.command, self.path, status, self.headers.get("Range", "-"), file=f)
+
+    def do_GET(self):
+        shown = [n for n in self.headers if n.lower() in SECRET]
+        if shown:
+            with open(ready + ".seen", "a") as f:
+                print(self.path, *shown, file=f)
+            return self.reply(500)
+        if os.path.exists(ready + ".gone"):
+            return self.reply(403)
+        if os.path.exists(ready + ".loop"):
+            return self.reply(307, Location=self.path)
+        if "hop=1" not in self.path:
+            return self.reply(302, Location=self.path + ("&" if "?" in self.path else "?") + "hop=1")
+        path = os.path.join(root, urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/"))
+        with open(path, "rb") as f:
+            data = f.read()
+        etag = '"%s"' % hashlib.md5(data).hexdigest()
+        if self.headers.get("If-Match", etag) != etag:
+            return self.reply(412)
+        wanted = self.headers.get("Range")
+        if not wanted:
+            return self.reply(200, data, ETag=etag)
+        first, _, last = wanted[6:].partition("-")
+        first, last = int(first), min(int(last), len(data) - 1)
+        self.reply(206, data[first:last + 1], ETag=etag, Content_Range="bytes %d-%d/%d" % (first, last, len(data)))
+
+    do_HEAD = do_GET
+
+    def log_message(self, *args):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Node)
+with open(ready + ".new", "w") as f:
+    f.write("http://127.0.0.1:%d" % server.server_port)
+os.rename(ready + ".new", ready)
+server.serve_forever()
+PY
+"$python" -B "$T/node.py" "$T/cloud" "$T/node" >"$T/node_server.log" 2>&1 &
+wait_until 30 test -s "$T/node" || die "the node starts" "$(cat "$T/node_server.log")"
+
+file=shard-000000.tar
+unread() { cat "$MNT/$1" >/dev/null; }
+same() { cmp "$MNT/$1" "$T/cloud/bucket/train/$1"; }
+mount_store() {
+	rm -f "$T/cloud/redirect"
+	mount_penstock s3://bucket/train/ --endpoint "$CLOUD" --timeout 5s --no-passthrough "$@"
+	cp "$T/node" "$T/cloud/redirect" # the listing came from the store itself
+}
+check "without the option" mount_store
+check_not "a redirect to another host is not followed" unread "$file"
+check "which is said" grep -q "not followed without --s3-follow-redirects" "$T/penstock.log"
+check_not "that host has not been asked" test -e "$T/node.log"
+umount_penstock
+
+check "with it" mount_store --s3-follow-redirects --header 'X-Token: never-to-be-seen'
+check "the bytes come from there" same $file
+check "by a second redirect, in ranges" grep -q "GET /bucket/train/$file?.*hop=1 206 bytes=" "$T/node.log"
+check_not "which was shown no credential" test -e "$T/node.seen"
+at_least "the store was asked first" 1 "$(grep -c "^KEYONE GET /bucket/train/$file 307" "$T/cloud/who.log")"
+random_file "$T/cloud/bucket/train/shard-000001.tar" 2500000 other
+check_not "a version that has changed is refused there, too" same shard-000001.tar
+touch "$T/node.gone"
+check_not "a host that refuses" unread shard-000002.tar
+rm "$T/node.gone"
+touch "$T/node.loop"
+check_not "a loop ends" unread "deep er/a+b %20&#?.bin"
+check "which is said" grep -q "more than 8 redirects" "$T/penstock.log"
+rm "$T/node.loop"
+check "afterwards it is read" wait_until 20 same "deep er/a+b %20&#?.bin"
+check_not "nothing was shown to the host in all this" test -e "$T/node.seen"
+no_secrets hush session/one
+umount_penstock
+check_not "it is for s3:// alone" mount_penstock gs://bucket/train/ --s3-follow-redirects --no-sign-request
