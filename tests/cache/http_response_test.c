@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -167,8 +168,38 @@ static void a_date_to_retry_at_counts_from_the_server_s_own_clock(void **state)
 	assert_int_equal(PAUSE(busy, date, "Retry-After: 3"), 3000);
 	assert_int_equal(PAUSE(busy, date), 0);
 	assert_int_equal(PAUSE(busy, date, "Retry-After: 99999999"), PS_RETRY_AFTER_MAX_MS);
+	assert_int_equal(PAUSE(busy, date, "Retry-After: Mon, 01 Jan 2035 10:00:00 GMT"), PS_RETRY_AFTER_MAX_MS);
 	/* Without a Date there is our own clock only. */
 	assert_int_equal(PAUSE(busy, "Retry-After: Thu, 01 Jan 2015 10:00:07 GMT"), 0);
+}
+
+/* Names and values of any length, from any server. */
+static void headers_that_are_too_long_are_passed_over(void **state)
+{
+	enum { LONG = 1 << 20 };
+	struct ps_http_response r;
+	char *line = malloc(LONG + 64);
+
+	(void)state;
+	HEAR(&r, "HTTP/1.1 200 OK", "ETag: \"v1\"");
+	memset(line, 'x', LONG);
+	memcpy(line + LONG, ": y", 3);
+	ps_http_response_line(&r, line, LONG + 3);
+	memcpy(line, "ETag: \"", 7);
+	line[LONG - 1] = '"';
+	ps_http_response_line(&r, line, LONG);
+	assert_string_equal(r.etag, "\"v1\"");
+	/* At each length that a table may have. */
+	for (size_t n = 1; n < 5000; n++) {
+		memset(line, 'y', n);
+		memcpy(line + n, ": z", 3);
+		ps_http_response_line(&r, line, n + 3);
+		memcpy(line, "X: ", 3);
+		ps_http_response_line(&r, line, n + 3);
+	}
+	assert_string_equal(r.etag, "\"v1\"");
+	assert_int_equal(r.status, 200);
+	free(line);
 }
 
 /* Each row of the table, and each lie, by the words that a user reads. */
@@ -244,6 +275,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_checksum_beside_a_range_is_not_the_object_s),
 	        cmocka_unit_test(a_date_to_retry_at_counts_from_the_server_s_own_clock),
+	        cmocka_unit_test(headers_that_are_too_long_are_passed_over),
 	        cmocka_unit_test(refusals_say_why),
 	        cmocka_unit_test(partial_answers),
 	        cmocka_unit_test(beginnings_of_a_range),
