@@ -546,6 +546,41 @@ static void the_same_key_loaded_again_is_no_new_one(void **state)
 	assert_ptr_equal(after, key);
 }
 
+static void put_command(time_t end)
+{
+	char text[512], when[64];
+	struct tm tm;
+
+	strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+	snprintf(text, sizeof text,
+	        "[default]\ncredential_process = echo \"{\\\"Version\\\": 1, \\\"AccessKeyId\\\": \\\"K\\\", "
+	        "\\\"SecretAccessKey\\\": \\\"hush\\\", \\\"Expiration\\\": \\\"%s\\\"}\"\n",
+	        when);
+	ps_cloud_put(&cloud, "config", text);
+}
+
+static void a_key_whose_time_was_prolonged_lives_as_long(void **state)
+{
+	struct test *t = *state;
+	time_t now = (time_t)ps_clock_real_s();
+
+	set(t, "PATH", "%s", "/usr/bin:/bin");
+	put_command(now + 3600);
+	comes(t, "K");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_int_equal(key->expires_s, now + 3600);
+	put_command(now + 7200);
+	assert_true(ps_credentials_refused(t->c, key));
+	for (int i = 0; i < 500; i++) {
+		ps_autokey struct ps_key *later = key_of(t);
+
+		if (later->expires_s == now + 7200)
+			return;
+		nap(10);
+	}
+	fail_msg("the time is the old one");
+}
+
 /* Half of what is left, and half of that: without an end to it a server is asked as fast as it answers. */
 static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **state)
 {
@@ -718,6 +753,7 @@ int main(void)
 	        TEST(keys_are_renewed_before_they_expire),
 	        TEST(a_failed_renewal_leaves_the_old_keys_until_they_expire),
 	        TEST(the_same_key_loaded_again_is_no_new_one),
+	        TEST(a_key_whose_time_was_prolonged_lives_as_long),
 	        TEST(a_key_that_is_told_until_its_end_is_asked_for_once_a_second),
 	        TEST(asking_for_keys_never_waits),
 	        TEST(a_service_account),

@@ -94,6 +94,66 @@ static void a_message_comes_as_it_was_sent_also_in_pieces(void **state)
 	}
 }
 
+/* One byte, and with it a descriptor. */
+static void send_with_fd(const char *byte)
+{
+	union {
+		char buf[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	struct iovec part = {(void *)(uintptr_t)byte, 1};
+	struct msghdr msg = {.msg_iov = &part,
+	        .msg_iovlen = 1,
+	        .msg_control = control.buf,
+	        .msg_controllen = sizeof control.buf};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+	memcpy(CMSG_DATA(c), &(int){STDOUT_FILENO}, sizeof(int));
+	assert_int_equal(sendmsg(pair[0], &msg, 0), 1);
+}
+
+static void of_many_descriptors_one_is_taken_and_one_is_sent(void **state)
+{
+	struct ps_given message = {0}, got = {0};
+	char bytes[64];
+	int fd = -1;
+
+	(void)state;
+	assert_int_equal(ps_given_add(&message, "n", "v", NULL), 0);
+	assert_int_equal(ps_wire_send(pair[0], &message, -1), 0);
+	ssize_t n = read(pair[1], bytes, sizeof bytes);
+	assert_int_equal(n, 16 + 4);
+	for (ssize_t i = 0; i < n; i++)
+		send_with_fd(bytes + i);
+	assert_int_equal(ps_wire_receive(pair[1], 1000, &got, &fd, NULL), 0);
+	assert_true(fd >= 0);
+	assert_int_equal(close(fd), 0);
+	assert_int_equal(nopen(), open_before + 2);
+	ps_given_fini(&got);
+
+	faults_trickle(true);
+	assert_int_equal(ps_wire_send(pair[0], &message, STDOUT_FILENO), 0);
+	faults_end();
+	unsigned nfds = 0;
+	for (ssize_t all = 0; all < n;) {
+		char control[256];
+		struct iovec part = {bytes, 1};
+		struct msghdr msg = {
+		        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+
+		assert_int_equal(recvmsg(pair[1], &msg, 0), 1);
+		all++;
+		for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+			memcpy(&fd, CMSG_DATA(c), sizeof fd);
+			close(fd);
+			nfds++;
+		}
+	}
+	assert_int_equal(nfds, 1);
+	ps_given_fini(&message);
+}
+
 static void an_allocation_that_fails_is_enomem_and_leaves_no_descriptor(void **state)
 {
 	bool hit = true;
@@ -148,14 +208,14 @@ struct bytes {
 
 static void what_is_no_message_is_refused(void **state)
 {
-	struct bytes m = {.magic = "penstoc", .protocol = PS_WIRE_PROTOCOL, .nbytes = 6, .body = "a\0b\0c\0"};
+	struct bytes m = {.magic = "penstoc", .protocol = PS_WIRE_PROTOCOL, .nbytes = 8, .body = "a\0b\0c\0d"};
 	const struct bytes sound = {{'p', 'e', 'n', 's', 't', 'o', 'c', 'k'}, PS_WIRE_PROTOCOL, 8, "a\0b\0c\0d"};
 	uint32_t protocol = 0;
 
 	(void)state;
 	assert_int_equal(receive_bytes(&sound, 16 + 8, false, &protocol), 0);
 	assert_int_equal(protocol, PS_WIRE_PROTOCOL);
-	assert_int_equal(receive_bytes(&m, 16 + 6, false, NULL), -EPROTO); /* another magic */
+	assert_int_equal(receive_bytes(&m, 16 + 8, false, NULL), -EPROTO); /* another magic */
 	m = sound;
 	m.protocol = 77;
 	assert_int_equal(receive_bytes(&m, 16, false, &protocol), -EPROTONOSUPPORT);
@@ -207,6 +267,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(a_message_comes_as_it_was_sent_also_in_pieces),
+	        TEST(of_many_descriptors_one_is_taken_and_one_is_sent),
 	        TEST(an_allocation_that_fails_is_enomem_and_leaves_no_descriptor),
 	        TEST(what_is_no_message_is_refused),
 	        TEST(what_is_too_long_is_not_sent),
