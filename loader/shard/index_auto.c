@@ -107,9 +107,9 @@ int ps_index_auto(struct ps_indexes *xs, char *const *shards, size_t nshards, co
 	if (l.nremote > 0)
 		return ps_load_error_set(err, EINVAL,
 		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache of their mount: "
-		        "walking over them could fetch %.1f GB, %.0f s at 100 MB/s; take the indexes of who published them (pack "
+		        "walking over them could fetch %.1f MB, %.1f s at 100 MB/s; take the indexes of who published them (pack "
 		        "--index), warm the mount (penstock warm), or make them once by penstock-loader index --dir",
-		        l.nremote, nshards, (double)l.nremote_bytes / 1e9, (double)l.nremote_bytes / REMOTE_RATE);
+		        l.nremote, nshards, (double)l.nremote_bytes / 1e6, (double)l.nremote_bytes / REMOTE_RATE);
 	path = lock_path(shards[l.shards[0]], dir);
 	if (!path)
 		return ps_load_error_set(err, ENOMEM, "out of memory");

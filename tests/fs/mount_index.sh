@@ -140,6 +140,22 @@ check "two that fit are an error" grep -q 'two indexes in .* fit its name and si
 check "... which names both" grep -q "$two" <<<"$error"
 check "... both" grep -q "0123456789abcdef.psx" <<<"$error"
 
+# What would have to be fetched for it is not walked over unasked; what is cached is.
+MNT=$T/f
+mount_penstock "file://$T/copy/" --cache-dir "$T/cache8"
+error=$(load error "$MNT" "{'index': 'make', 'index_dir': '$T/made'}")
+check "not over the network: bytes and time are told" \
+	grep -Eq '12 of 12 shards have no index and are not local.* could fetch 2\.[0-9] MB, 0\.0 s at 100 MB/s' <<<"$error"
+check "nothing was made" rmdir "$T/made"
+check "warm" penstock warm "$MNT"
+equal "of what is cached it is made" "60 ok" "$("$python" - "$MNT" "$T/made" <<'PY'
+import sys, penstock
+with penstock.Loader(sys.argv[1], batch=2, rank=0, world=2, fields=[penstock.Int("cls")], index="make", index_dir=sys.argv[2]) as l:
+    print(len(l), "ok")
+PY
+)"
+equal "an index of each shard" 12 "$(find "$T/made" -name '*.psx' | wc -l)"
+
 # Shard 5 is replaced by another of the same size and samples. Labels were 0 .. 239; any of b's would be wrong.
 files b
 check "pack another" penstock-loader pack --max-count 20 "$T/files" "$T/other/t-%03d.tar"
