@@ -15,7 +15,7 @@ static const struct {
         {"profile", BUCKETS},
         {"no-sign-request", STORES},
         {"request-payer", BUCKETS},
-        {"s3-follow-redirects", S3},
+        {"follow-redirects", S3},
         {"addressing-style", BUCKETS},
         {"pin-versions", BUCKETS},
         {"gs-credentials", GS},

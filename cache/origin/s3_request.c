@@ -236,7 +236,7 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 	ps_s3_place_fini(&place);
 	if (rc == -EACCES) {
 		ps_error_set(&rq->error, EPROTO,
-		        "HTTP 307: redirected to %s, which is not of this store: not followed without --s3-follow-redirects",
+		        "HTTP 307: redirected to %s, which is not of this store: not followed without --follow-redirects",
 		        ps_url_redact(rq->location, safe));
 		return false;
 	}

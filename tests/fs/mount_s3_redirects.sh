@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A store that redirects reads to other hosts, as AIStore: followed by --s3-follow-redirects alone, with range and condition, and
+# A store that redirects reads to other hosts, as AIStore: followed by --follow-redirects alone, with range and condition, and
 # without anything that says who asks.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
@@ -82,11 +82,11 @@ mount_store() {
 }
 check "without the option" mount_store
 check_not "a redirect to another host is not followed" unread "$file"
-check "which is said" grep -q "not followed without --s3-follow-redirects" "$T/penstock.log"
+check "which is said" grep -q "not followed without --follow-redirects" "$T/penstock.log"
 check_not "that host has not been asked" test -e "$T/node.log"
 umount_penstock
 
-check "with it" mount_store --s3-follow-redirects --header 'X-Token: never-to-be-seen'
+check "with it" mount_store --follow-redirects --header 'X-Token: never-to-be-seen'
 check "the bytes come from there" same $file
 check "by a second redirect, in ranges" grep -q "GET /bucket/train/$file?.*hop=1 206 bytes=" "$T/node.log"
 check_not "which was shown no credential" test -e "$T/node.seen"
@@ -104,4 +104,4 @@ check "afterwards it is read" wait_until 20 same "deep er/a+b %20&#?.bin"
 check_not "nothing was shown to the host in all this" test -e "$T/node.seen"
 no_secrets hush session/one
 umount_penstock
-check_not "it is for s3:// alone" mount_penstock gs://bucket/train/ --s3-follow-redirects --no-sign-request
+check_not "it is for s3:// alone" mount_penstock gs://bucket/train/ --follow-redirects --no-sign-request
