@@ -100,11 +100,11 @@ static size_t some_of(size_t n)
 
 /* Memory ------------------------------------------------------------------------------------------- */
 
-#define MEMORY(name, parameters, arguments)                                           \
-	void *__real_##name parameters;                                               \
-	void *__wrap_##name parameters;                                               \
-	void *__wrap_##name parameters                                                \
-	{                                                                             \
+#define MEMORY(name, parameters, arguments)                                       \
+	void *__real_##name parameters;                                           \
+	void *__wrap_##name parameters;                                           \
+	void *__wrap_##name parameters                                            \
+	{                                                                         \
 		return fails(FAULTS_ALLOCATION) ? NULL : __real_##name arguments; \
 	}
 
@@ -130,16 +130,16 @@ char *__wrap_strndup(const char *text, size_t n)
 
 /* Bytes -------------------------------------------------------------------------------------------- */
 
-#define MOVE(kind, name, parameters, ...)                        \
-	ssize_t __real_##name parameters;                        \
-	ssize_t __wrap_##name parameters;                        \
-	ssize_t __wrap_##name parameters                         \
-	{                                                        \
-		size_t some;                                     \
-                                                                 \
-		if (fails(kind))                                 \
-			return -1;                               \
-		some = some_of(n);                               \
+#define MOVE(kind, name, parameters, ...)                            \
+	ssize_t __real_##name parameters;                            \
+	ssize_t __wrap_##name parameters;                            \
+	ssize_t __wrap_##name parameters                             \
+	{                                                            \
+		size_t some;                                         \
+                                                                     \
+		if (fails(kind))                                     \
+			return -1;                                   \
+		some = some_of(n);                                   \
 		return some || !n ? __real_##name(__VA_ARGS__) : -1; \
 	}
 
@@ -207,11 +207,11 @@ MESSAGE(FAULTS_WRITE, sendmsg, const struct msghdr *)
 MESSAGE(FAULTS_READ, recvmsg, struct msghdr *)
 #undef update
 
-#define CALL(kind, name, parameters, arguments)                     \
-	int __real_##name parameters;                               \
-	int __wrap_##name parameters;                               \
-	int __wrap_##name parameters                                \
-	{                                                           \
+#define CALL(kind, name, parameters, arguments)                    \
+	int __real_##name parameters;                              \
+	int __wrap_##name parameters;                              \
+	int __wrap_##name parameters                               \
+	{                                                          \
 		return fails(kind) ? -1 : __real_##name arguments; \
 	}
 

@@ -78,7 +78,8 @@ static unsigned look(struct ps_store *store, char *buf, bool trickles)
 			enum ps_block_state state = ps_object_block(o, b);
 
 			if (state == PS_BLOCK_UNVERIFIED && ps_object_verify_block(o, b, buf) == 0)
-				state = ps_object_block(o, b); /* of a part of a block the parts are checked */
+				state = ps_object_block(
+				        o, b); /* of a part of a block the parts are checked */
 			faults_trickle(false);
 			if (state != PS_BLOCK_PRESENT)
 				continue;
@@ -152,7 +153,8 @@ static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 	unsigned there = look(store, buf, true);
 	ps_store_close(store);
 	faults_end();
-	assert_true(there >= 3); /* two objects, of which the first may have a part of its second block only */
+	assert_true(
+	        there >= 3); /* two objects, of which the first may have a part of its second block only */
 	test_cut_the_power(*state);
 	/* Each block is read and compared with its sum. */
 	faults_trickle(true);

@@ -108,7 +108,8 @@ static void send_with_fd(const char *byte)
 	        .msg_controllen = sizeof control.buf};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
-	*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+	*c = (struct cmsghdr){
+	        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
 	memcpy(CMSG_DATA(c), &(int){STDOUT_FILENO}, sizeof(int));
 	assert_int_equal(sendmsg(pair[0], &msg, 0), 1);
 }
@@ -139,8 +140,10 @@ static void of_many_descriptors_one_is_taken_and_one_is_sent(void **state)
 	for (ssize_t all = 0; all < n;) {
 		char control[256];
 		struct iovec part = {bytes, 1};
-		struct msghdr msg = {
-		        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+		struct msghdr msg = {.msg_iov = &part,
+		        .msg_iovlen = 1,
+		        .msg_control = control,
+		        .msg_controllen = sizeof control};
 
 		assert_int_equal(recvmsg(pair[1], &msg, 0), 1);
 		all++;
@@ -208,8 +211,10 @@ struct bytes {
 
 static void what_is_no_message_is_refused(void **state)
 {
-	struct bytes m = {.magic = "penstoc", .protocol = PS_WIRE_PROTOCOL, .nbytes = 8, .body = "a\0b\0c\0d"};
-	const struct bytes sound = {{'p', 'e', 'n', 's', 't', 'o', 'c', 'k'}, PS_WIRE_PROTOCOL, 8, "a\0b\0c\0d"};
+	struct bytes m = {
+	        .magic = "penstoc", .protocol = PS_WIRE_PROTOCOL, .nbytes = 8, .body = "a\0b\0c\0d"};
+	const struct bytes sound = {
+	        {'p', 'e', 'n', 's', 't', 'o', 'c', 'k'}, PS_WIRE_PROTOCOL, 8, "a\0b\0c\0d"};
 	uint32_t protocol = 0;
 
 	(void)state;

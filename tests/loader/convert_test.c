@@ -1,22 +1,26 @@
 /* Elements from any type to any other, in either byte order: what is exact is converted, what is not stops it. The
  * definition is written a second time here, in long double. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "batch/convert.h"
+#include "batch/npy.h"
 
 /* The bits of elements; of each as many as the type has. Ends of all integer types, ones and ends of the floats. */
-static const uint64_t patterns[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x100, 0x102, 0x7fff, 0x8000, 0xffff, 0x10000, 0x01020304,
+static const uint64_t patterns[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x100, 0x102, 0x7fff, 0x8000, 0xffff, 0x10000,
+        0x01020304, 0xff7f, 0xff80, 0xffffff7f, 0xffff7fff, 0xffff8000, UINT64_C(0xffffffff7fffffff),
         0x7fffffff, 0x80000000, 0xffffffff, UINT64_C(0x100000000), UINT64_C(0x0102030405060708), INT64_MAX,
-        UINT64_C(1) << 63, UINT64_MAX, UINT64_C(1) << 53, (UINT64_C(1) << 53) + 1, 0x3c00, 0xbc00, 0x7bff, 0x7c00,
-        0x7e00, 0x0001, 0x3f80, 0x4049, 0x3f800000, 0xbf800000, 0x40490fdb, 0x4f000000, 0x4f7fffff, 0x5f000000,
-        0x5f800000, 0x7f800000, 0x7fc00000, 0x42fe0000, 0x47000000, UINT64_C(0x3ff0000000000000),
+        UINT64_C(1) << 63, UINT64_MAX, UINT64_C(1) << 53, (UINT64_C(1) << 53) + 1, 0x3c00, 0xbc00, 0x7bff,
+        0x7c00, 0x7e00, 0x0001, 0x3f80, 0x4049, 0x3f800000, 0xbf800000, 0x40490fdb, 0x4f000000, 0x4f7fffff,
+        0x5f000000, 0x5f800000, 0x7f800000, 0x7fc00000, 0x42fe0000, 0x47000000, UINT64_C(0x3ff0000000000000),
         UINT64_C(0x400921fb54442d18), UINT64_C(0xc3e0000000000000), UINT64_C(0x43e0000000000000),
         UINT64_C(0x43f0000000000000), UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000000),
         UINT64_C(0x4330000000000001), UINT64_C(0xbff8000000000000), UINT64_C(0x8000000000000000)};
@@ -121,8 +125,8 @@ static void check_one(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64
 		src[1 + in + i] = plain[swapped ? in - 1 - i : i];
 	size_t n = ps_convert(from, swapped, src + 1, to, dst, 3);
 	if (n != (exact ? 3u : 1u))
-		fail_msg("%s%s to %s of %#jx (%Lg): %zu elements", swapped ? "swapped " : "", ps_dtype_name(from),
-		        ps_dtype_name(to), (uintmax_t)bits, x, n);
+		fail_msg("%s%s to %s of %#jx (%Lg): %zu elements", swapped ? "swapped " : "",
+		        ps_dtype_name(from), ps_dtype_name(to), (uintmax_t)bits, x, n);
 	if (!exact)
 		return;
 	long double y = value_of(to, (const uint8_t *)dst + out);
@@ -130,7 +134,8 @@ static void check_one(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64
 	if (!(isnan(x) && isnan(y)) && (x != y || lost_sign))
 		fail_msg("%s%s to %s of %#jx: %Lg is not %Lg", swapped ? "swapped " : "", ps_dtype_name(from),
 		        ps_dtype_name(to), (uintmax_t)bits, y, x);
-	assert_true(value_of(to, (const uint8_t *)dst) == 0 && value_of(to, (const uint8_t *)dst + 2 * out) == 0);
+	assert_true(
+	        value_of(to, (const uint8_t *)dst) == 0 && value_of(to, (const uint8_t *)dst + 2 * out) == 0);
 }
 
 static void every_type_into_every_other_in_either_byte_order(void **state)
@@ -140,13 +145,100 @@ static void every_type_into_every_other_in_either_byte_order(void **state)
 		for (int to = 0; to < PS_NDTYPES; to++)
 			for (size_t i = 0; i < PS_ARRAY_LEN(patterns); i++)
 				for (int swapped = 0; swapped < 2; swapped++)
-					check_one((enum ps_dtype)from, swapped, (enum ps_dtype)to, patterns[i]);
+					check_one(
+					        (enum ps_dtype)from, swapped, (enum ps_dtype)to, patterns[i]);
+}
+
+static void minus_zero_is_zero_where_no_sign_is_allowed(void **state)
+{
+	struct ps_number number;
+	uint8_t byte = 9;
+
+	(void)state;
+	assert_null(ps_number_integer((const uint8_t *)"-0", 2, &number));
+	assert_true(ps_number_store(&number, PS_U8, &byte));
+	assert_int_equal(byte, 0);
+	assert_null(ps_number_integer((const uint8_t *)"-1", 2, &number));
+	assert_false(ps_number_store(&number, PS_U8, &byte));
+}
+
+/* What a head may say: lengths, dimensions and types, all from outside. In memory of just the file's length. */
+static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
+{
+	static const struct {
+		const char *head;
+		size_t nbytes;    /* behind it */
+		const char *says; /* NULL: taken */
+	} heads[] = {
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 12, NULL},
+	        {"{'shape': (), 'descr': '|u1', 'fortran_order': False}", 1, NULL},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2L, 3L)}", 12, NULL},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 11,
+	                "a truncated npy file: its array has 6 elements"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 13,
+	                "an npy file with 1 bytes behind its array"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 0,
+	                "beyond 64 bits"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (9223372036854775808,), }", 0,
+	                "a truncated npy file"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (18446744073709551616,), }", 0,
+	                "whose head is damaged"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': "
+	         "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}",
+	                2, "whose head is damaged"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), 'shape': (3,)}", 12,
+	                "whose head is damaged"},
+	        {"{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", 4,
+	                "whose head is damaged"},
+	        {"{'descr': '<i2', 'shape': (2,)}", 4, "whose head is damaged"},
+	        {"{'descr': '<i2', 'fortran_order': Perhaps, 'shape': (2,)}", 4, "whose head is damaged"},
+	        {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}", 16,
+	                "an npy file of elements \"c8\""},
+	        {"{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,)}", 4,
+	                "an npy file of structures"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} x", 4, "whose head is damaged"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(heads); i++) {
+		for (int version = 1; version <= 3; version++) {
+			size_t len = strlen(heads[i].head), at = version == 1 ? 10 : 12,
+			       n = at + len + heads[i].nbytes;
+			uint8_t *file = calloc(n, 1);
+			struct ps_load_error err = {0};
+			struct ps_npy npy;
+
+			memcpy(file, "\x93NUMPY", 6);
+			file[6] = (uint8_t)version;
+			file[8] = (uint8_t)len;
+			memcpy(file + at, heads[i].head, len);
+			int r = ps_npy_parse(file, n, &npy, &err);
+			if (heads[i].says ? r != -EBADMSG || !strstr(err.text, heads[i].says) : r != 0)
+				fail_msg("%s: %d, \"%s\"", heads[i].head, r, err.text);
+			/* Cut anywhere, and with a head that is said to be longer than the file. */
+			for (size_t cut = 0; cut < n && !heads[i].says; cut++) {
+				uint8_t *exact = malloc(cut ? cut : 1);
+
+				memcpy(exact, file, cut);
+				assert_int_equal(ps_npy_parse(exact, cut, &npy, &err), -EBADMSG);
+				free(exact);
+			}
+			for (size_t more = 1; more < 200 && !heads[i].says; more++) {
+				file[8] = (uint8_t)PS_MIN(len + heads[i].nbytes + more, 255u);
+				assert_int_equal(ps_npy_parse(file, n, &npy, &err), -EBADMSG);
+				assert_string_equal(err.text, "an npy file that is truncated in its head");
+			}
+			free(file);
+		}
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(every_type_into_every_other_in_either_byte_order),
+	        cmocka_unit_test(minus_zero_is_zero_where_no_sign_is_allowed),
+	        cmocka_unit_test(heads_of_arrays_are_taken_or_refused_by_their_words),
 	};
 
 	return cmocka_run_group_tests_name("convert", tests, NULL, NULL);

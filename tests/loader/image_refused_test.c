@@ -84,7 +84,8 @@ static void what_is_no_image_is_refused_with_the_reason(void **state)
 static void a_jpeg_that_ends_early_is_refused_wherever_it_ends(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
-	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
+	struct fixture_jpeg f = {
+	        .width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);

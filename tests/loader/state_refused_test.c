@@ -116,7 +116,8 @@ static int load(const struct setting *s, const char *const *shards, size_t n, st
 	return r;
 }
 
-static void refused(const struct setting *s, const char *const *shards, size_t n, int errnum, const char *says)
+static void refused(
+        const struct setting *s, const char *const *shards, size_t n, int errnum, const char *says)
 {
 	struct penstock_error e;
 	int r = load(s, shards, n, &e);
@@ -197,7 +198,8 @@ static void another_rank_does_not_go_on_where_lanes_had_begun_to_end(void **stat
 		size_t n = save_after(&s, uneven, batches);
 		taken(&s, uneven, n);
 		setting_init(&s, 1 - rank, 2);
-		snprintf(says, sizeof says, "the state was saved by rank %u of world 2 when lanes had begun to end", rank);
+		snprintf(says, sizeof says,
+		        "the state was saved by rank %u of world 2 when lanes had begun to end", rank);
 		refused(&s, uneven, n, ESTALE, says);
 	}
 	assert_int_equal(tried, 1);
@@ -289,11 +291,11 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	s.o.nfields = 4;
 	memcpy(f, sound, sizeof f);
 	n = save_after(&s, even, 0);
-#define OTHER(change)                         \
-	do {                                  \
-		memcpy(f, sound, sizeof f);   \
-		change;                       \
-		load_only(&s, n, #change);    \
+#define OTHER(change)                       \
+	do {                                \
+		memcpy(f, sound, sizeof f); \
+		change;                     \
+		load_only(&s, n, #change);  \
 	} while (0)
 	OTHER(f[2].follow = "png");
 	OTHER(f[0].hflip = 0.25);
