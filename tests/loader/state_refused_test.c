@@ -321,6 +321,7 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	OTHER(f[3].dtype = PENSTOCK_I64);
 	OTHER(f[3].optional = 1);
 	OTHER(f[3].name = "npz");
+	OTHER(f[3].member = "other.npy");
 #undef OTHER
 	memcpy(f, sound, sizeof f);
 	struct penstock_loader *l = open_ok(&s.o, even, 1);
