@@ -442,7 +442,7 @@ const struct ps_opt ps_options_source[] = {
                 "read the versions that the bucket had when it was listed"},
         {"include", 0, PS_OPT_CALL, 0, "PATTERN", "show these files alone; may be given again", 0, add_include},
         {"exclude", 0, PS_OPT_CALL, 0, "PATTERN", "do not show these files; may be given again", 0, add_exclude},
-        {"raw", 0, PS_OPT_FLAG, FIELD(raw), NULL, "show x.tar.zst and x.tar.gz as they are, not as x.tar"},
+        {"raw", 0, PS_OPT_FLAG, FIELD(raw), NULL, "show x.tar.zst, .gz and .lz4 as they are, not as x.tar"},
         {0},
 };
 

@@ -74,9 +74,10 @@ static int merge_as_it_is(
 /* The name under which a compressed shard is listed, by its URL, of which a view is shown as `shown`. */
 static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
 {
-	static const char *const shorts[] = {"", ".tzst", ".tgz"}, *const longs[] = {"", ".zst", ".gz"};
+	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"},
+	                         *const longs[] = {"", ".zst", ".gz", ".lz4"};
 	size_t len = strcspn(url, "?"), n = strlen(shorts[coding]), stem = strlen(shown) - strlen(".tar");
-	bool is_short = len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
+	bool is_short = coding != PS_CODING_LZ4 && len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
 	char *name;
 
 	if (asprintf(&name, "%.*s%s", (int)(is_short ? stem : strlen(shown)), shown,

@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include <isa-l/igzip_lib.h>
+#include <lz4frame.h>
 #include <zstd.h>
 
 #include "base/size.h"
 
 #define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* beside the window */
+#define LZ4_NBYTES (9 * PS_MIB) /* two blocks of 4 MiB, and the window */
 #define WINDOW_LOG_MAX 31                           /* what the memory allows is decided before */
 /* ZSTD_d_stableOutBuffer by its name in the library's stable header; a library that does not know it decodes
  * all frames through a window. */
@@ -38,6 +40,7 @@ struct ps_decoder {
 	uint64_t plain; /* of this frame */
 	ZSTD_DCtx *zstd;
 	struct inflate_state *gzip;
+	LZ4F_dctx *lz4;
 };
 
 /* For the next frame. */
@@ -47,6 +50,8 @@ static void begin(struct ps_decoder *d)
 		ZSTD_DCtx_reset(d->zstd, ZSTD_reset_session_only);
 		if (d->in_place)
 			(void)ZSTD_DCtx_setParameter(d->zstd, STABLE_OUT, 0);
+	} else if (d->lz4) {
+		LZ4F_resetDecompressionContext(d->lz4);
 	} else {
 		isal_inflate_init(d->gzip);
 		d->gzip->crc_flag = ISAL_GZIP;
@@ -69,6 +74,9 @@ struct ps_decoder *ps_decoder_new(enum ps_coding coding)
 		if (d->zstd &&
 		        !ZSTD_isError(ZSTD_DCtx_setParameter(d->zstd, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)))
 			return d;
+	} else if (coding == PS_CODING_LZ4) {
+		if (!LZ4F_isError(LZ4F_createDecompressionContext(&d->lz4, LZ4F_VERSION)))
+			return d;
 	} else if ((d->gzip = malloc(sizeof *d->gzip))) {
 		begin(d);
 		return d;
@@ -83,6 +91,7 @@ void ps_decoder_free(struct ps_decoder *d)
 		return;
 	ZSTD_freeDCtx(d->zstd);
 	free(d->gzip);
+	LZ4F_freeDecompressionContext(d->lz4);
 	free(d);
 }
 
@@ -95,6 +104,8 @@ uint64_t ps_decoder_nbytes(const struct ps_decoder *d)
 {
 	if (d->coding == PS_CODING_GZIP)
 		return sizeof *d->gzip;
+	if (d->coding == PS_CODING_LZ4)
+		return LZ4_NBYTES;
 	return d->frame.skippable ? ZSTD_OVERHEAD_NBYTES : d->frame.window_nbytes + ZSTD_OVERHEAD_NBYTES;
 }
 
@@ -238,10 +249,39 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	return 0;
 }
 
+/* Skippable frames are frames that hold nothing. */
+static int lz4_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_t *out, size_t nout,
+        size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err)
+{
+	if (d->state == STATE_BETWEEN && nin > 0) {
+		d->state = STATE_BODY;
+		d->frame = (struct ps_frame_header){.content_nbytes = UINT64_MAX, .checksum = true};
+		*ret_event = PS_DECODE_HEADER;
+		return 0;
+	}
+	if (d->state != STATE_BODY)
+		return 0;
+	size_t gave = nin, room = nout;
+	size_t rc = LZ4F_decompress(d->lz4, out, &room, in, &gave, NULL);
+	*ret_in = gave;
+	*ret_out = room;
+	d->plain += room;
+	if (LZ4F_isError(rc))
+		return ps_error_set(err, EBADMSG, "%s: %s",
+		        d->any && d->plain == 0 ? "garbage behind its end" : "damaged, or not in the lz4 frame format",
+		        LZ4F_getErrorName(rc));
+	if (rc == 0) {
+		*ret_event = PS_DECODE_END;
+		begin(d);
+		d->any = true;
+	}
+	return 0;
+}
+
 int ps_decoder_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_t *out, size_t nout,
         size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err)
 {
 	*ret_in = *ret_out = 0;
 	*ret_event = PS_DECODE_MORE;
-	return (d->zstd ? zstd_step : gzip_step)(d, in, nin, out, nout, ret_in, ret_out, ret_event, err);
+	return (d->zstd ? zstd_step : d->lz4 ? lz4_step : gzip_step)(d, in, nin, out, nout, ret_in, ret_out, ret_event, err);
 }

@@ -34,6 +34,7 @@ enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_ta
 	} known[] = {
 	        {".zst", ".tar", PS_CODING_ZSTD},
 	        {".gz", ".tar", PS_CODING_GZIP},
+	        {".lz4", ".tar", PS_CODING_LZ4},
 	        {".tzst", "", PS_CODING_ZSTD},
 	        {".tgz", "", PS_CODING_GZIP},
 	};
@@ -56,7 +57,9 @@ enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_ta
 
 const char *ps_coding_name(enum ps_coding coding)
 {
-	return coding == PS_CODING_ZSTD ? "zstd" : coding == PS_CODING_GZIP ? "gzip" : "";
+	static const char *const names[] = {"", "zstd", "gzip", "lz4"};
+
+	return names[coding];
 }
 
 /* Headers ---------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  *
  *   zstd   frame | skippable frame | frame ... | [seek table: a skippable frame, its footer last in the file]
  *   gzip   member | member ... | [zeros]        neither header nor trailer tells a size that can be believed
+ *   lz4    frame | skippable frame | frame ...   treated as gzip is
  *
  * Ownership: a frame map owns its array. Threads: the caller's. Blocks: never. Errors: as each function says.
  */
@@ -16,13 +17,13 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
-enum ps_coding { PS_CODING_NONE, PS_CODING_ZSTD, PS_CODING_GZIP };
+enum ps_coding { PS_CODING_NONE, PS_CODING_ZSTD, PS_CODING_GZIP, PS_CODING_LZ4 };
 
 /* What a shard of this name is coded with: x.tar.zst, x.tar.gz, x.tgz (in any case of letters). *ret_len: so
  * much of the name stays, to which ".tar" comes where *ret_tar. Other names are PS_CODING_NONE: a member of a
  * dataset that is compressed by itself (x.json.gz) is what its readers expect. */
 enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar);
-const char *ps_coding_name(enum ps_coding coding); /* "", "zstd", "gzip" */
+const char *ps_coding_name(enum ps_coding coding); /* "", "zstd", "gzip", "lz4" */
 
 /* A zstd frame by its header. */
 #define PS_FRAME_HEADER_MAX 18

@@ -80,7 +80,9 @@ static const struct upgrade {
         {1, nothing_to_do},
         /* 3: checksums of node and object rows, the change time of data files, when each extent was used;
          * rows without are still read. */
-        {2, nothing_to_do}, {0, NULL}, /* the end: schema 1 is the first */
+        {2, nothing_to_do},
+        /* 4: the coding lz4 in node rows. */
+        {3, nothing_to_do}, {0, NULL}, /* the end: schema 1 is the first */
 };
 
 static int upgrade_from(struct ps_index *index, uint64_t schema, struct ps_error *err)

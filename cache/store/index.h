@@ -29,7 +29,7 @@
 #include "base/hash.h"
 #include "origin/origin.h"
 
-#define PS_INDEX_SCHEMA 3
+#define PS_INDEX_SCHEMA 4
 #define PS_EXTENT_BLOCKS 64
 #define PS_ROW_CHUNKS 16   /* of a block */
 #define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */

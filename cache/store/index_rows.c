@@ -19,7 +19,7 @@
 #define FLAG_SUM_OF_NAME 8u /* only with it */
 #define FLAGS_CODING 0x30u  /* only of a file */
 #define CODING_SHIFT 4
-#define CODING_MAX 2
+#define CODING_MAX 3
 #define FLAG_BY_EXTENT 1u
 #define FLAG_OBJECT_CHECKSUM 2u
 #define FLAG_SUM_MATCHED 4u /* only with it */

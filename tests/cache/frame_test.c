@@ -24,6 +24,7 @@ static void names(void **state)
 	        {"x.tar.zst", PS_CODING_ZSTD, "x.tar", false},
 	        {"x.TAR.ZST", PS_CODING_ZSTD, "x.TAR", false},
 	        {"a.b.tar.gz", PS_CODING_GZIP, "a.b.tar", false},
+	        {"x.tar.lz4", PS_CODING_LZ4, "x.tar", false},
 	        {"x.tgz", PS_CODING_GZIP, "x", true},
 	        {"x.tzst", PS_CODING_ZSTD, "x", true},
 	        {"x.tar", PS_CODING_NONE, NULL, false},

@@ -135,5 +135,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ps_frame_map_fini(&map);
 	decode_both_ways(PS_CODING_ZSTD, data, size);
 	decode_both_ways(PS_CODING_GZIP, data, size);
+	decode_both_ways(PS_CODING_LZ4, data, size);
 	return 0;
 }
