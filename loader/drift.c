@@ -61,10 +61,11 @@ static double sum(json_t *labels)
 	return n;
 }
 
-/* Half the sum of differences of shares: how many samples have moved. */
+/* Half the sum of differences of shares: how many samples have moved. Of two draws from the same labels some have, too: on
+ * average at most sqrt(labels * (1/n + 1/m)) / 2, and a profile may end in the middle of an epoch. */
 static void labels_compare(struct ps_buf *out, const char *field, json_t *now, json_t *was)
 {
-	double n = sum(now), m = sum(was), moved = 0;
+	double n = sum(now), m = sum(was), moved = 0, chance;
 	const char *key;
 	json_t *v;
 
@@ -77,7 +78,8 @@ static void labels_compare(struct ps_buf *out, const char *field, json_t *now, j
 			found(out, "field %s: label %s is new", field, key);
 	}
 	json_object_foreach(was, key, v) if (!json_object_get(now, key)) moved += json_number_value(v) / m;
-	if (moved / 2 > LABELS_MOVED)
+	chance = sqrt(fmax((double)json_object_size(now), (double)json_object_size(was)) * (1 / n + 1 / m)) / 2;
+	if (moved / 2 > LABELS_MOVED + chance)
 		found(out, "field %s: %.0f %% of the samples have other labels", field, 50 * moved);
 }
 
