@@ -3,7 +3,11 @@
 #include "shard/sample.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "shard/unpack.h"
 
@@ -55,14 +59,62 @@ void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n)
 	atomic_fetch_add_explicit(&file->refs, n, memory_order_relaxed);
 }
 
+static _Atomic uint64_t nkept; /* files of all loaders: descriptors are the process's */
+
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n)
 {
 	/* acq_rel: whoever frees it sees all that others did with it */
 	if (n == 0 || atomic_fetch_sub_explicit(&file->refs, n, memory_order_acq_rel) != n)
 		return;
-	if (file->fd >= 0)
+	if (file->fd >= 0) {
 		close(file->fd);
+		atomic_fetch_sub_explicit(&nkept, 1, memory_order_relaxed);
+	}
 	free(file);
+}
+
+static uint64_t kept_most(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+		return UINT64_MAX;
+	return limit.rlim_cur / 4;
+}
+
+int ps_shard_file_keep(struct ps_shard_file *file, int fd)
+{
+	struct stat was;
+
+	if (file->fd >= 0 || file->again)
+		return 0;
+	if (atomic_fetch_add_explicit(&nkept, 1, memory_order_relaxed) >= kept_most() && fstat(fd, &was) == 0 &&
+	        S_ISREG(was.st_mode)) {
+		file->was = was;
+		file->again = true;
+	} else {
+		file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	}
+	if (file->fd < 0)
+		atomic_fetch_sub_explicit(&nkept, 1, memory_order_relaxed);
+	return file->fd >= 0 || file->again ? 0 : -1;
+}
+
+/* The file that samples are read from again: its descriptor, which is *ret_own, or kept with the file. */
+static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_load_error *err)
+{
+	const struct stat *was = &file->was;
+	struct stat is;
+
+	if (!file->again)
+		return file->fd;
+	*ret_own = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (*ret_own < 0 || fstat(*ret_own, &is) < 0)
+		return ps_load_error_set(err, errno, "%s: cannot open again: %s", file->path, strerror(errno));
+	if (is.st_dev != was->st_dev || is.st_ino != was->st_ino || is.st_size != was->st_size ||
+	        is.st_mtim.tv_sec != was->st_mtim.tv_sec || is.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
+		return ps_load_error_set(err, ESTALE, "%s: the shard was replaced while it was read", file->path);
+	return *ret_own;
 }
 
 struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, size_t len)
@@ -96,15 +148,20 @@ static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct p
 static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
 {
 	ps_autofree uint8_t *data = NULL;
+	ps_autofd int own = -1;
 	size_t got = 0;
+	int fd;
 
 	if (f->data || f->size == 0)
 		return 0;
 	if (f->size > SIZE_MAX || !(data = malloc((size_t)f->size)))
 		return ps_load_error_set(
 		        err, ENOMEM, "no memory for a field of %ju bytes", (uintmax_t)f->size);
+	fd = file_open(s->file, &own, err);
+	if (s->file->again && fd < 0)
+		return fd;
 	while (got < f->size) {
-		ssize_t n = pread(s->file->fd, data + got, (size_t)f->size - got, (off_t)(f->offset + got));
+		ssize_t n = pread(fd, data + got, (size_t)f->size - got, (off_t)(f->offset + got));
 
 		if (n < 0 && errno == EINTR)
 			continue;

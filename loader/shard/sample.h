@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -36,7 +37,9 @@ bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts
 /* A shard's file as long as somebody needs it. */
 struct ps_shard_file {
 	_Atomic uint32_t refs;
-	int fd;           /* for pread, -1 if the file can only be read once */
+	int fd;           /* for pread; -1: it is not kept open, `again` says whether `path` is opened for each read */
+	bool again;
+	struct stat was;  /* again: what `path` was; another file is refused */
 	uint32_t shard;   /* its place in the list of shards */
 	const char *path; /* borrowed from that list */
 };
@@ -44,6 +47,11 @@ struct ps_shard_file {
 /* n references more, or less; the file is closed with the last one. */
 void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n);
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n);
+
+/* Sees to it that samples can be read from the file later, which is open as `fd`. It is kept open while less than a
+ * quarter of the process's descriptors is; beyond that an ordinary file is opened again by its path. -1: errno. By the
+ * file's one reader, before a sample that needs it is given. */
+int ps_shard_file_keep(struct ps_shard_file *file, int fd) PS_MUST_USE;
 
 struct ps_sample_field {
 	const char *suffix; /* lower case, ends with a zero */

@@ -134,10 +134,7 @@ static int file_keep(struct ps_shard *s)
 {
 	int fd = ps_stream_fd(s->stream);
 
-	if (s->file->fd >= 0 || fd < 0)
-		return 0;
-	s->file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	return s->file->fd < 0 ? -1 : 0;
+	return fd < 0 ? 0 : ps_shard_file_keep(s->file, fd);
 }
 
 static void index_flag(struct ps_shard *s)

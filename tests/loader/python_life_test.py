@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -253,6 +254,26 @@ def a_dataloader_of_torch_takes_whole_batches():
         raise AssertionError("a loader in a worker")
     except Exception as e:
         assert "num_workers=0" in str(e), e
+
+
+@tap.test
+def samples_that_no_budget_holds_need_few_descriptors():
+    for s in range(150):
+        tap.make_tar("f-%03d.tar" % s, [("%03d-%d.%s" % (s, i, suffix), data) for i in range(3) for suffix, data in
+                                        (("bin", bytes([s]) * 100000), ("cls", b"%d" % (3 * s + i)))])
+    was = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fields = {"bin": penstock.Bytes("bin"), "label": penstock.Int("cls")}
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, was[1]))
+    try:
+        load = penstock.Loader("f-{000..149}.tar", 50, fields, format="numpy", lanes=150, memory_budget="26M", depth=2)
+        seen = []
+        for batch in load:
+            tap.equal([row[:1] + row[-1:] for row in batch["bin"]], [bytes([y // 3]) * 2 for y in batch["label"]])
+            seen += batch["label"].tolist()
+            batch.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, was)
+    tap.equal(sorted(seen), list(range(450)))
 
 
 @tap.test
