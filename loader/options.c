@@ -12,6 +12,7 @@
 #include "budget.h"
 #include "order/order.h"
 #include "pipeline/cpus.h"
+#include "shard/source.h"
 #include "shard/stream.h"
 
 #define MOST_NBYTES 65536u /* of a caller's struct */
@@ -227,6 +228,8 @@ static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 	return 0;
 }
 
+#define LANES_COMPRESSED 256u /* a quarter of the descriptors that a process usually has */
+
 /* What the caller left to us of the order: found from what is the same in every world. */
 static void order_make(struct ps_options *p)
 {
@@ -238,6 +241,10 @@ static void order_make(struct ps_options *p)
 	if (o->lanes > 0)
 		return;
 	o->lanes = ps_order_lanes_auto(global, n);
+	/* Shards that can only be read on stay open, each with a descriptor and buffers of its own. */
+	for (size_t i = 0; i < p->shards.n && o->lanes > LANES_COMPRESSED; i++)
+		if (ps_source_is_compressed(p->shards.names[i]))
+			o->lanes = PS_MAX(LANES_COMPRESSED, PS_MIN(o->world, o->lanes));
 	if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on them; each rank has as many */
 		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
 	else if (o->homes > 1 && o->lanes >= o->homes)

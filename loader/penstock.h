@@ -413,7 +413,8 @@ struct penstock_options {
 	uint32_t shuffle_window;
 	/* The epoch is read as so many interleaved sequences of shards; 1 to 16384; 0 (default): by the global
 	 * batch G (that, or its first multiple from 64 on) and the shards: G where there are at least 2 G
-	 * shards, else half of G, 64 at least, and no more than there are shards. So a rank's batch of b samples is
+	 * shards, else half of G, 64 at least, and no more than there are shards; of a list with compressed
+	 * shards, which stay open, at most 256 (or the world). So a rank's batch of b samples is
 	 * of b shards, or of b / 2, or of all that the rank reads (shards / world), wherever lanes go on. The
 	 * same lanes, seed and global batch give the same samples in each global batch for any world.
 	 * Lane l is at home with rank l mod world: of a global batch each rank has the samples of its own lanes,

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The Python package: what lives how long, in which process and thread, and what may go wrong in a program."""
 import gc
+import gzip
 import json
 import multiprocessing
 import os
@@ -274,6 +275,21 @@ def samples_that_no_budget_holds_need_few_descriptors():
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, was)
     tap.equal(sorted(seen), list(range(450)))
+
+
+@tap.test
+def compressed_shards_that_stay_open_are_no_more_than_a_process_may_open():
+    for s in range(300):
+        tap.make_tar("z.tar", [("%d.cls" % s, b"%d" % s)])
+        with open("z.tar", "rb") as plain, gzip.open("z-%03d.tar.gz" % s, "wb", 1) as out:
+            out.write(plain.read())
+    was = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (295, was[1]))
+    try:
+        with penstock.Loader("z-{000..299}.tar.gz", 300, {"label": penstock.Int("cls")}, format="numpy", copy=True) as load:
+            tap.equal(sorted(x for batch in load for x in batch["label"].tolist()), list(range(300)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, was)
 
 
 @tap.test
