@@ -72,9 +72,9 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.nvjpeg = l->gpu.nvjpeg;
 	p.offload = l->gpu.offload;
 	p.plan = l->made ? l->made : l->plan;
-	if (!ps_batch_nbytes(p.plan, o->batch, &batch_nbytes))
-		return ps_load_error_set(
-		        err, E2BIG, "a batch of %u rows is larger than memory can be", o->batch);
+	r = ps_batch_nbytes(p.plan, o->batch, &batch_nbytes, err);
+	if (r < 0)
+		return r;
 	r = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
 	if (r < 0)
 		return r;

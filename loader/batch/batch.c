@@ -18,23 +18,31 @@ static bool outputs_nbytes(const struct ps_plan_field *f, uint32_t rows, size_t 
 	               ps_size_mul(*ret_nbytes, rows, ret_nbytes));
 }
 
-bool ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes)
+static int too_large(uint32_t rows, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, E2BIG, "a batch of %u rows is larger than memory can be", rows);
+}
+
+static int no_memory(uint32_t rows, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
+}
+
+int ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes, struct ps_load_error *err)
 {
 	struct ps_slot_layout l;
 	bool ok = ps_slot_layout_make(plan, rows, &l);
-	size_t total;
+	size_t total = l.fixed_nbytes;
 
+	if (!l.fields)
+		return no_memory(rows, err);
 	free(l.fields);
-	if (!ok)
-		return false;
-	total = l.fixed_nbytes;
-	for (uint32_t i = 0; i < plan->nfields; i++) {
+	for (uint32_t i = 0; ok && i < plan->nfields; i++) {
 		size_t n;
 
-		if (!outputs_nbytes(&plan->fields[i], rows, &n) || !ps_size_add(total, n, &total))
-			return false;
+		ok = outputs_nbytes(&plan->fields[i], rows, &n) && ps_size_add(total, n, &total);
 	}
-	return ps_size_round_up(total, PS_DEVICE_PAGE, ret_nbytes);
+	return ok && ps_size_round_up(total, PS_DEVICE_PAGE, ret_nbytes) ? 0 : too_large(rows, err);
 }
 
 static bool fields_init(struct penstock_batch *b)
@@ -81,15 +89,13 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 
 		free(b->at.fields);
 		*b = (struct penstock_batch){0};
-		return fields ? ps_load_error_set(err, E2BIG,
-		                        "a batch of %u rows is larger than memory can be", rows)
-		              : ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
+		return fields ? too_large(rows, err) : no_memory(rows, err);
 	}
 	b->rows = calloc(rows, sizeof(*b->rows));
 	b->bad_rows = calloc(rows, sizeof(*b->bad_rows));
 	b->sources = calloc(rows, sizeof(*b->sources));
 	if (!b->rows || !b->bad_rows || !b->sources || !fields_init(b) || !late_init(b))
-		r = ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
+		r = no_memory(rows, err);
 	if (r == 0) {
 		b->mem = device->ops->alloc(device, nbytes, err);
 		r = b->mem ? 0 : -ENOMEM;

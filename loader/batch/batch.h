@@ -118,8 +118,9 @@ struct ps_batch_worker {
 	} scratch[PS_PLAN_MAX_FIELDS]; /* by field: its elements before their place is known */
 };
 
-/* Bytes of one batch, late fields apart. False: more than memory can have. */
-bool ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes);
+/* Bytes of one batch, late fields apart. -E2BIG: more than memory can have; -ENOMEM. */
+int ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes, struct ps_load_error *err)
+        PS_MUST_USE;
 
 int ps_batch_init(struct penstock_batch *batch, const struct ps_plan *plan, struct ps_device *device,
         uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
