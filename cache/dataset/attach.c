@@ -761,8 +761,8 @@ void ps_dataset_free(struct ps_dataset *ds)
 		pthread_join(ds->thread, NULL);
 	if (ds->prober_started)
 		pthread_join(ds->prober, NULL);
-	ps_probe_drain(ds); /* the sweep may have begun one more */
 	ps_plan_ahead_free(ps_steal_ptr(&ds->plan_ahead));
+	ps_probe_drain(ds); /* the sweep or a plan may have begun one more */
 	ps_sequence_free(ps_steal_ptr(&ds->sequence));
 	ps_inflate_abort(ds->cache->inflate, ds->origin);
 	ps_fill_drain(ds->cache->fill, ds->origin);

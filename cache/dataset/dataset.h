@@ -135,7 +135,7 @@ struct ps_dataset {
 		int errnum;              /* ... with this, if nothing is known of it */
 	} unanswered[PS_DATASET_UNANSWERED];
 	struct {
-		uint64_t node, until_ns; /* no grant is asked for ahead before */
+		uint64_t node, until_ns; /* nothing is asked for ahead before */
 	} asked_ahead[PS_DATASET_UNANSWERED];
 };
 
@@ -231,6 +231,9 @@ void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr
 void ps_probe_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same for nobody, now and then; before an open wants to have it. */
 void ps_probe_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* Asks for nobody, as an open would, whether the version of a planned file still is the origin's: few at once, and not while
+ * the origin does not answer. Blocks on the index. */
+void ps_probe_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Retries and deadlines that are due; returns when to call again. From the dataset's thread. */
 uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
 /* Ends all probes with ECANCELED and waits for those at the origin. */

@@ -110,7 +110,7 @@ static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
-	struct ps_fill_file *file = ps_sequence_file(a->dataset, node);
+	struct ps_fill_file *file = ps_sequence_file(a->dataset, node, true);
 
 	if (!file)
 		return true;

@@ -19,7 +19,8 @@
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
 #define PROBE_TURNS 2 /* between HEADs that confirm the version and GETs that find another */
-#define ASK_AHEAD_MS 30000 /* a grant of one file is asked for ahead no sooner again */
+#define ASK_AHEAD_MS 30000 /* a grant or version of one file is asked for ahead no sooner again */
+#define AHEAD_CONCURRENCY 16 /* under way, the sweep's aside, with which no version is asked for ahead */
 #define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
 
 struct probe_waiter {
@@ -489,18 +490,53 @@ void ps_probe_grant(struct ps_dataset *ds, const struct ps_node_row *row, ps_att
 	probe_for(ds, row, ps_grant_of_row(ds, row) != PS_GRANT_VALID, fn, arg);
 }
 
+/* The two functions below need ds->lock held. */
+
+static bool was_asked_ahead(const struct ps_dataset *ds, uint64_t node)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	return ds->asked_ahead[i].node == node && ps_clock_mono_ns() < ds->asked_ahead[i].until_ns;
+}
+
+static void note_asked_ahead(struct ps_dataset *ds, uint64_t node)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	ds->asked_ahead[i].node = node;
+	ds->asked_ahead[i].until_ns = ps_clock_mono_ns() + ASK_AHEAD_MS * PS_NS_PER_MS;
+}
+
 void ps_probe_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
 {
-	size_t i = row->node % PS_DATASET_UNANSWERED;
-	uint64_t now_ns = ps_clock_mono_ns();
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		if (ds->asked_ahead[i].node == row->node && now_ns < ds->asked_ahead[i].until_ns)
+		if (was_asked_ahead(ds, row->node))
 			return;
-		ds->asked_ahead[i].node = row->node;
-		ds->asked_ahead[i].until_ns = now_ns + ASK_AHEAD_MS * PS_NS_PER_MS;
+		note_asked_ahead(ds, row->node);
 	}
 	(void)probe_begin(ds, row, NULL, false, true);
+}
+
+void ps_probe_version_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	bool ask;
+
+	/* What is in doubt is begun anew by an open, which has to see that it is. */
+	if (row->checked_ms == PS_CHECKED_DOUBTFUL)
+		return;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		if (was_asked_ahead(ds, row->node) || ds->nprobes - ds->nsweep >= AHEAD_CONCURRENCY)
+			return;
+	}
+	if (ps_offline_now(ds, row->node, &ask) && !ask)
+		return;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		note_asked_ahead(ds, row->node);
+	}
+	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
 }
 
 void ps_probe_unasked(struct ps_dataset *ds, const struct ps_node_row *row)

@@ -13,6 +13,9 @@
 #define RUN_BLOCKS 4
 #define PAUSE_MIN 16u
 #define PAUSE_MAX 4096u
+/* What a plan names may be fetched so long after its version was confirmed, even if each open asks: else the answer to
+ * what is asked ahead would be too old before anybody looks at it. */
+#define PLANNED_AGE_MS UINT64_C(5000)
 
 struct opened {
 	uint64_t node;
@@ -164,17 +167,24 @@ static struct start *start_new(const struct ps_sequence *seq, struct ps_fill_fil
 
 /* The functions above need seq->lock held ---------------------------------------------------------- */
 
-struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node)
+struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node, bool planned)
 {
+	uint64_t max_age_ms = planned ? PS_MAX(ds->revalidate_ms, PLANNED_AGE_MS) : ds->revalidate_ms;
 	struct ps_node_row row = {0};
 	struct ps_object *object = NULL;
 	struct ps_fill_file *file = NULL;
 
 	if (ps_index_get_node(ds->index, node, &row) < 0)
 		return NULL;
-	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN &&
-	        ps_dataset_confirmed(ds, &row, ds->revalidate_ms) && ps_view_object(ds, &row, false, &object) < 0)
+	bool fresh = ps_dataset_confirmed(ds, &row, max_age_ms);
+	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN && (fresh || planned) &&
+	        ps_view_object(ds, &row, false, &object) < 0)
 		object = NULL;
+	if (object && !fresh) {
+		if (!ps_object_complete(object))
+			ps_probe_version_ahead(ds, &row);
+		ps_object_put(ps_steal_ptr(&object));
+	}
 	bool granted = object && ps_grant_of_row(ds, &row) == PS_GRANT_VALID;
 	if (object && !granted && ps_object_cached_nbytes(object) > 0) {
 		/* Else all of it would be fetched once more. */
@@ -214,7 +224,7 @@ static void expect(struct ps_sequence *seq, const struct opened *opened, unsigne
 	uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 2;
 
 	for (unsigned i = stride - 1; i < PS_SEQUENCE_SIBLINGS && opened->after[i] && eighths; i += stride) {
-		struct ps_fill_file *file = ps_sequence_file(seq->dataset, opened->after[i]);
+		struct ps_fill_file *file = ps_sequence_file(seq->dataset, opened->after[i], false);
 		unsigned part = PS_MIN(eighths, EIGHTHS);
 
 		eighths -= part;

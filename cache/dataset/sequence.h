@@ -29,9 +29,10 @@ struct ps_fill_file;
 int ps_sequence_new(struct ps_dataset *dataset, struct ps_sequence **ret) PS_MUST_USE;
 /* Takes back what was begun; before ps_fill_drain(). */
 void ps_sequence_free(struct ps_sequence *seq);
-/* The file behind a node that is worth starting, with a reference; NULL: there is none, or it is all there. Blocks on the
+/* The file behind a node that is worth starting, with a reference; NULL: there is none, or it is all there, or its version
+ * is to be confirmed first. Of one that is `planned` the origin is asked for that; it is to be tried again. Blocks on the
  * index and on stat. */
-struct ps_fill_file *ps_sequence_file(struct ps_dataset *dataset, uint64_t node);
+struct ps_fill_file *ps_sequence_file(struct ps_dataset *dataset, uint64_t node, bool planned);
 /* A file is being opened: before its opener knows. False: it was the last time too, and nothing follows. */
 bool ps_sequence_begin(struct ps_sequence *seq, uint64_t node);
 /* After that, when its opener need not wait for it. */

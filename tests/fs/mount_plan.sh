@@ -66,6 +66,26 @@ equal "a policy that follows none says so" ENOTTY \
 equal "and shows none" null "$(plans .)"
 umount_penstock
 
+# A version that is no longer current is confirmed ahead, and a file that was changed meanwhile is not taken for the old one.
+planned='["sub/29.tar", "sub/21.tar", "sub/24.tar", "sub/27.tar", "sub/23.tar"]'
+for revalidate in 1s open; do
+	CACHE=$T/cache-$revalidate mount_penstock "$ORIGIN/" --revalidate "$revalidate"
+	cat "$MNT/sub/29.tar" >/dev/null
+	random_file "$T/www/sub/24.tar" 1000000 "changed-$revalidate"
+	sleep 7
+	origin_forget
+	coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
+	disown "$TELL_PID"
+	teller=$TELL_PID
+	equal "--revalidate $revalidate: a plan" ok "$(tell '{"penstock_plan": 1, "job": "a", "rank": 0, "epoch": 0, "files":'"$planned"'}')"
+	check "--revalidate $revalidate: what is planned is fetched though its version is old" wait_until 20 all_cached 21 23 27
+	equal "--revalidate $revalidate: and what is cached already is not asked for" "21 23 24 27" \
+		"$(awk '$2 ~ /tar$/ {print substr($2, 6, 2)}' "$T/nginx/access.log" | sort -u | xargs)"
+	check "--revalidate $revalidate: a file that was changed is read as it is now" cmp "$MNT/sub/24.tar" "$T/www/sub/24.tar"
+	kill -KILL "$teller"
+	umount_penstock
+done
+
 # One request at a time, so that they are told of in the order in which they were made.
 for i in {10..21}; do
 	random_file "$T/www/long/$i.tar" 9000000 "$i"
