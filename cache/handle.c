@@ -257,7 +257,7 @@ void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *a
 	if (rc < 0) {
 		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
 	} else if (row.superseded || row.kind != PS_NODE_FILE ||
-	           ps_dataset_confirmed(ds, &row, ds->revalidate_ms)) {
+	           (ps_dataset_confirmed(ds, &row, ds->revalidate_ms) && ps_dataset_settled(ds, &row))) {
 		open_row(ds, &row, (struct asked){0}, fn, arg);
 	} else {
 		open_probing(ds, &row, fn, arg);
@@ -345,7 +345,10 @@ int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
 		*ret_nbytes = 0;
 		return 0;
 	}
-	return ps_object_evict(handle->object, ret_nbytes);
+	int rc = ps_object_evict(handle->object, ret_nbytes);
+	if (rc == 0)
+		atomic_store(&handle->dataset->catalog->evicted_ms, ps_clock_real_ms());
+	return rc;
 }
 
 int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes)

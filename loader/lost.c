@@ -85,6 +85,8 @@ const char *ps_lost_hint(const char *shard, int errnum)
 {
 	if (errnum == ENOTCONN)
 		return "the mount is gone: mount it anew";
+	if (errnum == ESTALE)
+		return "begin the epoch again to read the new version: set_epoch(), or a new loader";
 	if (ps_is_on_mount(shard))
 		return errnum == ENOENT
 		               ? "check the path, and the mount and its origin"

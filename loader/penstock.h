@@ -612,8 +612,8 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
  * -EBUSY: the caller holds all `depth` batches. -EBADMSG: a bad sample (on_error FAIL), or more
- * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed. After an error
- * but -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks: until a batch is ready: on disk,
+ * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or opened.
+ * After an error but -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks: until a batch is ready: on disk,
  * network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);

@@ -68,6 +68,7 @@ struct ps_catalog {
 	char route[PS_ID_HEX_LEN + 1]; /* of all its datasets' origins; "": the usual one */
 	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows (lock) */
 	struct ps_dataset_row row;
+	_Atomic int64_t evicted_ms; /* when a user last had something evicted, to have the origin's of now; 0: never */
 	int64_t attached_ms; /* since when the origin is asked for what it has now */
 	pthread_mutex_t lock;
 	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
@@ -214,6 +215,9 @@ int ps_view_file(struct ps_dataset *dataset, const struct ps_node_row *row, bool
         struct ps_fill_file **ret) PS_MUST_USE;
 /* Is the version of this file confirmed? max_age_ms UINT64_MAX: since the attach is enough. */
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
+/* False: nothing of the file is cached, and the origin's last word on its version is old, or older than a user's evict. Better
+ * ask than have the first read find another version, where it is too late to take it. Blocks on the index. */
+bool ps_dataset_settled(struct ps_dataset *dataset, const struct ps_node_row *row);
 #define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
 /* From now on the version of this node needs confirming. Blocks on the index. */
 void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);

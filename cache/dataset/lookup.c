@@ -9,6 +9,11 @@
 #include "base/log.h"
 #include "dataset/merge.h"
 
+/* The word on a file's version that is older than this is asked for again by an open that has to go to the origin anyway,
+ * if the file is so large that one round trip more does not count. */
+#define COLD_AGE_MS 60000
+#define COLD_MIN_NBYTES (UINT64_C(4) << 20)
+
 void ps_attr_of_row(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_attr *ret_attr)
 {
 	bool is_dir = row->kind == PS_NODE_DIR;
@@ -24,24 +29,36 @@ void ps_attr_of_row(struct ps_dataset *ds, const struct ps_node_row *row, struct
 	};
 }
 
+/* When the origin told this version last. */
+static int64_t confirmed_ms(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	if (row->checked_ms != 0)
+		return row->checked_ms;
+	PS_LOCK_SCOPE(&ds->catalog->lock); /* the version came from the listing, and each listing confirms it */
+	return ds->catalog->row.listed_ms;
+}
+
 bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, uint64_t max_age_ms)
 {
-	int64_t when = row->checked_ms, listed_ms;
-
-	if (row->remote.size == PS_SIZE_UNKNOWN || when == PS_CHECKED_DOUBTFUL)
+	if (row->remote.size == PS_SIZE_UNKNOWN || row->checked_ms == PS_CHECKED_DOUBTFUL)
 		return false;
 	if (ds->revalidate_ms == UINT64_MAX)
 		return true;
-	{
-		PS_LOCK_SCOPE(&ds->catalog->lock);
-		listed_ms = ds->catalog->row.listed_ms;
-	}
-	if (when == 0) /* the version came from the listing, and each listing confirms it */
-		when = listed_ms;
+	int64_t when = confirmed_ms(ds, row);
 	/* That an earlier mount knew it is not enough: this one was made to see what the origin has now. */
 	if (when < ds->catalog->attached_ms)
 		return false;
 	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) < max_age_ms;
+}
+
+bool ps_dataset_settled(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	int64_t when = confirmed_ms(ds, row);
+	bool evicted = when <= atomic_load(&ds->catalog->evicted_ms);
+	bool old = ds->revalidate_ms != UINT64_MAX && row->remote.size >= COLD_MIN_NBYTES &&
+	           !ps_remote_versionless(&row->remote) && ps_clock_real_ms() - when >= COLD_AGE_MS;
+
+	return (!evicted && !old) || ps_view_cached_nbytes(ds, row) > 0;
 }
 
 void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)

@@ -36,9 +36,11 @@ int errors_init(PyObject *module, struct module_state *s)
 	        "All `depth` batches are still in use, so there is no room for the next.", s->error, NULL);
 	s->stale = exception_new(module, "StateError",
 	        "A saved state that is damaged, or of other shards or options.", s->error, PyExc_ValueError);
+	s->changed = exception_new(module, "ShardChangedError",
+	        "A shard was replaced after it had been opened, indexed or part of a saved state.", s->bad_sample, NULL);
 	s->unknown_length = exception_new(module, "UnknownLengthError",
 	        "The number of samples is not known: a shard has no index.", s->error, PyExc_TypeError);
-	return s->bad_sample && s->busy && s->stale && s->unknown_length ? 0 : -1;
+	return s->bad_sample && s->busy && s->stale && s->changed && s->unknown_length ? 0 : -1;
 }
 
 static PyObject *exception_type(const struct module_state *s, int errnum)
@@ -75,9 +77,8 @@ static PyObject *error_text(const struct penstock_error *error)
 	return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
-PyObject *raise_error(struct module_state *s, int r, const struct penstock_error *error)
+static PyObject *raise_as(PyObject *type, int r, const struct penstock_error *error)
 {
-	PyObject *type = exception_type(s, -r);
 	PyObject *text = error_text(error), *e = NULL;
 
 	if (text)
@@ -97,6 +98,16 @@ PyObject *raise_error(struct module_state *s, int r, const struct penstock_error
 	PyErr_SetObject(type, e);
 	Py_DECREF(e);
 	return NULL;
+}
+
+PyObject *raise_error(struct module_state *s, int r, const struct penstock_error *error)
+{
+	return raise_as(exception_type(s, -r), r, error);
+}
+
+PyObject *raise_read_error(struct module_state *s, int r, const struct penstock_error *error)
+{
+	return raise_as(r == -ESTALE ? s->changed : exception_type(s, -r), r, error);
 }
 
 PyObject *raise_text(PyObject *type, const struct penstock_error *error)

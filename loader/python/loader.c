@@ -114,7 +114,7 @@ static PyObject *loader_next(PyObject *self, PyObject *unused)
 	}
 	PyObject *result = NULL;
 	if (r < 0)
-		raise_error(l->state, r, &error);
+		raise_read_error(l->state, r, &error);
 	else if (batch)
 		result = batch_new(l, batch);
 	else
@@ -213,7 +213,7 @@ static PyObject *loader_get(PyObject *self, PyObject *sequence)
 	if (r == -ENODATA)
 		PyErr_SetString(l->state->unknown_length, error.text);
 	else if (r < 0)
-		raise_error(l->state, r, &error);
+		raise_read_error(l->state, r, &error);
 	else
 		result = batch_new(l, batch);
 	leave(l);

@@ -16,12 +16,14 @@
 
 struct module_state {
 	PyObject *loader_type, *batch_type, *tensor_type;
-	PyObject *error, *bad_sample, *busy, *stale, *unknown_length;
+	PyObject *error, *bad_sample, *busy, *stale, *changed, *unknown_length;
 };
 
 /* error.c: raises what a negative errno of the library means; gives NULL, for `return raise_error(...)`. */
 int errors_init(PyObject *module, struct module_state *state);
 PyObject *raise_error(struct module_state *state, int r, const struct penstock_error *error);
+/* The same of reading samples, where ESTALE is a shard's. */
+PyObject *raise_read_error(struct module_state *state, int r, const struct penstock_error *error);
 
 /* Raises `type` with the error's text; gives NULL. */
 PyObject *raise_text(PyObject *type, const struct penstock_error *error);

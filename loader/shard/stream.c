@@ -34,6 +34,7 @@ struct ps_stream {
 	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
 	size_t behind;   /* bytes to read behind a large field */
 	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
+	char *path;      /* until something was read; NULL: not an ordinary file */
 	uint64_t offset; /* of buf[beg] in the file */
 	uint8_t *buf;    /* with fd -1: the caller's memory */
 	size_t cap, beg, end;
@@ -62,6 +63,23 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 	return -ECANCELED;
 }
 
+/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: nobody has a byte of it,
+ * so the version of now is as good as if it had been opened a moment later. Once. */
+static bool open_again(struct ps_stream *s)
+{
+	ps_autofree char *path = ps_steal_ptr(&s->path);
+	ps_autofd int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	close(s->fd);
+	s->fd = ps_steal_fd(&fd);
+	s->size = (int64_t)st.st_size;
+	return true;
+}
+
 /* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
  * in dst any more goes to `behind`, up to nbehind bytes; a pipe gives none. */
 static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, size_t nbehind, uint64_t at,
@@ -83,10 +101,13 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, siz
 		                  : read(s->fd, dst, n);
 		if (got >= 0)
 			break;
-		if (errno != EINTR && errno != EAGAIN)
-			return ps_load_error_set(
-			        err, errno, "cannot read at offset %ju: %s", (uintmax_t)at, strerror(errno));
+		int e = errno;
+		if (e != EINTR && e != EAGAIN && !(e == ESTALE && at == 0 && open_again(s)))
+			return ps_load_error_set(err, e, "cannot read at offset %ju: %s", (uintmax_t)at,
+			        e == ESTALE ? "the file was replaced after it had been opened" : strerror(e));
 	}
+	if (s->path)
+		free(ps_steal_ptr(&s->path));
 	*ret_got = (size_t)got;
 	return 0;
 }
@@ -158,7 +179,10 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	s->seekable = S_ISREG(st.st_mode);
 	s->size = s->seekable ? (int64_t)st.st_size : -1;
 	s->buf = malloc(s->cap);
-	if (!s->buf) {
+	s->path = s->seekable ? strdup(path) : NULL;
+	if (!s->buf || (s->seekable && !s->path)) {
+		free(s->path);
+		free(s->buf);
 		free(s);
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	}
@@ -195,6 +219,7 @@ void ps_stream_free(struct ps_stream *s)
 		close(s->fd);
 	if (s->fd >= 0 || s->inflate)
 		free(s->buf);
+	free(s->path);
 	free(s);
 }
 

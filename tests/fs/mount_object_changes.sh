@@ -66,6 +66,44 @@ for how in limit-part limit-all noversion-part noversion-all; do
 	umount_penstock
 done
 
+# Of a version of which nothing is cached and that nobody has open, nobody can meet a mix: an open takes the new one, though
+# --revalidate says that the old one counts for long.
+for revalidate in 1h never; do
+	CACHE=$T/cache-evicted-$revalidate
+	put old "2020-01-01 00:00:01"
+	mount_penstock "$ORIGIN/" --revalidate "$revalidate"
+	cat "$MNT/f.bin" >/dev/null
+	put new "2021-01-01 00:00:01"
+	exec 7<"$MNT/f.bin"
+	penstock evict "$MNT" >/dev/null
+	cmp -s "$MNT/f.bin" "$T/old" && seen=old || seen=$(cmp -s "$MNT/f.bin" "$T/new" && echo new || echo neither)
+	check "while an evicted version is open, an open sees all of one version ($seen, $revalidate)" test "$seen" != neither
+	! cat <&7 >"$T/out" 2>/dev/null ||
+		check "and who has it open all of the old one, or an error" cmp "$T/out" "$T/old"
+	exec 7<&-
+	put old "2022-01-01 00:00:01"
+	check "once it is not, evict again" timeout 20 penstock evict "$MNT"
+	check "then the first open sees the new data ($revalidate)" cmp "$MNT/f.bin" "$T/old"
+	umount_penstock
+done
+
+# A loader takes the new version of a shard that it has opened, and of which it has read nothing.
+if [[ -x $top_builddir/penstock-loader ]]; then
+	CACHE=$T/cache-loader
+	for name in one two; do
+		mkdir "$T/$name" && echo "$name" >"$T/$name/$name.txt"
+		tar -C "$T/$name" -cf "$T/$name.tar" "$name.txt"
+	done
+	cp "$T/one.tar" "$T/www/s.tar"
+	mount_penstock "$ORIGIN/"
+	stat "$MNT/s.tar" >/dev/null
+	cp "$T/two.tar" "$T/www/.tmp" && touch -d "2021-01-01" "$T/www/.tmp" && mv "$T/www/.tmp" "$T/www/s.tar"
+	check "a loader reads a shard that changed since it was listed" penstock-loader ls "$MNT/s.tar"
+	check "in its new version" grep -q two <(penstock-loader ls "$MNT/s.tar")
+	umount_penstock
+	rm "$T/www/s.tar"
+fi
+
 # Another size.
 CACHE=$T/cache-size
 put new "2023-01-01 00:00:01"

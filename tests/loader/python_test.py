@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """The Python package: batches, fields, epochs, ranks, and what is told of them."""
+import errno
 import io
 import json
 import logging
@@ -587,6 +588,20 @@ def an_error_about_a_name_that_is_no_utf8_keeps_its_kind():
             raise AssertionError("opened")
         except kind as e:
             assert "no-\\xff.tar" in str(e), e
+
+
+@tap.test
+def a_shard_that_was_replaced_is_an_error_of_its_own():
+    tap.make_tar("replaced.tar", [("%d.cls" % i, b"1") for i in range(4)])
+    tap.equal(tap.run("index", "replaced.tar").returncode, 0)
+    tap.make_tar("replaced.tar", [("x%d.cls" % i, b"1") for i in range(4)])
+    with loader("replaced.tar", fields={"label": penstock.Int("cls")}, world=2, rank=0, batch=1) as l:
+        try:
+            labels(l)
+            raise AssertionError("read")
+        except penstock.ShardChangedError as e:
+            assert "the shard was changed since" in str(e) and e.errno == errno.ESTALE, e
+    assert not issubclass(penstock.ShardChangedError, penstock.StateError)
 
 
 @tap.test

@@ -156,6 +156,37 @@ static void a_read_that_fails_is_an_error_never_another_batch(void **state)
 	fails_at_each(FAULTS_READ, EIO, 2);
 }
 
+/* Before its first byte was read, nobody can have met two versions. */
+static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **state)
+{
+	long nsound = 0;
+
+	(void)state;
+	set_up(1);
+	setting.o.on_error = PENSTOCK_FAIL;
+	uint64_t want = sound_run();
+	long most = faults_count(FAULTS_READ);
+	for (long n = 1; n <= most; n++) {
+		struct penstock_error e;
+		uint64_t h = 0, rows;
+
+		faults_fail(FAULTS_READ, n, ESTALE);
+		int r = run(&h, &rows, &e);
+		faults_fail(FAULTS_READ, 0, 0);
+		if (r == 0)
+			assert_int_equal(h, want);
+		nsound += r == 0;
+	}
+	assert_true(nsound >= 2);
+	/* Once: what is stale again and again is an error. */
+	struct penstock_error e;
+	uint64_t h = 0, rows;
+	faults_fail_from(FAULTS_READ, 1, ESTALE);
+	assert_int_equal(run(&h, &rows, &e), -ESTALE);
+	assert_non_null(strstr(e.text, "was replaced after it had been opened; begin the epoch again"));
+	faults_end();
+}
+
 static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
 {
 	struct penstock_error e;
@@ -234,6 +265,7 @@ int main(void)
 	        cmocka_unit_test(an_allocation_that_fails_is_an_error_never_another_batch),
 	        cmocka_unit_test(an_allocation_that_fails_among_threads_is_an_error_never_another_batch),
 	        cmocka_unit_test(a_read_that_fails_is_an_error_never_another_batch),
+	        cmocka_unit_test(a_shard_that_is_replaced_before_it_is_read_is_opened_again),
 	        cmocka_unit_test(reads_in_pieces_and_interrupted_give_the_same_batches),
 	        cmocka_unit_test(a_field_that_is_read_again_in_pieces_is_whole),
 	};
