@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "dataset/dataset.h"
+#include "catalog/dataset.h"
 #include "policy/plans.h"
 
 #define GRANT_TTL_DEFAULT_MS (15 * 60 * UINT64_C(1000))

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "dataset/dataset.h"
-#include "dataset/grant.h"
-#include "fetch/readahead.h"
+#include "catalog/dataset.h"
+#include "catalog/grant.h"
+#include "prefetch/readahead.h"
 
 #define NOT_SHOWN "the origin has not shown yet that these credentials may read it, and does not answer now"
 

@@ -5,7 +5,7 @@
 #ifndef PS_BUDGET_H
 #define PS_BUDGET_H
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "penstock.h"
 #include "shard/budget.h"
 

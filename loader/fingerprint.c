@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/hash.h"
+#include "base/fnv.h"
 
 /* Samples and a hash of each shard's count, by indexes or catalogue. False: not all are known. */
 static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64_t *ret_hash)

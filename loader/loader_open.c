@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "batch/make.h"
 #include "missing.h"
 #include "shard/index_auto.h"

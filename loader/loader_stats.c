@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "image/jpeg.h"
 #include "stats.h"
 

@@ -9,7 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "lost.h"
 
 struct search {

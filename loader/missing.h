@@ -12,7 +12,7 @@
 #ifndef PS_MISSING_H
 #define PS_MISSING_H
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "order/order.h"
 #include "pipeline/position.h"
 

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "penstock.h"
 #include "shard/list.h"
 

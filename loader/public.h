@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "penstock.h"
 
 /* Hands an error to the caller, control characters of outside names made visible. Returns r. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "base/fnv.h"
 #include "image/jpeg.h"
 
 #define MAGIC UINT64_C(0x3454415453534550) /* "PESSTAT4": the last is the version */

@@ -1,7 +1,7 @@
-/* What the files of the fill engine share: fill.c (files), timer.c, read.c (readers), want.c (queues), slot.c
- * (what is in memory), schedule.c (what is fetched next), yield.c (who gives way), hedge.c (what is asked for
- * twice), ask_sum.c (checksums), run.c and run_end.c (requests), writeback.c (disk), fill_stats.c (figures),
- * keep.c (what stays in memory after it).
+/* What the files of the fill engine share: fill.c (files), timer.c, waiters.c (readers), demand_queue.c (queues),
+ * block_buffer.c (what is in memory), schedule.c (what is fetched next), preemption.c (who gives way), hedge.c
+ * (what is asked for twice), checksum_request.c (checksums), range_request.c and retry.c (requests), writeback.c
+ * (disk), fill_stats.c (figures), retained_blocks.c (what stays in memory after it).
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
  *
@@ -210,7 +210,7 @@ void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read);
 int ps_timer_start(struct ps_fill *fill);
 void ps_timer_stop(struct ps_fill *fill);
 
-/* read.c */
+/* waiters.c */
 /* Answers readers whose time is up, and finds those that wait for what nobody fetches. No lock held. */
 void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns);
 /* Answers reads chained by priv.link, each with priv.errnum or priv.segs. No lock held. */
@@ -227,7 +227,7 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
 /* May a failure of this file go to the log? One a while does. */
 bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns);
 
-/* slot.c: the file's lock is held in all */
+/* block_buffer.c: the file's lock is held in all */
 struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block);
 void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
 /* The block's slot, without failures whose time is over; NULL: none. */
@@ -241,7 +241,7 @@ bool ps_slot_settle(struct ps_slot *slot) PS_MUST_USE;
 void ps_slot_release(struct ps_slot *slot, unsigned chunk);
 void ps_slot_fail(struct ps_slot *slot, uint16_t chunks, int errnum, uint64_t until_ns);
 
-/* want.c */
+/* demand_queue.c */
 /* Somebody waits for chunks [from, end), at most PS_RUN_MAX_CHUNKS; joined with what is queued beside them.
  * No lock held. */
 int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end);
@@ -253,7 +253,7 @@ void ps_want_drop_vain(struct ps_fill *fill);
 /* Is it wanted only to be in the cache, which does not take it any more? */
 bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file);
 
-/* run.c: no lock held unless it says so */
+/* range_request.c: no lock held unless it says so */
 
 /* A run over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
  * Takes *nused of the buffers, one for each block that has none. NULL: out of memory, or of buffers. The
@@ -273,7 +273,7 @@ void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
 /* The same of a response beside the run's. */
 bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
 
-/* run_end.c: no lock held */
+/* retry.c: no lock held */
 void ps_run_done(struct ps_get *get, const struct ps_error *err);
 void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
 
@@ -284,10 +284,10 @@ void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns);
  * UINT64_MAX. */
 uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
 
-/* yield.c: no lock held. Cancels runs that stall for files that have none and wait; for the timer. */
+/* preemption.c: no lock held. Cancels runs that stall for files that have none and wait; for the timer. */
 void ps_run_make_room(struct ps_fill *fill, uint64_t now_ns);
 
-/* ask_sum.c: no lock held. When something of the file is fetched for the first time. */
+/* checksum_request.c: no lock held. When something of the file is fetched for the first time. */
 void ps_fill_ask_sum(struct ps_fill_file *file);
 
 /* hedge.c */
@@ -308,7 +308,7 @@ void ps_writeback_stop(struct ps_fill *fill);
 /* Takes a reference of the file for the slot. No lock held. */
 void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot);
 
-/* keep.c */
+/* retained_blocks.c */
 /* Of a block that is on disk now, whose place is KEPT; the caller has a reference of the file. No lock held.
  */
 void ps_keep_written(struct ps_fill *fill, struct ps_slot *slot);

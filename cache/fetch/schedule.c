@@ -126,7 +126,7 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 
 /* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
  * of all others one by one. So each file has its share, and the last quarter of all is for files that have
- * less than that. One of which a run had to give way (yield.c) does not get into that quarter until something
+ * less than that. One of which a run had to give way (preemption.c) does not get into that quarter until something
  * comes of it. The engine's lock is held. */
 static bool file_may_start(
         const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_want_class cls)

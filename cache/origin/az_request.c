@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "origin/s3_error.h"
-#include "origin/s3_url.h"
-#include "origin/sigv4.h"
-#include "origin/url.h"
+#include "base/bucket_url.h"
+#include "credentials/sigv4.h"
+#include "base/url.h"
 
 /* Later ones list some names with an attribute that says they are encoded. */
 #define VERSION "2020-12-06"

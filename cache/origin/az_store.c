@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/strbuf.h"
-#include "origin/credentials.h"
-#include "origin/s3_url.h"
-#include "origin/url.h"
+#include "credentials/credentials.h"
+#include "base/bucket_url.h"
+#include "base/url.h"
 
 #define SAS_FILE_MAX_NBYTES 8192
 /* The emulators' account; not secret. */

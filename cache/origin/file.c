@@ -15,7 +15,7 @@
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "base/thread.h"
-#include "origin/url.h"
+#include "base/url.h"
 
 #define READ_NBYTES PS_MIB /* between two looks at cancel, and two calls of progress */
 #define READ_MAX_IOV 16

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "origin/expand.h"
+#include "origin/enumerate.h"
 #include "origin/file.h"
-#include "origin/names.h"
-#include "origin/url.h"
+#include "listing/names.h"
+#include "base/url.h"
 
 struct walk {
 	struct ps_names *names;

@@ -6,11 +6,11 @@
 #include <strings.h>
 
 #include "base/secret.h"
-#include "origin/expand.h"
+#include "origin/enumerate.h"
 #include "origin/http_get.h"
 #include "origin/http_list.h"
-#include "origin/netrc.h"
-#include "origin/url.h"
+#include "http/netrc.h"
+#include "base/url.h"
 
 struct ps_http {
 	struct ps_origin origin; /* first */

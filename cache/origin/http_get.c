@@ -10,7 +10,7 @@
 #include "base/crc64.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "origin/url.h"
+#include "base/url.h"
 
 /* A TLS record brings 16 KiB; to look for readers at each costs more than to decipher it. */
 #define TELL_NBYTES ((size_t)128 * PS_KIB)

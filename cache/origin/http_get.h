@@ -2,7 +2,7 @@
 #ifndef PS_ORIGIN_HTTP_GET_H
 #define PS_ORIGIN_HTTP_GET_H
 
-#include "origin/http_request.h"
+#include "http/request.h"
 
 void ps_http_get(struct ps_http_client *c, struct ps_get *get);
 /* What other kinds that fetch a ps_get (the rq's work is embedded in one) do likewise: they are such functions. */

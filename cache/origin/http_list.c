@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/expand.h"
+#include "origin/enumerate.h"
 #include "origin/http_manifest.h"
-#include "origin/http_page.h"
-#include "origin/listing.h"
-#include "origin/names.h"
-#include "origin/url.h"
+#include "http/page.h"
+#include "listing/listing.h"
+#include "listing/names.h"
+#include "base/url.h"
 
 #define PAGES_AHEAD 8 /* directories asked for at the same time */
 

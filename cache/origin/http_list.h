@@ -3,7 +3,7 @@
 #ifndef PS_ORIGIN_HTTP_LIST_H
 #define PS_ORIGIN_HTTP_LIST_H
 
-#include "origin/http_request.h"
+#include "http/request.h"
 #include "origin/source.h"
 
 #define PS_LIST_MAX_PAGE_NBYTES (UINT64_C(512) << 20) /* a longer page is an error */

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "origin/http_page.h"
+#include "http/page.h"
 
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names)

@@ -4,8 +4,8 @@
 #ifndef PS_ORIGIN_HTTP_MANIFEST_H
 #define PS_ORIGIN_HTTP_MANIFEST_H
 
-#include "origin/expand.h"
-#include "origin/http_request.h"
+#include "origin/enumerate.h"
+#include "http/request.h"
 
 /* sign, sign_arg: as ps_expand() takes them. */
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_source *source, ps_sign_fn sign,

@@ -13,12 +13,12 @@
 #include <openssl/evp.h>
 
 #include "origin/az_store.h"
-#include "origin/credentials_source.h"
-#include "origin/hf_token.h"
-#include "origin/profile.h"
+#include "credentials/key_source.h"
+#include "credentials/hub_token.h"
+#include "credentials/profile.h"
 #include "origin/s3.h"
-#include "origin/s3_url.h"
-#include "origin/url.h"
+#include "base/bucket_url.h"
+#include "base/url.h"
 
 extern char **environ;
 
@@ -117,7 +117,7 @@ static int add_key_file(
 	return named || usual ? add_file(d, path, ret_runs) : 0;
 }
 
-/* Keys of stores with buckets: the sources of credentials_chain.c. */
+/* Keys of stores with buckets: the sources of credentials/chain.c. */
 static int add_keys(struct digest *d, const struct ps_origin_options *options)
 {
 	static const char *const names[] = {"AWS_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "BOTO_CONFIG=", "NO_GCE_CHECK=",

@@ -7,11 +7,11 @@
 
 #include "origin/az.h"
 #include "origin/file.h"
-#include "origin/hf.h"
-#include "origin/hf_source.h"
+#include "origin/hub.h"
+#include "origin/hub_source.h"
 #include "origin/http.h"
 #include "origin/s3.h"
-#include "origin/s3_url.h"
+#include "base/bucket_url.h"
 #include "origin/source.h"
 
 static bool is_strong(const char *etag)

@@ -30,7 +30,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
-#include "fetch/transfer.h"
+#include "http/transfer.h"
 
 #define PS_ETAG_LEN 192 /* with quotes and W/; a longer one counts as none */
 
@@ -195,9 +195,9 @@ struct ps_origin_options {
 	const char *ca_file;       /* PEM bundle instead of the system's */
 	const char *client_cert, *client_key; /* files, shown to the source's own host only; the key may be in the first */
 	const char *client_key_password_file;
-	const char *proxy;         /* a URL, secret; "none"; NULL: the environment tells, see http_access.h */
+	const char *proxy;         /* a URL, secret; "none"; NULL: the environment tells, see http/access.h */
 	const char *netrc_file;    /* "": none; NULL: the environment tells; for http and https alone, see netrc.h */
-	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see hf_token.h */
+	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see credentials/hub_token.h */
 	bool insecure;             /* do not verify TLS; logged once as a warning */
 	/* The environment of whoever mounts, "NAME=value", NULL-terminated; secret. NULL: the process's own.
 	 * Ask by ps_env_get() (credentials.h), never by getenv(): a daemon mounts for others, too. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "origin/xml.h"
+#include "base/xml.h"
 
 static void put(char *to, size_t cap, const char *text)
 {

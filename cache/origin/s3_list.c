@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "origin/expand.h"
+#include "origin/enumerate.h"
 #include "origin/http_manifest.h"
-#include "origin/http_page.h"
-#include "origin/names.h"
-#include "origin/s3_page.h"
-#include "origin/url.h"
+#include "http/page.h"
+#include "listing/names.h"
+#include "listing/xml.h"
+#include "base/url.h"
 
 struct walk {
 	struct ps_http_client *client;

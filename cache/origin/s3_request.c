@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "origin/s3_elsewhere.h"
+#include "origin/s3_temporary_redirect.h"
 #include "origin/s3_error.h"
-#include "origin/url.h"
+#include "base/url.h"
 
 #define SKEW_MAX_S 300      /* stores refuse requests 15 minutes off */
 #define REFRESH_WAIT_MS 500 /* newer credentials are on their way */
@@ -283,7 +283,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	struct target target;
 
 	if (response->status < 300 || response->status == 412 || response->status == 416)
-		return false; /* no refusal, or one that http_response.h knows all about */
+		return false; /* no refusal, or one that http/response.h knows all about */
 	if (parse_target(rq->url, &target, NULL))
 		return false;
 	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);

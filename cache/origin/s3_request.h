@@ -1,6 +1,6 @@
-/* What makes an HTTP request one to an S3 store: a dialect of http_request.h.
+/* What makes an HTTP request one to an S3 store: a dialect of http/request.h.
  *
- * Objects are known by the URLs of s3_url.h; each attempt is addressed and signed anew, with the key, the
+ * Objects are known by the URLs of base/bucket_url.h; each attempt is addressed and signed anew, with the key, the
  * region and the clock that are right then. What a refusal can teach (another region, another clock, newer
  * credentials) is learned, and the request sent once more. */
 #ifndef PS_ORIGIN_S3_REQUEST_H
@@ -8,8 +8,8 @@
 
 #include <stdatomic.h>
 
-#include "origin/credentials.h"
-#include "origin/http_request.h"
+#include "credentials/credentials.h"
+#include "http/request.h"
 #include "origin/s3_store.h"
 
 struct ps_s3_signer {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "origin/url.h"
+#include "base/url.h"
 
 #define FIRST_REGION "us-east-1"
 

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 #include "origin/origin.h"
-#include "origin/s3_url.h"
-#include "origin/sigv4.h"
+#include "base/bucket_url.h"
+#include "credentials/sigv4.h"
 
 #define PS_S3_MAX_REGIONS 256 /* buckets whose region is remembered; the oldest go first */
 

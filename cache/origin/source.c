@@ -11,11 +11,11 @@
 
 #include "base/secret.h"
 #include "base/strbuf.h"
-#include "origin/braces.h"
-#include "origin/manifest.h"
+#include "base/braces.h"
+#include "listing/manifest.h"
 #include "origin/origin.h"
-#include "origin/s3_url.h"
-#include "origin/url.h"
+#include "base/bucket_url.h"
+#include "base/url.h"
 
 static int out_of_memory(struct ps_error *err)
 {

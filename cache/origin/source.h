@@ -33,7 +33,7 @@ struct ps_source {
 	char *canonical; /* without them */
 	struct ps_packed text; /* a local manifest's, which is not empty; else it is */
 	char *base;            /* what relative lines of a manifest are relative to */
-	const char *endpoint; /* what is put into the URLs of objects in buckets (s3_url.h); the origin's, or
+	const char *endpoint; /* what is put into the URLs of objects in buckets (base/bucket_url.h); the origin's, or
 	                         NULL */
 };
 

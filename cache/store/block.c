@@ -24,7 +24,7 @@
 #include "store/datafile.h"
 #include "store/disk.h"
 #include "store/extent.h"
-#include "store/sum.h"
+#include "store/object_checksum.h"
 
 struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t block)
 {

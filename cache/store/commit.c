@@ -10,7 +10,7 @@
 #include "store/datafile.h"
 #include "store/disk.h"
 #include "store/evict.h"
-#include "store/pin.h"
+#include "store/pins.h"
 #include "store/store_dir.h"
 #include "store/sync.h"
 

@@ -11,7 +11,7 @@
 #include "store/datafile.h"
 #include "store/disk.h"
 #include "store/extent.h"
-#include "store/pin.h"
+#include "store/pins.h"
 #include "store/sync.h"
 
 /* Leaving ---------------------------------------------------------------------------------------- */

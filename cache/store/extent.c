@@ -11,7 +11,7 @@
 #include "store/commit.h"
 #include "store/datafile.h"
 #include "store/evict.h"
-#include "store/pin.h"
+#include "store/pins.h"
 
 #define LARGE_SHARE 4  /* of the quota: a quarter */
 #define USE_SAVED_S 60 /* so often the index hears that an extent is in use */

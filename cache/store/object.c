@@ -11,7 +11,7 @@
 #include "store/evict.h"
 #include "store/extent.h"
 #include "store/object_load.h"
-#include "store/pin.h"
+#include "store/pins.h"
 
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
 #define FS_BLOCK UINT64_C(4096)

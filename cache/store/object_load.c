@@ -10,7 +10,7 @@
 #include "store/block.h"
 #include "store/datafile.h"
 #include "store/evict.h"
-#include "store/sum.h"
+#include "store/object_checksum.h"
 
 struct loading {
 	struct ps_object *object;

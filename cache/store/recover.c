@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "store/datafile.h"
 #include "store/extent.h"
-#include "store/pin.h"
+#include "store/pins.h"
 
 struct recovery {
 	struct ps_store *store;

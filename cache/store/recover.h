@@ -2,7 +2,7 @@
 #ifndef PS_STORE_RECOVER_H
 #define PS_STORE_RECOVER_H
 
-#include "store/scan.h"
+#include "store/datafile_scan.h"
 #include "store/store_private.h"
 
 /* Fills the table from the index; deletes data files that no row names, and rows whose file is gone or whose

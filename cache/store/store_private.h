@@ -29,7 +29,7 @@
 #include "base/thread.h"
 #include "policy/plans.h"
 #include "policy/policy.h"
-#include "store/index.h"
+#include "index/index.h"
 #include "store/store.h"
 
 #define PS_SALT_LEN 32
@@ -182,7 +182,7 @@ struct ps_store {
 	uint64_t leaving_nbytes; /* part of it that is about to come free */
 	uint64_t held_nbytes;    /* part of it that was evicted and is still open */
 	uint64_t evicted_objects, evicted_extents, evicted_nbytes;
-	struct ps_pin *pins; /* pin.h */
+	struct ps_pin *pins; /* pins.h */
 	uint64_t pinned_nbytes;
 	bool pins_dirty; /* a row of theirs is behind */
 
@@ -203,7 +203,7 @@ struct ps_store {
 	_Atomic int64_t disk_refused_s;
 	_Atomic uint64_t disk_wanted_nbytes;
 
-	/* sum.c */
+	/* object_checksum.c */
 	uint64_t checksum_retry_ms; /* constant */
 	struct ps_list sums;        /* of struct ps_object.sum_link */
 	struct ps_refused *refused;
@@ -250,7 +250,7 @@ uint32_t ps_nextents_of_size(uint64_t size);
 /* store->lock held; may drop it for freeing. */
 void ps_object_unref_locked(struct ps_object *object);
 
-/* table.c: store->lock held in all. */
+/* quota.c: store->lock held in all. */
 
 /* An entry with one item for the whole file. NULL: out of memory. */
 struct ps_entry *ps_table_add(

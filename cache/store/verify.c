@@ -9,8 +9,8 @@
 #include "store/block.h"
 #include "store/disk.h"
 #include "store/evict.h"
-#include "store/pin.h"
-#include "store/sum.h"
+#include "store/pins.h"
+#include "store/object_checksum.h"
 
 struct ids {
 	struct ps_id *ids;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "batch/make.h"
 #include "batch/pictures.h"
 #include "batch/send.h"

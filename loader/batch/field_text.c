@@ -7,7 +7,7 @@
 #include "batch/field.h"
 #include "batch/json.h"
 #include "batch/number.h"
-#include "batch/utf8.h"
+#include "base/utf8.h"
 
 static int bytes_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)

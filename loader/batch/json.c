@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "batch/utf8.h"
+#include "base/utf8.h"
 
 struct scan {
 	const uint8_t *begin, *p, *end;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "batch/number.h"
 
 #define PS_JSON_MAX_DEPTH 256 /* deeper texts are refused */

@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/load_error.h"
 
 #define PS_NPY_MAX_DIMS 32 /* as in NumPy 1 */
 

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "batch/decode.h"
 #include "batch/make.h"
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "image/boxes.h"
 #include "image/image.h"
 #include "image/mask.h"

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "device/make.h"
 
 #define PS_DEVICE_PAGE 4096 /* what alloc aligns to, at least */

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "order/rng.h"
 
 enum ps_choice_op {

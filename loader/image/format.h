@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "image/gate.h"
 
 /* What a pixel is in the rows handed out. */

@@ -24,7 +24,7 @@
 
 #include "base/cleanup.h"
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "image/resize.h"
 #include "image/spec.h"
 #include "order/rng.h"

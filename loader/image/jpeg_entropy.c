@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/hash.h"
+#include "base/fnv.h"
 
 #ifdef PS_JPEG_ENTROPY
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "image/pad.h"
 #include "image/transform.h"
 

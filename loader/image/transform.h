@@ -63,7 +63,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "image/choice.h"
 #include "image/ops.h"
 #include "order/rng.h"

@@ -15,7 +15,7 @@
 #define PS_ORDER_FILTER_H
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/index.h"
 
 #define PS_FILTER_MAX_LEN 4096 /* bytes of the text; more: -EINVAL */

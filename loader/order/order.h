@@ -45,7 +45,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "order/sequence.h"
 
 #define PS_ORDER_MAX_LANES 16384

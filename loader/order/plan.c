@@ -12,7 +12,7 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-/* A copy of fs/ioctl.h's: the loader knows files only, and builds without the mount. */
+/* A copy of fs/fuse/ioctl.h's: the loader knows files only, and builds without the mount. */
 struct plan_text {
 	uint32_t nbytes;
 	char text[8184];

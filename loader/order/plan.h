@@ -2,7 +2,7 @@
  * what comes and keep what comes again.
  *
  * Written to MOUNT/.penstock/plan, or, where the mount is read-only to the kernel as well, told by ioctl on a
- * descriptor of it that is open for reading (fs/ioctl.h has that). JSON lines:
+ * descriptor of it that is open for reading (fs/fuse/ioctl.h has that). JSON lines:
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 
 enum ps_wait {
 	PS_WAIT_INPUT,  /* for what the stage needs */

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/index_format.h"
 
 #define PS_CATALOGUE_NAME "SHARDS.psc"

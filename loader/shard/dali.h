@@ -12,7 +12,7 @@
 #ifndef PS_SHARD_DALI_H
 #define PS_SHARD_DALI_H
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/index.h"
 
 /* Where it is: beside the shard, or in `dir`. To be freed; NULL with err filled. */

@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/source.h"
 
 #define PS_INDEX_SUFFIX ".psx"

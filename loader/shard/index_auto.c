@@ -9,7 +9,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "shard/index_file.h"
 
 #define LOCK_NAME ".penstock-index.lock"

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/index_format.h"
 
 /* What a shard's file is like now: whether it changes while it is read. */

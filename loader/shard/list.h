@@ -15,7 +15,7 @@
 #include <stddef.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 
 #define PS_LIST_MAX_NAMES 1000000        /* more: -E2BIG */
 #define PS_LIST_MAX_BYTES (512UL << 20)  /* of all names together; more: -E2BIG */

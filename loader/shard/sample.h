@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/budget.h"
 #include "shard/slab.h"
 

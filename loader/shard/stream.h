@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/budget.h"
 
 #define PS_STREAM_BUF_MIN (64UL << 10) /* also the most that ps_stream_peek() can show */

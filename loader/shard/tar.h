@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/stream.h"
 
 #define PS_TAR_BLOCK 512

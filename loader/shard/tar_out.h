@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 
 #define PS_TAR_OUT_MAX_LEVEL 19
 

@@ -6,7 +6,7 @@
 #define PS_SHARD_UNPACK_H
 
 #include "base/buf.h"
-#include "base/error.h"
+#include "base/load_error.h"
 
 #define PS_UNPACK_SUFFIX ".zst"
 

@@ -1,7 +1,7 @@
 #include "config.h"
 
-#include "batch/utf8.h"
-#include "tools/suggest.h"
+#include "base/utf8.h"
+#include "base/suggest.h"
 #include "shard/index_column.h"
 #include "tools/tools.h"
 

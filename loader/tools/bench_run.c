@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "loader.h"
 #include "public.h"
 #include "stats.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "public.h"
 #include "stats.h"
 

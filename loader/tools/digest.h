@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 
 #define PS_DIGEST_NBYTES 32
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "tools/progress.h"
 
 enum ps_finding_kind {

@@ -15,7 +15,7 @@
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
 
-#include "base/clock.h"
+#include "base/clock_ns.h"
 #include "tools/tools.h"
 
 #define NOFILE_MIN 4096U         /* 64 lanes, workers, sockets */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/load_error.h"
 #include "shard/tar_out.h"
 
 #define PS_GROUP_MAX_NBYTES (UINT64_C(4) << 30)

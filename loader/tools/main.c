@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "penstock.h"
-#include "tools/suggest.h"
+#include "base/suggest.h"
 #include "tools/tools.h"
 
 static const struct {

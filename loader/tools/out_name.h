@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 
 /* True if there is exactly one %d or %0Nd, and no other %. */
 bool ps_out_pattern_check(const char *pattern);

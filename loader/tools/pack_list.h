@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/load_error.h"
 
 struct ps_pack_file {
 	char *path; /* NULL: the bytes are `text` */

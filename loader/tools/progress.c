@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
+#include "base/clock_ns.h"
 
 #define REDRAW_SECONDS 0.2
 

@@ -5,7 +5,7 @@
 #ifndef PS_TOOLS_SHUFFLE_RANKS_H
 #define PS_TOOLS_SHUFFLE_RANKS_H
 
-#include "base/error.h"
+#include "base/load_error.h"
 #include "penstock.h"
 
 struct ps_ranks_quality {

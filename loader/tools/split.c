@@ -5,7 +5,7 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/fnv.h"
 #include "shard/tar_out.h"
 #include "tools/groups.h"
 #include "tools/out_name.h"

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "origin/braces.h"
+#include "base/braces.h"
 
 static const struct {
 	const char *text, *expanded; /* joined by blanks */

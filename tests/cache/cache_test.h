@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "store/index_private.h"
+#include "index/index_private.h"
 #include "store/store.h"
 
 static inline int test_remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "cache_test.h"
-#include "store/index_private.h"
+#include "index/index_private.h"
 
 enum { NOBJECTS = 3, NBLOCKS = 4, STEPS_MAX = 1000 };
 #define LIMIT (9 * TEST_MIB) /* two objects: the third needs the place of one */

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "cloud.h"
-#include "origin/credentials.h"
+#include "credentials/credentials.h"
 
 static struct ps_cloud cloud;
 

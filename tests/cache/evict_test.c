@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cache_test.h"
-#include "store/index.h"
+#include "index/index.h"
 
 #define MIB TEST_MIB
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fetch/readahead.h"
-#include "store/index_private.h"
+#include "prefetch/readahead.h"
+#include "index/index_private.h"
 #include "tests/cache/fill_fixture.h"
 
 #define CHUNK PS_CHUNK_SIZE

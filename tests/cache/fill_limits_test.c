@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "fetch/readahead.h"
+#include "prefetch/readahead.h"
 #include "tests/cache/fill_fixture.h"
 
 #define HANG_S 600 /* under a sanitizer on a busy machine a thousand files take minutes */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fetch/readahead.h"
+#include "prefetch/readahead.h"
 #include "tests/cache/fill_fixture.h"
 
 #define NFILES 8

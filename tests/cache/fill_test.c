@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fetch/fill_private.h"
-#include "fetch/readahead.h"
+#include "prefetch/readahead.h"
 #include "tests/cache/fill_fixture.h"
 
 /* Less than the file: most of it streams. */

@@ -11,7 +11,7 @@
 #include <zstd.h>
 
 #include "base/size.h"
-#include "fetch/frame_walk.h"
+#include "decompress/frame_walk.h"
 
 static void names(void **state)
 {

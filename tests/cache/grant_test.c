@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "dataset/dataset.h"
-#include "dataset/grant.h"
+#include "catalog/dataset.h"
+#include "catalog/grant.h"
 
 /* The other access. Its dataset is attached for one call at a time. */
 static struct ps_dataset *other, *mine;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "origin/http_response.h"
+#include "http/response.h"
 
 #define SIZE 1000
 #define OFFSET 100

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "origin/glob.h"
-#include "origin/hf_limit.h"
-#include "origin/hf_source.h"
-#include "origin/hf_token.h"
-#include "origin/http_response.h"
+#include "listing/glob.h"
+#include "origin/hub_limit.h"
+#include "origin/hub_source.h"
+#include "credentials/hub_token.h"
+#include "http/response.h"
 
 static void sources_are_taken_apart(void **state)
 {

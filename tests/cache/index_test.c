@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "cache_test.h"
-#include "store/index.h"
-#include "store/index_private.h"
-#include "store/index_rows.h"
+#include "index/index.h"
+#include "index/index_private.h"
+#include "index/rows.h"
 
 static struct ps_index *open_index(const char *dir)
 {

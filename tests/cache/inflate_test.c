@@ -15,9 +15,9 @@
 #include <zstd.h>
 
 #include "base/size.h"
-#include "fetch/inflate_private.h"
-#include "store/index_private.h"
-#include "store/index_rocksdb.h"
+#include "decompress/decompress_private.h"
+#include "index/index_private.h"
+#include "index/rocksdb.h"
 #include "tests/cache/cache_test.h"
 
 #define HANG_S 120

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/packed.h"
-#include "origin/listing.h"
+#include "listing/listing.h"
 
 static int collect(void *arg, const struct ps_listing_entry *e)
 {

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/strbuf.h"
-#include "origin/manifest.h"
+#include "listing/manifest.h"
 #include "origin/origin.h"
-#include "origin/url.h"
+#include "base/url.h"
 
 static int collect(void *arg, const struct ps_manifest_entry *e)
 {

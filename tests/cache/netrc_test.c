@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "origin/netrc.h"
+#include "http/netrc.h"
 
 static void the_first_entry_of_a_host_is_found(void **state)
 {

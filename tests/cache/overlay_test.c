@@ -5,7 +5,7 @@
 
 #include "base/strbuf.h"
 #include "cache_test.h"
-#include "store/overlay.h"
+#include "index/overlay.h"
 
 static unsigned nleft; /* calls for memory until one fails; 0: none does */
 

@@ -12,12 +12,12 @@
 #include <string.h>
 
 #include "base/strbuf.h"
-#include "origin/s3_elsewhere.h"
+#include "origin/s3_temporary_redirect.h"
 #include "origin/s3_error.h"
-#include "origin/s3_page.h"
+#include "listing/xml.h"
 #include "origin/s3_store.h"
-#include "origin/s3_url.h"
-#include "origin/xml.h"
+#include "base/bucket_url.h"
+#include "base/xml.h"
 
 /* Names ------------------------------------------------------------------------------------------- */
 

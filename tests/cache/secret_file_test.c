@@ -14,9 +14,9 @@
 
 #include "base/log.h"
 #include "base/secret_file.h"
-#include "origin/credentials_source.h"
-#include "origin/hf_token.h"
-#include "origin/netrc.h"
+#include "credentials/key_source.h"
+#include "credentials/hub_token.h"
+#include "http/netrc.h"
 
 #define MAX_NBYTES 2048
 

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "cache_test.h"
-#include "store/index.h"
-#include "store/index_private.h"
+#include "index/index.h"
+#include "index/index_private.h"
 
 #define SIZE (3 * TEST_MIB)
 

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/http_response.h"
+#include "http/response.h"
 #include "origin/origin.h"
 #include "origin/source.h"
-#include "origin/url.h"
+#include "base/url.h"
 
 static void sources_have_a_canonical_form(void **state)
 {

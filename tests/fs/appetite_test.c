@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "appetite.h"
+#include "fuse/access_pattern.h"
 
 #define KIB 1024u
 #define READ_AHEAD (4096 * KIB)

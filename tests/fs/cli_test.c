@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "cli.h"
-#include "match.h"
-#include "options.h"
-#include "progress.h"
+#include "options/command_line.h"
+#include "cli/match.h"
+#include "options/options.h"
+#include "base/progress.h"
 
 static const struct ps_opts opts = {
         .command = "mount",

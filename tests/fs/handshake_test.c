@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "handshake.h"
+#include "fuse/handshake.h"
 
 #if PS_FUSE_KNOWS_PASSTHROUGH
 

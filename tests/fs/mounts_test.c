@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "guarded.h"
-#include "metrics.h"
-#include "mounts.h"
+#include "daemon/timed_call.h"
+#include "fuse/metrics.h"
+#include "daemon/mounts.h"
 
 static const char mountinfo[] =
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "openmode.h"
+#include "fuse/openmode.h"
 
 /* The kernel's inode of each node id, by its low number and alias. */
 #define NODES 4

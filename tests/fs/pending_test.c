@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "pending.h"
+#include "fuse/requests_in_flight.h"
 
 struct fuse_req {
 	pthread_mutex_t lock;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fuse_api.h"
+#include "fuse/fuse_api.h"
 
 __attribute__((visibility("default"))) int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 {

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "cgroup.h"
-#include "request.h"
-#include "suggest.h"
+#include "daemon/cgroup.h"
+#include "daemon/request.h"
+#include "base/suggest.h"
 
 static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/sigv4.h"
+#include "credentials/sigv4.h"
 
 static char *decode(const char *word)
 {

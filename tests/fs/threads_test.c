@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "threads.h"
+#include "daemon/thread_group.h"
 
 #define NTHREADS 8
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/faults.h"
-#include "wire.h"
+#include "daemon/control_protocol.h"
 
 static int pair[2];
 static unsigned open_before;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conffile.h"
+#include "cli/conf_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "fetch/decode.h"
-#include "fetch/frame_walk.h"
+#include "decompress/codec.h"
+#include "decompress/frame_walk.h"
 
 #define OUT_MAX ((size_t)1 << 22)
 #define ROOM ((size_t)4096) /* for what goes through a window */

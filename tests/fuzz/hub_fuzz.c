@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/braces.h"
-#include "origin/glob.h"
-#include "origin/hf_source.h"
+#include "base/braces.h"
+#include "listing/glob.h"
+#include "origin/hub_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/index_rows.h"
+#include "index/rows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/ini.h"
+#include "base/ini.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/credentials_source.h"
+#include "credentials/key_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/listing_private.h"
+#include "listing/listing_private.h"
 #include "windows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/s3_page.h"
-#include "origin/s3_url.h"
+#include "listing/xml.h"
+#include "base/bucket_url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

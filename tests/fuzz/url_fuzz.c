@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/http_response.h"
+#include "http/response.h"
 #include "origin/origin.h"
-#include "origin/url.h"
+#include "base/url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

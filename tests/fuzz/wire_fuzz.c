@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request.h"
+#include "daemon/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

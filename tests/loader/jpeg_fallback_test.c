@@ -19,7 +19,7 @@ enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks)
 
 #include <cmocka.h>
 
-#include "base/hash.h"
+#include "base/fnv.h"
 #include "image/jpeg.h"
 #include "tests/loader/image_fixture.h"
 

@@ -1,0 +1,71 @@
+#include "base/suggest.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+
+#define KNOWN_MAX 64 /* longer ones are not compared */
+#define PREFIX_LEAST 4 /* letters that say what is meant, if only one word begins alike */
+#define PREFIX_RANK 9 /* behind all slips */
+
+static bool same(char a, char b)
+{
+	return strncasecmp(&a, &b, 1) == 0 || (strchr("-_", a) && strchr("-_", b));
+}
+
+/* Slips: a letter too many, too few or changed, or two neighbours that changed places. Case, "-" and "_" are no slip. */
+static unsigned distance(const char *word, size_t len, const char *known, size_t nknown)
+{
+	unsigned rows[3][KNOWN_MAX];
+	unsigned *before = rows[0], *above = rows[1], *row = rows[2];
+
+	for (size_t j = 0; j <= nknown; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 0; i < len; i++) {
+		unsigned *free_row = before;
+
+		before = above;
+		above = row;
+		row = free_row;
+		row[0] = (unsigned)i + 1;
+		for (size_t j = 1; j <= nknown; j++) {
+			unsigned change = above[j - 1] + !same(word[i], known[j - 1]);
+
+			row[j] = PS_MIN(change, PS_MIN(above[j], row[j - 1]) + 1);
+			if (i > 0 && j > 1 && same(word[i], known[j - 2]) && same(word[i - 1], known[j - 1]))
+				row[j] = PS_MIN(row[j], before[j - 2] + 1);
+		}
+	}
+	return row[nknown];
+}
+
+/* "cache" of cache-dir, and "endpoint-url" of endpoint. */
+static bool begins_alike(const struct ps_guess *guess, const char *known, size_t n)
+{
+	size_t len = PS_MIN(guess->len, n);
+
+	return len >= PREFIX_LEAST && strncasecmp(guess->word, known, len) == 0 &&
+	       (guess->len <= n || strchr("-_", guess->word[n]));
+}
+
+void ps_guess_offer(struct ps_guess *guess, const char *known)
+{
+	size_t n = strlen(known);
+
+	if (n >= KNOWN_MAX || guess->len == 0)
+		return;
+	/* One slip of three or four letters, two of five; three at most: more is another word. */
+	unsigned slips = distance(guess->word, guess->len, known, n), found = 0;
+	if (slips <= 3 && slips * 3 <= n + 1)
+		found = slips + 1;
+	else if (begins_alike(guess, known, n))
+		found = PREFIX_RANK;
+	if (found == PREFIX_RANK && guess->rank == PREFIX_RANK)
+		guess->best = NULL; /* several begin so */
+	else if (found && (!guess->rank || found < guess->rank)) {
+		guess->best = known;
+		guess->rank = found;
+	}
+}

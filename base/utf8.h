@@ -1,0 +1,57 @@
+/* UTF-8. Threads: any. */
+#ifndef PS_BASE_UTF8_H
+#define PS_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the character at p, of which n > 0 bytes are there; 0: none. Surrogates and overlong forms are
+ * none. */
+static inline size_t ps_utf8_len(const uint8_t *p, size_t n)
+{
+	size_t len = p[0] < 0x80                   ? 1
+	             : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+	             : (p[0] & 0xf0) == 0xe0       ? 3
+	             : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+	                                           : 0;
+
+	if (len > n)
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
+	        (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return len;
+}
+
+/* Place of the first byte that is no UTF-8; n: all of it is. */
+static inline size_t ps_utf8_check(const uint8_t *p, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n) {
+		size_t len;
+
+		if (p[i] < 0x80) {
+			i++;
+			continue;
+		}
+		len = ps_utf8_len(p + i, n - i);
+		if (len == 0)
+			return i;
+		i += len;
+	}
+	return n;
+}
+
+/* The most of n bytes of a longer text that are whole characters. */
+static inline size_t ps_utf8_cut(const uint8_t *text, size_t n)
+{
+	while (n > 0 && (text[n] & 0xc0) == 0x80)
+		n--;
+	return n;
+}
+
+#endif

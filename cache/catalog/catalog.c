@@ -1,0 +1,398 @@
+/* Catalogs by their id: the names of a source, shared by all datasets that list the same. Two of them over the same rows of
+ * the index would each believe that no other gives a name its next version. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "catalog/dataset.h"
+
+#define RETIRED_BATCH 2000
+#define CHANGED_BATCH 64
+
+/* The row, made with its root directory the first time. */
+static int load_row(struct ps_catalog *catalog, const char *source)
+{
+	struct ps_index *index = catalog->index;
+	struct ps_dataset_row *row = &catalog->row;
+	struct ps_id id = row->id;
+	int rc = ps_index_get_dataset(index, &id, row);
+
+	if (rc != -ENOENT)
+		return rc;
+	struct ps_node_row root = {
+	        .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = (char *)(uintptr_t) ""};
+	*row = (struct ps_dataset_row){.id = id, .source = strdup(source)};
+	if (!row->source)
+		return -ENOMEM;
+	rc = ps_index_new_dataset(index, &row->number);
+	if (rc == 0)
+		rc = ps_index_new_node(index, &row->root);
+	if (rc < 0)
+		return rc;
+	root.node = root.ino = root.parent = row->root;
+	root.dataset = row->number;
+	struct ps_index_batch *batch = ps_index_batch_new();
+	if (!batch)
+		return -ENOMEM;
+	ps_index_batch_put_dataset(batch, row);
+	ps_index_batch_put_node(batch, &root);
+	return ps_index_batch_commit(index, batch);
+}
+
+static int load(struct ps_catalog *catalog, const char *source)
+{
+	PS_LOCK_SCOPE(&catalog->names_lock);
+	if (catalog->loaded)
+		return 0;
+	int rc = load_row(catalog, source);
+	if (rc < 0) {
+		struct ps_id id = catalog->row.id;
+
+		ps_dataset_row_fini(&catalog->row);
+		catalog->row = (struct ps_dataset_row){.id = id};
+		return rc;
+	}
+	/* An earlier listing is never as new as this attach, not within one millisecond nor when the clock went back. */
+	catalog->attached_ms = PS_MAX(ps_clock_real_ms(), catalog->row.listed_ms + 1);
+	catalog->loaded = true;
+	return 0;
+}
+
+/* cache.lock is held. */
+static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_dataset_id *id)
+{
+	for (struct ps_list *l = cache->catalogs.next; l != &cache->catalogs; l = l->next) {
+		struct ps_catalog *catalog = PS_CONTAINER_OF(l, struct ps_catalog, link);
+
+		if (ps_id_cmp(&catalog->row.id, &id->catalog) == 0)
+			return catalog;
+	}
+	struct ps_catalog *catalog = calloc(1, sizeof *catalog);
+	if (!catalog)
+		return NULL;
+	catalog->cache = cache;
+	catalog->index = ps_store_index(cache->store);
+	catalog->row.id = id->catalog;
+	memcpy(catalog->route, id->route, sizeof catalog->route);
+	pthread_mutex_init(&catalog->names_lock, NULL);
+	pthread_mutex_init(&catalog->lock, NULL);
+	pthread_cond_init(&catalog->watch_cond, NULL);
+	ps_list_init(&catalog->watches);
+	ps_list_append(&cache->catalogs, &catalog->link);
+	return catalog;
+}
+
+int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source, struct ps_catalog **ret)
+{
+	struct ps_catalog *catalog;
+	{
+		PS_LOCK_SCOPE(&cache->lock);
+		catalog = find_or_make(cache, id);
+		if (!catalog)
+			return -ENOMEM;
+		catalog->nrefs++;
+	}
+	int rc = load(catalog, source);
+	if (rc < 0)
+		ps_catalog_put(catalog);
+	else
+		*ret = catalog;
+	return rc;
+}
+
+static bool is_this(const struct ps_node_row *row, const struct ps_listed *listed)
+{
+	const struct ps_remote *a = &row->remote, *b = &listed->remote;
+
+	return row->kind == PS_NODE_FILE && strcmp(row->url, listed->url) == 0 && a->size == b->size &&
+	       strcmp(a->etag, b->etag) == 0 && a->mtime_s == b->mtime_s;
+}
+
+/* The child is this file, or (*ret_node) is to be looked into. */
+static bool look_in(struct ps_index *index, uint64_t *node, const char *name, const struct ps_listed *listed)
+{
+	struct ps_node_row row;
+
+	if (ps_index_get_child(index, *node, name, node) < 0 || ps_index_get_node(index, *node, &row) < 0)
+		return false;
+	bool found = !listed || is_this(&row, listed);
+	ps_node_row_fini(&row);
+	return found;
+}
+
+bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed)
+{
+	ps_autofree char *path = strdup(listed->path), *shown = NULL;
+	uint64_t node = catalog->row.root, dir;
+	char *name = path, *slash;
+	size_t len = 0;
+	bool tar = false;
+
+	if (!path)
+		return false;
+	for (; (slash = strchr(name, '/')); name = slash + 1) {
+		*slash = '\0';
+		if (!look_in(catalog->index, &node, name, NULL))
+			return false;
+	}
+	dir = node;
+	if (look_in(catalog->index, &node, name, listed))
+		return true;
+	/* As what it holds. */
+	if (!ps_coding_of_name(name, &len, &tar))
+		return false;
+	if (asprintf(&shown, "%.*s%s", (int)len, name, tar ? ".tar" : "") < 0) {
+		shown = NULL;
+		return false;
+	}
+	return look_in(catalog->index, &dir, shown, listed);
+}
+
+/* The name has another node of the very same version (ps_dataset_renew()). */
+static bool was_renewed(struct ps_catalog *catalog, const struct ps_node_row *old)
+{
+	struct ps_node_row row;
+	struct ps_id a, b;
+	uint64_t node;
+
+	if (ps_index_get_child(catalog->index, old->parent, old->name, &node) < 0 ||
+	        ps_index_get_node(catalog->index, node, &row) < 0)
+		return false;
+	bool file = row.kind == PS_NODE_FILE;
+	if (file) {
+		ps_object_id(old->url, &old->remote, "grant", &a);
+		ps_object_id(row.url, &row.remote, "grant", &b);
+	}
+	ps_node_row_fini(&row);
+	return file && ps_id_cmp(&a, &b) == 0;
+}
+
+/* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
+static void delete_retired(struct ps_catalog *catalog)
+{
+	struct ps_index_batch *batch = NULL;
+
+	for (size_t i = 0; i < catalog->nchanged; i++) {
+		struct ps_node_row row;
+
+		if (ps_index_get_node(catalog->index, catalog->changed[i], &row) < 0)
+			continue;
+		/* Only if that it was superseded has come to the index. */
+		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
+			ps_index_batch_del_node(batch, row.node);
+			if (row.coding)
+				ps_inflate_forget(batch, catalog->route, row.url, &row.remote);
+			if (row.kind == PS_NODE_FILE && !was_renewed(catalog, &row)) {
+				struct ps_id of;
+
+				ps_object_id(row.url, &row.remote, "grant", &of);
+				ps_index_batch_del_grants(batch, &of);
+			}
+		}
+		ps_node_row_fini(&row);
+		if (batch && i % RETIRED_BATCH == RETIRED_BATCH - 1 &&
+		        ps_index_batch_commit(catalog->index, ps_steal_ptr(&batch)) < 0)
+			return;
+	}
+	if (batch && ps_index_batch_commit(catalog->index, batch) < 0)
+		ps_log_debug("index: rows of old versions stay");
+}
+
+void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote)
+{
+	if (remote->size != PS_SIZE_UNKNOWN && ps_remote_versionless(remote) &&
+	        !atomic_exchange(&catalog->versionless, true))
+		ps_log_warning("%s: %s", catalog->row.source, PS_VERSIONLESS_TEXT);
+}
+
+void ps_catalog_none_missing(struct ps_catalog *catalog)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->nmissing = catalog->nunknown = 0;
+	for (size_t i = 0; i < PS_DATASET_MISSING; i++)
+		free(ps_steal_ptr(&catalog->missing[i]));
+}
+
+void ps_catalog_put(struct ps_catalog *catalog)
+{
+	if (!catalog)
+		return;
+	{
+		PS_LOCK_SCOPE(&catalog->cache->lock);
+		if (--catalog->nrefs > 0)
+			return;
+		ps_list_remove(&catalog->link);
+	}
+	delete_retired(catalog);
+	ps_dataset_row_fini(&catalog->row);
+	ps_catalog_none_missing(catalog);
+	free(catalog->changed);
+	pthread_cond_destroy(&catalog->watch_cond);
+	pthread_mutex_destroy(&catalog->names_lock);
+	pthread_mutex_destroy(&catalog->lock);
+	free(catalog);
+}
+
+uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	return catalog->nbegun - (joins && catalog->lister);
+}
+
+bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	*ret_listed = catalog->nlisted > since;
+	if (*ret_listed || catalog->lister)
+		return false;
+	catalog->lister = dataset;
+	catalog->nbegun++;
+	return true;
+}
+
+/* Watches --------------------------------------------------------------------------------------- */
+
+/* Those from *told on, as far as there is room. */
+static size_t changed_since(struct ps_catalog *catalog, size_t told, uint64_t ret[static CHANGED_BATCH])
+{
+	PS_LOCK_SCOPE(&catalog->names_lock);
+	size_t n = PS_MIN(catalog->nchanged - told, (size_t)CHANGED_BATCH);
+
+	if (n > 0)
+		memcpy(ret, catalog->changed + told, n * sizeof *ret);
+	return n;
+}
+
+/* No lock is held while it is called: only `busy` keeps it from being freed. */
+static void report(struct ps_catalog *catalog, struct ps_watch *watch)
+{
+	uint64_t nodes[CHANGED_BATCH];
+	size_t n;
+
+	while (!atomic_load(&watch->priv.ending) && (n = changed_since(catalog, watch->priv.ntold, nodes)) > 0) {
+		for (size_t i = 0; i < n && !atomic_load(&watch->priv.ending); i++) {
+			struct ps_node_row row;
+
+			if (ps_index_get_node(catalog->index, nodes[i], &row) < 0)
+				continue;
+			watch->changed(watch->arg, row.parent, row.name);
+			ps_node_row_fini(&row);
+		}
+		watch->priv.ntold += n;
+	}
+}
+
+static struct ps_watch *next_watch(struct ps_catalog *catalog, struct ps_watch *last, uint64_t round)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	if (last) {
+		last->priv.busy = false;
+		pthread_cond_broadcast(&catalog->watch_cond);
+	}
+	for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
+		struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
+
+		if (watch->priv.round == round)
+			continue;
+		watch->priv.round = round;
+		watch->priv.busy = true;
+		return watch;
+	}
+	return NULL;
+}
+
+void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
+{
+	/* Only the lister comes here. */
+	for (struct ps_watch *watch = NULL; (watch = next_watch(catalog, watch, catalog->nbegun));)
+		report(catalog, watch);
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->lister = NULL;
+	if (listed) {
+		catalog->nlisted = catalog->nbegun;
+		atomic_store(&catalog->listed_ns, ps_clock_mono_ns());
+	}
+}
+
+/* Watches of the dataset have come or gone. */
+static void note_refresh(struct ps_dataset *ds)
+{
+	struct ps_catalog *catalog = ds->catalog;
+	uint64_t least = 0;
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
+			const struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
+
+			if (watch->dataset == ds && watch->refresh_ms && (!least || watch->refresh_ms < least))
+				least = watch->refresh_ms;
+		}
+	}
+	ps_dataset_set_refresh(ds, least);
+}
+
+void ps_dataset_watch(struct ps_watch *watch)
+{
+	struct ps_catalog *catalog = watch->dataset->catalog;
+
+	watch->priv.round = 0;
+	watch->priv.busy = false;
+	atomic_store(&watch->priv.ending, false);
+	{
+		PS_LOCK_SCOPE(&catalog->names_lock);
+		watch->priv.ntold = catalog->nchanged;
+	}
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		ps_list_append(&catalog->watches, &watch->priv.link);
+	}
+	note_refresh(watch->dataset);
+}
+
+static void unwatch(struct ps_watch *watch)
+{
+	struct ps_catalog *catalog = watch->dataset->catalog;
+
+	atomic_store(&watch->priv.ending, true);
+	PS_LOCK_SCOPE(&catalog->lock);
+	while (watch->priv.busy)
+		pthread_cond_wait(&catalog->watch_cond, &catalog->lock);
+	ps_list_remove(&watch->priv.link);
+}
+
+void ps_dataset_unwatch(struct ps_watch *watch)
+{
+	struct ps_dataset *ds = watch->dataset;
+	struct ps_list ended, *l, *next;
+
+	unwatch(watch);
+	note_refresh(ds);
+	ps_list_init(&ended);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (l = ds->refreshes.next; l != &ds->refreshes; l = next) {
+			next = l->next;
+			if (PS_CONTAINER_OF(l, struct ps_refresh, priv.link)->watch == watch) {
+				ps_list_remove(l);
+				ps_list_append(&ended, l);
+			}
+		}
+	}
+	ps_refreshes_end(&ended, ECANCELED, &(struct ps_refreshed){0});
+}
+
+void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
+{
+	if (catalog->nchanged == catalog->changed_cap) {
+		size_t cap = catalog->changed_cap ? catalog->changed_cap * 2 : 256;
+		uint64_t *changed = realloc(catalog->changed, cap * sizeof *changed);
+
+		if (!changed)
+			return; /* its row stays: some bytes on disk; and the kernel learns of it by ESTALE alone */
+		catalog->changed = changed;
+		catalog->changed_cap = cap;
+	}
+	catalog->changed[catalog->nchanged++] = node;
+}

@@ -1,0 +1,253 @@
+/* A dataset inside: what attach.c, lookup.c, revalidation.c and handle.c share. Callers outside see cache.h only.
+ *
+ * A dataset has two threads. One lists the source, merges the listing into the index (listing_merge.c) and asks for
+ * sizes the listing did not tell (a sweep of HEADs); a listing may take minutes, so another one keeps time
+ * for probes: HEADs on behalf of lookups and opens.
+ *
+ * Names and access are two things. A catalog is the names of a source, with their versions: rows of the index, shared by
+ * all who list the same; it alone decides what stands for a name. A dataset is a catalog seen with one access: its origin
+ * signs with the credentials of its mounts and of no other. Before a dataset shows names that another access has listed, the
+ * origin has shown it one page of them. One dataset of a catalog at a time lists it as a whole.
+ *
+ *   mount ─▶ dataset (catalog, access): origin, probes, read-ahead ─▶ catalog: names, versions
+ *   mount ─▶ dataset (same catalog, other access) ──────────────────────┘
+ *
+ * When a version counts as confirmed: by a listing that told size and version, or by a HEAD, since this
+ * attach and (for an open) within the revalidation time. A read that meets another version, or none, makes it
+ * doubtful: the next open asks.
+ *
+ * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the row, decide,
+ * commit" so that a listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
+ * over the network. What a listing has in its batch is committed by whoever decides next (ps_merge_flush()).
+ */
+#ifndef PS_CATALOG_DATASET_H
+#define PS_CATALOG_DATASET_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "cache.h"
+#include "prefetch/plan_ahead.h"
+#include "prefetch/next_shard.h"
+#include "fetch/fill.h"
+#include "decompress/decompress.h"
+#include "index/index.h"
+
+#define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
+#define PS_DATASET_MISSING 8 /* names told of those that are missing */
+#define PS_DATASET_UNANSWERED \
+	256 /* objects whose revalidation failed; one that shares a place is asked again */
+
+struct ps_cache {
+	struct ps_store *store;
+	struct ps_fill *fill;
+	struct ps_inflate *inflate;
+	int64_t opened_s;
+	uint64_t grant_ttl_ms;
+	pthread_mutex_t lock;    /* what follows */
+	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
+	struct ps_list attached; /* registry.c */
+	struct ps_list catalogs; /* catalog.c */
+	pthread_mutex_t grants_lock; /* grant.h; leaf but for the index */
+};
+
+struct ps_catalog {
+	struct ps_list link; /* cache.catalogs; with nrefs under cache.lock */
+	unsigned nrefs;
+	struct ps_cache *cache;
+	struct ps_index *index;
+
+	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
+	bool loaded;
+	struct ps_merge *merge; /* the listing under way, or NULL */
+	/* Nodes superseded since it was loaded, and those that a later listing made: what watches are told of, in this
+	 * order. What is superseded is deleted when nobody can name it. */
+	uint64_t *changed;
+	size_t nchanged, changed_cap;
+
+	char route[PS_ID_HEX_LEN + 1]; /* of all its datasets' origins; "": the usual one */
+	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows (lock) */
+	struct ps_dataset_row row;
+	_Atomic int64_t evicted_ms; /* when a user last had something evicted, to have the origin's of now; 0: never */
+	int64_t attached_ms; /* since when the origin is asked for what it has now */
+	pthread_mutex_t lock;
+	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
+	uint64_t nbegun, nlisted; /* listings of all of it: begun since it was loaded; the last of these that was complete */
+	uint64_t nadded, nvanished; /* files, by that one */
+	_Atomic uint64_t listed_ns; /* when that ended; monotonic */
+	struct ps_list watches;
+	pthread_cond_t watch_cond; /* no callback of a watch is under way any more */
+	unsigned nsweeping; /* datasets that list, or ask for what a listing did not tell */
+	uint64_t nunknown;  /* names that they got no answer for */
+	uint64_t nmissing;  /* names of the list that the origin does not have; the first of them, in order: */
+	char *missing[PS_DATASET_MISSING];
+	_Atomic bool versionless; /* a file was met of which the origin gives no version */
+};
+
+struct ps_dataset {
+	struct ps_cache *cache;
+	struct ps_index *index;
+	struct ps_origin *origin;
+	struct ps_filter *filter; /* the origin's */
+	struct ps_sequence *sequence;
+	struct ps_plan_ahead *plan_ahead;
+	struct ps_catalog *catalog;
+	struct ps_id access; /* keyed: whose credentials the origin has */
+	bool anonymous;      /* it has none */
+	uint64_t revalidate_ms;
+	bool raw;
+	bool compares; /* before shown_names: the names that others have listed with the first that this access is shown */
+	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
+
+	pthread_t thread, prober;
+	bool thread_started, prober_started;
+	_Atomic bool stop;
+	_Atomic uint64_t nopens;
+	_Atomic uint64_t nlisted; /* files of the listing under way */
+	_Atomic bool asked_again; /* another listing is to begin: the sweep ends */
+	_Atomic bool offline; /* revalidation_offline.h; when the origin is asked again, and how often it was */
+	_Atomic uint64_t offline_ask_ns;
+	_Atomic unsigned offline_tries;
+
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t cond;  /* asked, ended, or probes changed; monotonic clock */
+	/* Listings by number: the last that was asked for (one more than begun, at most), begun, ended. */
+	uint64_t asked, begun, ended;
+	uint64_t since; /* of the catalog's listings, later ones are new enough for what was asked last */
+	struct ps_list refreshes;
+	uint64_t refresh_ms; /* the smallest of its watches; 0: none has one */
+	unsigned nfailed; /* listings, one after another */
+	uint64_t nmissing_logged; /* the dataset thread's */
+	uint64_t ended_ns; /* when the last ended */
+	uint16_t jitter; /* of the next one's time */
+	bool listing_ok; /* the last that ended */
+	struct ps_error listing_error;
+	uint64_t first_unsized; /* a node of the listing whose size it did not tell; 0: none */
+	struct ps_list probes;  /* under way, or waiting for another attempt */
+	unsigned nprobes;       /* on the list, and being ended */
+	unsigned nsweep;        /* of them on behalf of the sweep */
+	struct {
+		uint64_t node;
+		char *text;
+	} errors[PS_DATASET_ERRORS];
+	unsigned next_error;
+	struct {
+		uint64_t node, until_ns; /* it is not asked about before: the last time failed, ... */
+		int errnum;              /* ... with this, if nothing is known of it */
+	} unanswered[PS_DATASET_UNANSWERED];
+	struct {
+		uint64_t node, until_ns; /* nothing is asked for ahead before */
+	} asked_ahead[PS_DATASET_UNANSWERED];
+};
+
+/* Which names, and whose requests. */
+struct ps_dataset_id {
+	struct ps_id catalog, access;
+	bool anonymous;
+	/* A store that is nobody's but its site's may have a bucket of this name for each of its tenants: who is shown other
+	 * names than those of the catalog (-EREMCHG of a listing) has one of its own. */
+	bool may_be_another;
+	struct ps_id own_catalog;
+	char route[PS_ID_HEX_LEN + 1]; /* part of both; "": the usual one */
+};
+/* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
+int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
+        const struct ps_dataset_options *options, struct ps_dataset_id *ret) PS_MUST_USE;
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
+        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
+/* For one more mount: lists again, or joins the listing under way, and waits for it as an attach does. */
+int ps_dataset_rejoin(struct ps_dataset *dataset, const struct ps_dataset_options *options, struct ps_error *err) PS_MUST_USE;
+void ps_dataset_free(struct ps_dataset *dataset);
+
+/* catalog.c */
+/* The catalog of this id, with one more reference. Blocks on the index. */
+int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,
+        struct ps_catalog **ret) PS_MUST_USE;
+void ps_catalog_put(struct ps_catalog *catalog);
+/* Does it have this file, in this very version? Blocks on the index. */
+bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
+/* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
+uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
+/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after so many was
+ * complete; or another dataset is at it. */
+bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
+/* Reports to the watches what has changed, complete or not. Blocks on the index and on the watches. */
+void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
+/* The node has been superseded: its row is deleted with the catalog's last dataset. Or it stands for a new name. names_lock
+ * is held. */
+void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
+
+/* What the origin has told of a file, now or earlier: the first one without a version is logged. */
+void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
+
+/* A new listing: what was missing of the one before does not count. */
+void ps_catalog_none_missing(struct ps_catalog *catalog);
+
+/* What its watches want of it has changed. */
+void ps_dataset_set_refresh(struct ps_dataset *dataset, uint64_t refresh_ms);
+/* Answers them, by attach.c; no lock is held. */
+void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
+
+/* Remembers a failure of a node for user.penstock.error. */
+void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
+
+/* lookup.c */
+void ps_attr_of_row(struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_attr *ret_attr);
+
+/* decoded_view.c */
+/* The size that is shown; PS_SIZE_UNKNOWN: of a compressed shard, not found out yet. Blocks on the index. */
+uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* This node was shown with a size that turned out wrong. Blocks on the index. */
+bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* Finds out the size of a compressed shard, then calls fn with the attributes. */
+void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The same for who only looks at it: what cannot be decoded has attributes that are not complete. */
+void ps_view_show(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The id of what is shown of a file that is no compressed shard. Its size is known. */
+void ps_view_raw_id(const struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_id *ret);
+/* What of the file is in the cache. */
+uint64_t ps_view_cached_nbytes(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it:
+ * then that has to be put, not the object. granted: its readers may have what is cached. */
+int ps_view_object(
+        struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, struct ps_object **ret) PS_MUST_USE;
+int ps_view_file(struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, bool granted,
+        struct ps_fill_file **ret) PS_MUST_USE;
+/* Is the version of this file confirmed? max_age_ms UINT64_MAX: since the attach is enough. */
+bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
+/* False: nothing of the file is cached, and the origin's last word on its version is old, or older than a user's evict. Better
+ * ask than have the first read find another version, where it is too late to take it. Blocks on the index. */
+bool ps_dataset_settled(struct ps_dataset *dataset, const struct ps_node_row *row);
+#define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
+/* From now on the version of this node needs confirming. Blocks on the index. */
+void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
+/* Gives the name a new node of the same version, so that nobody takes the kernel's pages of the old one for it.
+ * -ESTALE: another node stands for the name already. Blocks on the index. */
+int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
+
+/* revalidation.c */
+/* Asks the origin for size and version of a file row and calls fn with what stands for the name now: the same
+ * node (its version confirmed or its size learned), a new node, or ENOENT. Probes of one node are shared. If
+ * the origin does not answer and `row` has a known version, that is given. Blocks never. */
+void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The same in a way that gives a grant (grant.h) if this access may read the file, and takes it if the origin says anything
+ * else: by a GET of one byte where a HEAD tells nothing of that. */
+void ps_probe_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* The same for nobody, now and then; before an open wants to have it. */
+void ps_probe_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* Asks for nobody, as an open would, whether the version of a planned file still is the origin's: few at once, and not while
+ * the origin does not answer. Blocks on the index. */
+void ps_probe_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* Retries and deadlines that are due; returns when to call again. From the dataset's thread. */
+uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
+/* Ends all probes with ECANCELED and waits for those at the origin. */
+void ps_probe_drain(struct ps_dataset *dataset);
+/* The same for nobody: one of the sweep's (nsweep). */
+void ps_probe_unasked(struct ps_dataset *dataset, const struct ps_node_row *row);
+
+/* revalidation_sweep.c */
+/* HEADs for every file of unknown size, a few at a time; returns when the last are under way or the dataset
+ * stops. */
+void ps_probe_sweep(struct ps_dataset *dataset);
+
+#endif

@@ -1,0 +1,265 @@
+/* Names and nodes to attributes: from the index where it knows and may be believed, else by a probe. */
+#include "catalog/dataset.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "catalog/listing_merge.h"
+
+/* The word on a file's version that is older than this is asked for again by an open that has to go to the origin anyway,
+ * if the file is so large that one round trip more does not count. */
+#define COLD_AGE_MS 60000
+#define COLD_MIN_NBYTES (UINT64_C(4) << 20)
+
+void ps_attr_of_row(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_attr *ret_attr)
+{
+	bool is_dir = row->kind == PS_NODE_DIR;
+	uint64_t size = ps_view_size(ds, row);
+
+	*ret_attr = (struct ps_attr){
+	        .node = row->node,
+	        .ino = row->ino,
+	        .is_dir = is_dir,
+	        .complete_attr = is_dir || size != PS_SIZE_UNKNOWN,
+	        .size = is_dir || size == PS_SIZE_UNKNOWN ? 0 : size,
+	        .mtime_s = row->remote.mtime_s < 0 ? 0 : row->remote.mtime_s,
+	};
+}
+
+/* When the origin told this version last. */
+static int64_t confirmed_ms(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	if (row->checked_ms != 0)
+		return row->checked_ms;
+	PS_LOCK_SCOPE(&ds->catalog->lock); /* the version came from the listing, and each listing confirms it */
+	return ds->catalog->row.listed_ms;
+}
+
+bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, uint64_t max_age_ms)
+{
+	if (row->remote.size == PS_SIZE_UNKNOWN || row->checked_ms == PS_CHECKED_DOUBTFUL)
+		return false;
+	if (ds->revalidate_ms == UINT64_MAX)
+		return true;
+	int64_t when = confirmed_ms(ds, row);
+	/* That an earlier mount knew it is not enough: this one was made to see what the origin has now. */
+	if (when < ds->catalog->attached_ms)
+		return false;
+	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) < max_age_ms;
+}
+
+bool ps_dataset_settled(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	int64_t when = confirmed_ms(ds, row);
+	bool evicted = when <= atomic_load(&ds->catalog->evicted_ms);
+	bool old = ds->revalidate_ms != UINT64_MAX && row->remote.size >= COLD_MIN_NBYTES &&
+	           !ps_remote_versionless(&row->remote) && ps_clock_real_ms() - when >= COLD_AGE_MS;
+
+	return (!evicted && !old) || ps_view_cached_nbytes(ds, row) > 0;
+}
+
+void ps_dataset_doubt(struct ps_dataset *ds, uint64_t node)
+{
+	struct ps_index_batch *batch = NULL;
+	struct ps_node_row row;
+
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
+	(void)ps_merge_flush(ds);
+	if (ps_index_get_node(ds->index, node, &row) < 0)
+		return;
+	if (!row.superseded && row.checked_ms != PS_CHECKED_DOUBTFUL && (batch = ps_index_batch_new())) {
+		row.checked_ms = PS_CHECKED_DOUBTFUL;
+		ps_index_batch_put_node(batch, &row);
+		if (ps_index_batch_commit_or_keep(ds->index, batch) < 0)
+			ps_log_warning("index: %s: cannot be marked as changed", row.url);
+	}
+	ps_node_row_fini(&row);
+}
+
+int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	struct ps_index_batch *batch = ps_index_batch_new();
+	struct ps_node_row next = *row, old = *row;
+	uint64_t current;
+
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
+	(void)ps_merge_flush(ds);
+	int rc = batch ? 0 : -ENOMEM;
+	if (rc == 0)
+		rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
+	if (rc == -ENOENT || (rc == 0 && current != row->node))
+		rc = -ESTALE;
+	if (rc == 0)
+		rc = ps_index_new_node(ds->index, &next.node);
+	if (rc < 0) {
+		ps_index_batch_free(batch);
+		return rc;
+	}
+	old.superseded = true;
+	next.checked_ms = ps_clock_real_ms();
+	ps_index_batch_put_node(batch, &old);
+	ps_index_batch_put_node(batch, &next);
+	ps_index_batch_put_child(batch, next.parent, next.name, next.node);
+	ps_catalog_changed(ds->catalog, row->node);
+	return ps_index_batch_commit_or_keep(ds->index, batch);
+}
+
+/* Attributes that a probe gave, of a compressed shard: its size may be yet to be found out. */
+struct pending_size {
+	struct ps_dataset *dataset;
+	ps_attr_fn fn;
+	void *arg;
+};
+
+static void probed(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct pending_size pending = *(struct pending_size *)arg;
+	struct ps_node_row row = {0};
+
+	free(arg);
+	if (errnum || attr->complete_attr) {
+		pending.fn(pending.arg, errnum, attr);
+		return;
+	}
+	int rc = ps_index_get_node(pending.dataset->index, attr->node, &row);
+	if (rc < 0)
+		pending.fn(pending.arg, rc == -ENOENT ? ESTALE : -rc, NULL);
+	else
+		ps_view_show(pending.dataset, &row, pending.fn, pending.arg);
+	ps_node_row_fini(&row);
+}
+
+static void probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	struct pending_size *pending = NULL;
+
+	if (!row->coding) {
+		ps_probe(ds, row, fn, arg);
+		return;
+	}
+	pending = malloc(sizeof *pending);
+	if (!pending) {
+		fn(arg, ENOMEM, NULL);
+		return;
+	}
+	*pending = (struct pending_size){.dataset = ds, .fn = fn, .arg = arg};
+	ps_probe(ds, row, probed, pending);
+}
+
+static void attr_or_probe(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
+{
+	struct ps_attr attr;
+
+	if (row->kind == PS_NODE_FILE && (row->remote.size == PS_SIZE_UNKNOWN ||
+	                                         (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)))) {
+		probe(ds, row, fn, arg);
+		return;
+	}
+	ps_attr_of_row(ds, row, &attr);
+	if (attr.complete_attr)
+		fn(arg, 0, &attr);
+	else
+		ps_view_show(ds, row, fn, arg);
+}
+
+static int get_named(struct ps_dataset *ds, uint64_t parent, const char *name, struct ps_node_row *ret)
+{
+	uint64_t node;
+	int rc = ps_index_get_child(ds->index, parent, name, &node);
+
+	return rc < 0 ? rc : ps_index_get_node(ds->index, node, ret);
+}
+
+void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name, ps_attr_fn fn, void *arg)
+{
+	struct ps_node_row row = {0};
+	int rc = get_named(ds, parent, name, &row);
+
+	if (rc == 0 && ps_view_disproved(ds, &row)) {
+		rc = ps_dataset_renew(ds, &row);
+		ps_node_row_fini(&row);
+		/* Somebody else was faster: the name has another node already. */
+		if (rc == 0 || rc == -ESTALE)
+			rc = get_named(ds, parent, name, &row);
+	}
+	if (rc == 0)
+		attr_or_probe(ds, &row, true, fn, arg);
+	else
+		fn(arg, -rc, NULL);
+	ps_node_row_fini(&row);
+}
+
+void ps_dataset_getattr(struct ps_dataset *ds, uint64_t node, ps_attr_fn fn, void *arg)
+{
+	struct ps_node_row row = {0};
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	/* A node is one version for ever: what it is does not need confirming. */
+	if (rc == 0)
+		attr_or_probe(ds, &row, false, fn, arg);
+	else
+		fn(arg, rc == -ENOENT ? ESTALE : -rc, NULL);
+	ps_node_row_fini(&row);
+}
+
+int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *ret)
+{
+	struct ps_node_info info = {.state = "remote"};
+	struct ps_node_row row = {0};
+	char error[PS_ERROR_TEXT_LEN] = "";
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	if (rc < 0)
+		return rc;
+	info.encoding = ps_coding_name((enum ps_coding)row.coding);
+	uint64_t size = row.kind == PS_NODE_FILE ? ps_view_size(ds, &row) : PS_SIZE_UNKNOWN;
+	if (size != PS_SIZE_UNKNOWN) {
+		struct ps_object *object;
+
+		info.size = size;
+		rc = ps_view_object(ds, &row, false, &object);
+		if (rc == 0) {
+			info.cached_nbytes = ps_object_cached_nbytes(object);
+			if (ps_object_complete(object))
+				info.state = "cached";
+			else if (info.cached_nbytes > 0)
+				info.state = "partial";
+			info.pinned = ps_object_url_pinned(object);
+			struct ps_refusal refusal;
+
+			ps_fill_object_error(ds->cache->fill, object, ds->origin, error, sizeof error);
+			if (ps_object_refusal(object, &refusal))
+				snprintf(error, sizeof error, "%s", refusal.text);
+			ps_object_put(object);
+		}
+	}
+	info.url = ps_steal_ptr(&row.url);
+	info.etag = strdup(row.remote.etag);
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
+			if (!error[0] && ds->errors[i].text && ds->errors[i].node == node)
+				snprintf(error, sizeof error, "%s", ds->errors[i].text);
+		info.error = strdup(error);
+	}
+	ps_node_row_fini(&row);
+	if (rc == 0 && (!info.etag || !info.error))
+		rc = -ENOMEM;
+	if (rc < 0)
+		ps_node_info_fini(&info);
+	else
+		*ret = info;
+	return rc;
+}
+
+void ps_node_info_fini(struct ps_node_info *info)
+{
+	free(info->url);
+	free(info->etag);
+	free(info->error);
+	*info = (struct ps_node_info){0};
+}

@@ -1,0 +1,154 @@
+/* Datasets by their id: who attaches one that is attached, of the same access, gets the same. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "catalog/dataset.h"
+
+#define LOOK_MS 50 /* how often who waits looks whether it is still wanted */
+
+struct ps_attached {
+	struct ps_list link; /* cache.attached */
+	struct ps_dataset_id id;
+	struct ps_dataset *dataset; /* NULL: on its way, or on its way out */
+	unsigned nrefs;
+};
+
+static struct ps_attached *find(
+        struct ps_cache *cache, const struct ps_id *catalog, const struct ps_id *access)
+{
+	for (struct ps_list *l = cache->attached.next; l != &cache->attached; l = l->next) {
+		struct ps_attached *a = PS_CONTAINER_OF(l, struct ps_attached, link);
+
+		if (ps_id_cmp(&a->id.catalog, catalog) == 0 && ps_id_cmp(&a->id.access, access) == 0)
+			return a;
+	}
+	return NULL;
+}
+
+/* One more reference of an attached one (*ret_waited: the attach was under way); else *ret_new is a place for the caller to attach it. Waits while
+ * another attaches or detaches it. */
+static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _Atomic bool *cancelled,
+        struct ps_attached **ret_new, struct ps_dataset **ret, bool *ret_waited)
+{
+	struct ps_attached *a;
+
+	PS_LOCK_SCOPE(&cache->lock);
+	while ((a = find(cache, &id->catalog, &id->access)) && !a->dataset) {
+		if (cancelled && atomic_load(cancelled))
+			return -ECANCELED;
+		*ret_waited = true;
+		ps_cond_wait_until(&cache->cond, &cache->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
+	}
+	if (a) {
+		a->nrefs++;
+		*ret = a->dataset;
+		return 0;
+	}
+	a = calloc(1, sizeof *a);
+	if (!a)
+		return -ENOMEM;
+	a->id = *id;
+	a->nrefs = 1;
+	ps_list_append(&cache->attached, &a->link);
+	*ret_new = a;
+	return 0;
+}
+
+/* The attach has ended: with a dataset, or without. */
+static void publish(struct ps_cache *cache, struct ps_attached *a, struct ps_dataset *dataset)
+{
+	PS_LOCK_SCOPE(&cache->lock);
+	a->dataset = dataset;
+	if (!dataset) {
+		ps_list_remove(&a->link);
+		free(a);
+	}
+	pthread_cond_broadcast(&cache->cond);
+}
+
+static int attach(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
+        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
+{
+	struct ps_attached *new = NULL;
+	struct ps_dataset *dataset = NULL;
+	bool waited = false;
+	int rc = enter(cache, id, options->cancelled, &new, &dataset, &waited);
+
+	if (rc < 0)
+		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+	if (new) {
+		rc = ps_dataset_new(cache, source, canonical, id, options, &dataset, err);
+		publish(cache, new, rc < 0 ? NULL : dataset);
+	}
+	if (rc == 0 && !new && !waited) {
+		rc = ps_dataset_rejoin(dataset, options, err);
+		if (rc < 0)
+			ps_dataset_detach(dataset);
+	}
+	if (rc == 0)
+		*ret = dataset;
+	return rc;
+}
+
+static void take_own(struct ps_dataset_id *id)
+{
+	id->catalog = id->own_catalog;
+	id->may_be_another = false;
+}
+
+static bool has_own(struct ps_cache *cache, const struct ps_dataset_id *id)
+{
+	struct ps_dataset_row row;
+
+	if (ps_index_get_dataset(ps_store_index(cache->store), &id->own_catalog, &row) < 0)
+		return false;
+	ps_dataset_row_fini(&row);
+	return true;
+}
+
+int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
+        struct ps_dataset **ret, struct ps_error *err)
+{
+	ps_autofree char *canonical = ps_source_canonical(source, err);
+	struct ps_dataset_id id;
+
+	if (!canonical)
+		return err && err->err ? -err->err : -EINVAL;
+	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+	if (id.may_be_another && has_own(cache, &id))
+		take_own(&id);
+	rc = attach(cache, source, canonical, &id, options, ret, err);
+	if (rc != -EREMCHG || !id.may_be_another)
+		return rc;
+	take_own(&id);
+	if (err)
+		*err = (struct ps_error){0};
+	return attach(cache, source, canonical, &id, options, ret, err);
+}
+
+void ps_dataset_detach(struct ps_dataset *dataset)
+{
+	struct ps_attached *last = NULL;
+	struct ps_cache *cache;
+
+	if (!dataset)
+		return;
+	cache = dataset->cache;
+	{
+		PS_LOCK_SCOPE(&cache->lock);
+		struct ps_attached *a = find(cache, &dataset->catalog->row.id, &dataset->access);
+
+		if (a && --a->nrefs == 0) {
+			last = a;
+			a->dataset = NULL;
+		}
+	}
+	if (last) {
+		ps_dataset_free(dataset);
+		publish(cache, last, NULL);
+	}
+}

@@ -1,0 +1,642 @@
+/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node; or GETs of
+ * one byte, which also tell whether the file may be read.
+ *
+ *   HEAD ──the version is the known one, and a grant is wanted that HEADs do not give──▶ GET of one byte
+ *     ▲                                                                                  │
+ *     └──────────────────────────────another version─────────────────────────────────────┘
+ */
+#include "catalog/dataset.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "catalog/grant.h"
+#include "catalog/listing_merge.h"
+#include "catalog/revalidation_offline.h"
+
+#define PROBE_BACKOFF_FIRST_MS 200
+#define PROBE_BACKOFF_MAX_MS 5000
+#define PROBE_TURNS 2 /* between HEADs that confirm the version and GETs that find another */
+#define ASK_AHEAD_MS 30000 /* a grant or version of one file is asked for ahead no sooner again */
+#define AHEAD_CONCURRENCY 16 /* under way, the sweep's aside, with which no version is asked for ahead */
+#define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
+
+struct probe_waiter {
+	struct probe_waiter *next;
+	ps_attr_fn fn;
+	void *arg;
+};
+
+struct probe {
+	struct ps_list link; /* dataset->probes; the dataset's lock, as is what follows */
+	struct ps_head head;
+	struct ps_get get; /* of one byte: */
+	struct iovec iov;
+	char byte;
+	struct ps_dataset *dataset;
+	struct ps_node_row row; /* as it was when the probe began; changes under the lock only */
+	struct probe_waiter *waiters;
+	bool at_origin; /* head is under way; else waits until retry_ns */
+	bool for_sweep;
+	bool for_grant;
+	bool ends; /* what comes now and wants a grant is too late for this one */
+	bool by_get; /* the next attempt; the thread's that has the probe */
+	unsigned attempts, turns;
+	uint64_t retry_ns, expires_ns;
+	uint64_t answer_ns; /* when waiters have to be content with the version known; else expires_ns */
+};
+
+static void head_done(struct ps_head *head, const struct ps_error *err);
+static void byte_done(struct ps_get *get, const struct ps_error *err);
+
+static bool row_sized(const struct ps_node_row *row)
+{
+	return row->remote.size != PS_SIZE_UNKNOWN;
+}
+
+static int copy_row(const struct ps_node_row *from, struct ps_node_row *ret)
+{
+	*ret = *from;
+	ret->name = strdup(from->name);
+	ret->url = from->url ? strdup(from->url) : NULL;
+	if (ret->name && (ret->url || !from->url))
+		return 0;
+	ps_node_row_fini(ret);
+	return -ENOMEM;
+}
+
+static void probe_free(struct probe *probe)
+{
+	ps_node_row_fini(&probe->row);
+	free(probe);
+}
+
+static void byte_progress(struct ps_get *get, size_t nbytes_so_far)
+{
+	(void)get, (void)nbytes_so_far;
+}
+
+static void probe_submit(struct probe *probe)
+{
+	struct ps_dataset *ds = probe->dataset;
+
+	if (probe->by_get) {
+		probe->iov = (struct iovec){.iov_base = &probe->byte, .iov_len = 1};
+		probe->get = (struct ps_get){.url = probe->row.url,
+		        .expect = probe->row.remote,
+		        .nbytes = 1,
+		        .iov = &probe->iov,
+		        .niov = 1,
+		        .fresh = probe->head.fresh,
+		        .progress = byte_progress,
+		        .done = byte_done};
+		ds->origin->ops->get(ds->origin, &probe->get);
+		return;
+	}
+	probe->head.url = probe->row.url;
+	probe->head.done = head_done;
+	probe->head.seen = PS_REMOTE_UNKNOWN;
+	ds->origin->ops->head(ds->origin, &probe->head);
+}
+
+/* Takes the probe off the list and tells its waiters. No lock held. */
+static void probe_end(struct probe *probe, int errnum, const struct ps_attr *attr)
+{
+	struct ps_dataset *ds = probe->dataset;
+	struct probe_waiter *waiters;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		ps_list_remove(&probe->link); /* nobody joins it any more */
+		waiters = ps_steal_ptr(&probe->waiters);
+	}
+	while (waiters) {
+		struct probe_waiter *next = waiters->next;
+
+		waiters->fn(waiters->arg, errnum, attr);
+		free(waiters);
+		waiters = next;
+	}
+	bool for_sweep = probe->for_sweep;
+	probe_free(probe);
+	if (for_sweep && errnum && errnum != ENOENT) {
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		ds->catalog->nunknown++;
+	}
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->nprobes--;
+	ds->nsweep -= for_sweep;
+	pthread_cond_broadcast(&ds->cond);
+}
+
+/* What a HEAD told, but for the checksum that the list gave, where that still holds. */
+static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, bool same, bool keep_sum)
+{
+	struct ps_remote old = row->remote;
+
+	if (!same)
+		row->remote = *seen;
+	if (keep_sum && old.checksum[0]) {
+		memcpy(row->remote.checksum, old.checksum, sizeof old.checksum);
+	} else {
+		row->sum_of_name = false;
+		if (!ps_checksum_parse(seen->checksum, row->remote.checksum))
+			row->remote.checksum[0] = '\0';
+	}
+}
+
+/* What the answer means for the name, put into the index. *row becomes the node that stands for the name now;
+ * -ENOENT: none does. -EAGAIN: *row is another file, of which nothing is known yet. */
+static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
+{
+	struct ps_index_batch *batch = ps_index_batch_new();
+	bool confirmed = !gone && row_sized(row) && ps_remote_same_version(&row->remote, seen);
+	uint64_t current;
+
+	if (!batch)
+		return -ENOMEM;
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
+	(void)ps_merge_flush(ds); /* if the disk does not take it, the listing fails by itself */
+	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
+	if (rc == 0 && current != row->node) { /* a listing was faster */
+		ps_index_batch_free(batch);
+		ps_node_row_fini(row);
+		rc = ps_index_get_node(ds->index, current, row);
+		return rc == 0 && row->kind == PS_NODE_FILE && !row_sized(row) ? -EAGAIN : rc;
+	}
+	if (rc < 0) {
+		ps_index_batch_free(batch);
+		return rc;
+	}
+	if (gone) {
+		row->superseded = true;
+		ps_index_batch_put_node(batch, row);
+		ps_index_batch_del_child(batch, row->parent, row->name);
+		ps_catalog_changed(ds->catalog, row->node);
+	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
+		/* A known version keeps its words: they are part of the object's identity. */
+		take_seen(row, seen, row_sized(row), true);
+		row->checked_ms = ps_clock_real_ms();
+		ps_index_batch_put_node(batch, row);
+	} else {
+		row->superseded = true;
+		ps_index_batch_put_node(batch, row);
+		ps_catalog_changed(ds->catalog, row->node);
+		ps_log_info("changed: %s: the origin has a new version", row->url);
+		row->superseded = false;
+		take_seen(row, seen, false, row->sum_of_name);
+		row->checked_ms = ps_clock_real_ms();
+		rc = ps_index_new_node(ds->index, &row->node);
+		if (rc < 0) {
+			ps_index_batch_free(batch);
+			return rc;
+		}
+		ps_index_batch_put_node(batch, row);
+		ps_index_batch_put_child(batch, row->parent, row->name, row->node);
+	}
+	rc = ps_index_batch_commit_or_keep(ds->index, batch);
+	/* On a full disk what is known stays valid; that it was confirmed cannot be written down, so it is
+	 * asked again. */
+	if (confirmed)
+		return 0;
+	return rc == 0 && gone ? -ENOENT : rc;
+}
+
+/* A name that only a list told of: the origin has never confirmed it. */
+static void note_missing(struct ps_catalog *catalog, const char *name)
+{
+	char *copy = strdup(name);
+
+	PS_LOCK_SCOPE(&catalog->lock);
+	catalog->nmissing++;
+	for (size_t i = 0; i < PS_DATASET_MISSING && copy; i++) {
+		char *other = catalog->missing[i];
+
+		if (other && strcmp(other, copy) <= 0)
+			continue;
+		catalog->missing[i] = copy;
+		copy = other;
+	}
+	free(copy);
+}
+
+static bool probe_retry(struct probe *probe, const struct ps_error *err)
+{
+	struct ps_dataset *ds = probe->dataset;
+	uint64_t ms = PROBE_BACKOFF_FIRST_MS;
+
+	if (!err->retryable || atomic_load(&ds->stop))
+		return false;
+	PS_LOCK_SCOPE(&ds->lock);
+	/* What is known need not be confirmed. A grant needs an answer, if one is to be had: busy is none, nor are credentials
+	 * that are on their way. */
+	if (row_sized(&probe->row) && !(probe->for_grant && err->err == EAGAIN && probe->waiters))
+		return false;
+	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
+		ms *= 2;
+	probe->attempts++;
+	probe->head.fresh = err->err == ETIMEDOUT || !err->http_status;
+	probe->at_origin = false;
+	probe->retry_ns = ps_clock_mono_ns() + PS_MAX(ms, err->retry_after_ms) * PS_NS_PER_MS;
+	if (probe->retry_ns >= probe->expires_ns) {
+		probe->at_origin = true; /* it ends now */
+		return false;
+	}
+	pthread_cond_broadcast(&ds->cond);
+	return true;
+}
+
+/* A listing gave the name to another file meanwhile: the question is what that one is. Takes the row. */
+static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
+{
+	struct ps_node_row old;
+	{
+		PS_LOCK_SCOPE(&probe->dataset->lock);
+		if (atomic_load(&probe->dataset->stop) || ps_clock_mono_ns() >= probe->expires_ns)
+			return false;
+		old = probe->row;
+		probe->row = *row;
+		probe->by_get = probe->ends = false;
+	}
+	ps_node_row_fini(&old);
+	probe_submit(probe);
+	return true;
+}
+
+/* No condition can be sent with requests for it: nothing more of it is fetched, or an open file would become a
+ * mix. Nor is what came kept for the day when the old version is back: the last of it may be of the new one. */
+static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
+{
+	struct ps_object *object;
+
+	if (!ps_remote_is_marked(&old->remote) || ps_view_object(ds, old, false, &object) < 0)
+		return;
+	ps_fill_object_doubt(ds->cache->fill, object);
+	if (ps_object_retire(object) < 0)
+		ps_log_warning("%s: the old version stays in the cache", old->url);
+	ps_object_put(object);
+}
+
+/* The origin has spoken of this request, but did not answer it: whatever it was, no proof. */
+static bool is_refusal(const struct ps_error *err)
+{
+	int status = err->http_status;
+
+	return err->err == EACCES ||
+	       (status > 0 && status < 500 && status != 408 && status != 425 && status != 429 && err->err != EAGAIN);
+}
+
+/* False: nobody does, nor joins any more who would. */
+static bool wants_grant(struct probe *probe)
+{
+	PS_LOCK_SCOPE(&probe->dataset->lock);
+	probe->ends = !probe->for_grant;
+	return probe->for_grant;
+}
+
+static void answered(struct probe *probe, const struct ps_head *head, const struct ps_error *err, int64_t key_expires_s)
+{
+	struct ps_dataset *ds = probe->dataset;
+	/* A mark is made of bytes that a GET has brought. */
+	bool proves = ds->origin->proved && (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
+	bool known = row_sized(&probe->row);
+	struct ps_node_row row;
+	struct ps_attr attr;
+
+	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
+	if (!err->err || err->http_status)
+		ps_offline_over(ds);
+	if (err->err && err->err != ENOENT) {
+		if (probe_retry(probe, err))
+			return;
+		if (known && ds->origin->proved && is_refusal(err)) {
+			struct ps_id of;
+
+			ps_grant_id_of_file(ds, probe->row.url, &probe->row.remote, &of);
+			ps_grant_revoke(ds, &of);
+		}
+		if (known && err->err != EACCES && err->err != ECANCELED) {
+			ps_offline_note(ds, probe->row.node, err);
+			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
+			        err->text);
+			ps_attr_of_row(ds, &probe->row, &attr);
+			probe_end(probe, 0, &attr);
+			return;
+		}
+		if (err->err != ECANCELED)
+			ps_log_warning("head: %s: %s", probe->row.url, err->text);
+		ps_dataset_note_error(ds, probe->row.node, err->text);
+		if (err->err != ECANCELED)
+			ps_fill_note_error(ds->cache->fill, err->text);
+		int errnum =
+		        err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
+		if (errnum != ECANCELED)
+			ps_offline_failed(ds, probe->row.node, errnum);
+		probe_end(probe, errnum, NULL);
+		return;
+	}
+	if (!err->err && head->seen.size == PS_SIZE_UNKNOWN) {
+		ps_log_warning("head: %s: the origin does not tell its size", probe->row.url);
+		ps_dataset_note_error(ds, probe->row.node, "the origin does not tell its size");
+		probe_end(probe, EIO, NULL);
+		return;
+	}
+	if (!err->err && !proves && ds->origin->proved && wants_grant(probe) && known &&
+	        ps_remote_same_version(&probe->row.remote, &head->seen)) {
+		probe->by_get = true;
+		probe_submit(probe);
+		return;
+	}
+	int rc = copy_row(&probe->row, &row);
+	if (rc < 0) {
+		probe_end(probe, ENOMEM, NULL);
+		return;
+	}
+	if (err->err == ENOENT)
+		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
+	if (err->err == ENOENT && !known)
+		note_missing(ds->catalog, probe->row.name);
+	if (!err->err)
+		ps_catalog_note_remote(ds->catalog, &head->seen);
+	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
+	if (rc == -EAGAIN && probe_turn_to(probe, &row))
+		return;
+	if (rc == -EAGAIN) /* there is no time left to ask once more */
+		rc = -ETIMEDOUT;
+	if (rc == 0 && row.node != probe->row.node)
+		end_marked(ds, &probe->row);
+	/* A listing may have been faster, with another version. */
+	if (rc == 0 && proves && row.remote.size > 0 && ps_remote_same_version(&row.remote, &head->seen))
+		ps_grant_proved(ds, row.url, &row.remote, key_expires_s);
+	if (rc == 0)
+		ps_attr_of_row(ds, &row, &attr);
+	probe_end(probe, -rc, rc == 0 ? &attr : NULL);
+	ps_node_row_fini(&row);
+}
+
+static void head_done(struct ps_head *head, const struct ps_error *err)
+{
+	answered(PS_CONTAINER_OF(head, struct probe, head), head, err, head->work.key_expires_s);
+}
+
+static void byte_done(struct ps_get *get, const struct ps_error *err)
+{
+	struct probe *probe = PS_CONTAINER_OF(get, struct probe, get);
+	struct ps_error told = *err;
+
+	if (err->err == ESTALE && ++probe->turns >= PROBE_TURNS) {
+		ps_error_set(&told, EIO, "HEAD and GET of it are answered with different versions");
+		told.http_status = err->http_status ? err->http_status : 412;
+	} else if (err->err == ESTALE) {
+		/* What is there now? */
+		ps_fill_count_request(probe->dataset->cache->fill, false);
+		probe->by_get = false;
+		probe_submit(probe);
+		return;
+	}
+	/* From who ignores ranges the whole comes: of the right version it tells as much. */
+	if (err->err == EPROTO && err->http_status == 200 && get->seen.size == probe->row.remote.size &&
+	        ps_remote_same_version(&probe->row.remote, &get->seen))
+		told = (struct ps_error){0};
+	probe->head.seen = get->seen;
+	probe->head.seen.size = probe->row.remote.size; /* it was asked for this version */
+	answered(probe, &probe->head, &told, get->work.key_expires_s);
+}
+
+/* Joins a probe of this node or starts one. Returns false if there is no memory. */
+static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep,
+        bool for_grant)
+{
+	struct probe *probe = NULL;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		for (struct ps_list *l = ds->probes.next; l != &ds->probes; l = l->next) {
+			struct probe *other = PS_CONTAINER_OF(l, struct probe, link);
+
+			if (other->row.node != row->node || (for_grant && other->ends))
+				continue;
+			other->for_grant |= for_grant;
+			if (waiter) {
+				waiter->next = other->waiters;
+				other->waiters = waiter;
+			}
+			return true;
+		}
+		probe = calloc(1, sizeof *probe);
+		if (!probe || copy_row(row, &probe->row) < 0) {
+			free(probe);
+			return false;
+		}
+		probe->dataset = ds;
+		probe->waiters = waiter;
+		probe->at_origin = true;
+		probe->for_sweep = for_sweep;
+		probe->for_grant = for_grant;
+		/* Where the first bytes are the version, one of them tells nothing of that. */
+		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove && row_sized(row) &&
+		                row->remote.size > 0 && !ps_remote_is_marked(&row->remote);
+		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
+		probe->answer_ns = probe->expires_ns;
+		if (row_sized(row))
+			probe->answer_ns = PS_MIN(
+			        probe->answer_ns, ps_clock_mono_ns() + REVALIDATE_WAIT_MS * PS_NS_PER_MS);
+		ps_list_append(&ds->probes, &probe->link);
+		ds->nprobes++;
+		ds->nsweep += for_sweep;
+	}
+	probe_submit(probe);
+	return true;
+}
+
+static void probe_for(struct ps_dataset *ds, const struct ps_node_row *row, bool for_grant, ps_attr_fn fn, void *arg)
+{
+	struct ps_attr attr;
+
+	bool ask = false;
+	/* Who never had a grant, or was refused just now, has to wait for an answer. */
+	bool content = row_sized(row) && !(for_grant && (ps_grant_of_row(ds, row) == PS_GRANT_NONE ||
+	                                                        ps_offline_errnum(ds, row->node)));
+	if (content && ps_offline_now(ds, row->node, &ask)) {
+		if (ask)
+			(void)probe_begin(ds, row, NULL, false, for_grant);
+		ps_attr_of_row(ds, row, &attr);
+		fn(arg, 0, &attr);
+		return;
+	}
+	int errnum = row_sized(row) ? 0 : ps_offline_errnum(ds, row->node);
+	if (errnum) {
+		fn(arg, errnum, NULL);
+		return;
+	}
+	struct probe_waiter *waiter = calloc(1, sizeof *waiter);
+	if (waiter) {
+		waiter->fn = fn;
+		waiter->arg = arg;
+	}
+	if (!waiter || !probe_begin(ds, row, waiter, false, for_grant)) {
+		free(waiter);
+		fn(arg, ENOMEM, NULL);
+	}
+}
+
+void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	probe_for(ds, row, false, fn, arg);
+}
+
+void ps_probe_grant(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+{
+	probe_for(ds, row, ps_grant_of_row(ds, row) != PS_GRANT_VALID, fn, arg);
+}
+
+/* The two functions below need ds->lock held. */
+
+static bool was_asked_ahead(const struct ps_dataset *ds, uint64_t node)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	return ds->asked_ahead[i].node == node && ps_clock_mono_ns() < ds->asked_ahead[i].until_ns;
+}
+
+static void note_asked_ahead(struct ps_dataset *ds, uint64_t node)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	ds->asked_ahead[i].node = node;
+	ds->asked_ahead[i].until_ns = ps_clock_mono_ns() + ASK_AHEAD_MS * PS_NS_PER_MS;
+}
+
+void ps_probe_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		if (was_asked_ahead(ds, row->node))
+			return;
+		note_asked_ahead(ds, row->node);
+	}
+	(void)probe_begin(ds, row, NULL, false, true);
+}
+
+void ps_probe_version_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	bool ask;
+
+	/* What is in doubt is begun anew by an open, which has to see that it is. */
+	if (row->checked_ms == PS_CHECKED_DOUBTFUL)
+		return;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		if (was_asked_ahead(ds, row->node) || ds->nprobes - ds->nsweep >= AHEAD_CONCURRENCY)
+			return;
+	}
+	if (ps_offline_now(ds, row->node, &ask) && !ask)
+		return;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		note_asked_ahead(ds, row->node);
+	}
+	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
+}
+
+void ps_probe_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	(void)probe_begin(ds, row, NULL, true, false);
+}
+
+/* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version
+ * that is known not even so long; the probe itself ends when the origin lets it. */
+static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
+{
+	if (now_ns < probe->answer_ns)
+		return NULL;
+	return ps_steal_ptr(&probe->waiters);
+}
+
+/* The readers get the version that is known, or hear that none is. No lock is held: the size of a
+ * compressed shard is looked up in the index. */
+static void answer_expired(
+        struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
+{
+	struct ps_attr attr;
+
+	if (!errnum) {
+		ps_offline_begin(ds);
+		ps_attr_of_row(ds, row, &attr);
+	} else if (errnum == ETIMEDOUT) {
+		ps_offline_failed(ds, row->node, ETIMEDOUT);
+	}
+	while (expired) {
+		struct probe_waiter *w = expired;
+
+		expired = w->next;
+		w->fn(w->arg, errnum, errnum ? NULL : &attr);
+		free(w);
+	}
+}
+
+uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
+{
+	for (;;) {
+		struct probe *due = NULL;
+		struct probe_waiter *expired = NULL;
+		struct ps_node_row row = {0}; /* a copy, as the probe may end meanwhile */
+		int errnum = 0;
+		uint64_t next = now_ns + PS_NS_PER_S;
+		{
+			PS_LOCK_SCOPE(&ds->lock);
+			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !due && !expired;
+			        l = l->next) {
+				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
+
+				expired = take_expired(probe, now_ns);
+				if (expired && row_sized(&probe->row))
+					errnum = -copy_row(&probe->row, &row);
+				else if (expired)
+					errnum = ETIMEDOUT;
+				if (expired)
+					row.node = probe->row.node;
+				if (!probe->at_origin && probe->retry_ns <= now_ns)
+					due = probe;
+				else if (!probe->at_origin)
+					next = PS_MIN(next, probe->retry_ns);
+				if (probe->waiters)
+					next = PS_MIN(next, probe->answer_ns);
+			}
+			if (due)
+				due->at_origin = true;
+		}
+		if (!due && !expired)
+			return next;
+		if (expired)
+			answer_expired(ds, expired, &row, errnum);
+		ps_node_row_fini(&row);
+		if (due)
+			probe_submit(due);
+	}
+}
+
+void ps_probe_drain(struct ps_dataset *ds)
+{
+	ds->origin->ops->abort(ds->origin);
+	for (;;) {
+		struct probe *idle = NULL;
+		{
+			PS_LOCK_SCOPE(&ds->lock);
+			for (struct ps_list *l = ds->probes.next; l != &ds->probes && !idle; l = l->next) {
+				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
+
+				if (!probe->at_origin)
+					idle = probe;
+			}
+			if (!idle) {
+				if (ds->nprobes == 0)
+					return;
+				pthread_cond_wait(&ds->cond, &ds->lock);
+				continue;
+			}
+			idle->at_origin = true;
+		}
+		probe_end(idle, ECANCELED, NULL);
+	}
+}

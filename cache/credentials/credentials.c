@@ -1,0 +1,354 @@
+#include "credentials/credentials.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "credentials/key_source.h"
+#include "credentials/profile.h"
+
+#define AHEAD_S                                                                                             \
+	(15 * 60) /* a key that expires is replaced so long before, but not before half of its life is over \
+	           */
+#define NAP_MS 60000u /* keys expire by the clock of the day, which may be set meanwhile */
+#define BACKOFF_FIRST_MS 1000u
+#define BACKOFF_MAX_MS 60000u
+#define WAIT_MS 100u
+
+/* The life of a key at hand:
+ *
+ *   state                        what happens next
+ *   NOTHING                      somebody wants a key: ASKING
+ *   ASKING                       loaded: VALID. Failed: FAILED
+ *   FAILED                       somebody wants a key: ASKING
+ *   VALID                        a quarter of an hour is left of its time, or it was refused: REFRESHING.
+ *                                One that does not expire (`expires_s` 0) stays until it is refused
+ *   REFRESHING, the old in use   loaded: VALID. Failed: once more after a backoff, or when somebody wants a
+ *                                key; from the old one's end on there is none meanwhile */
+struct ps_credentials {
+	ps_key_load load;
+	struct ps_key_context context; /* the thread's, once there is one */
+	bool anonymous;
+
+	pthread_mutex_t lock; /* protects what follows */
+	pthread_cond_t cond;
+	struct ps_key *key;    /* NULL: none yet, or the last one has expired */
+	struct ps_error error; /* of the last load; err 0: it went well */
+	bool asking, wanted;   /* a load is under way; another is to follow */
+	uint64_t nloads, wanted_mono_ns, refused_mono_ns;
+	bool started, stop;
+	pthread_t thread;
+};
+
+const char *ps_env_get(const char *const *env, const char *name)
+{
+	size_t n = strlen(name);
+	const char *value = NULL;
+
+	if (!env)
+		value = getenv(name);
+	for (; !value && env && *env; env++)
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			value = *env + n + 1;
+	return value && *value ? value : NULL;
+}
+
+static bool has_expired(const struct ps_key *key)
+{
+	return key->expires_s && ps_clock_real_s() >= key->expires_s;
+}
+
+/* The thread --------------------------------------------------------------------------------------- */
+
+static uint32_t noise(void)
+{
+	uint32_t n = 0;
+
+	if (getrandom(&n, sizeof n, GRND_NONBLOCK) != sizeof n)
+		n = (uint32_t)ps_clock_mono_ns();
+	return n % 1000;
+}
+
+/* When to ask for the next key, in milliseconds from now. A server that still tells the old one is asked
+ * again when half of what is left is over. */
+static uint64_t refresh_ms(const struct ps_key *key)
+{
+	if (!key->expires_s)
+		return UINT64_MAX;
+	int64_t left_ms = key->expires_s * 1000 - ps_clock_real_ms();
+	int64_t ahead_ms = PS_MIN((int64_t)AHEAD_S * 1000, left_ms / 2);
+	/* Many machines that started together must not ask together. */
+	int64_t in_ms = left_ms - ahead_ms - ahead_ms / 10 * (int64_t)noise() / 1000;
+	return (uint64_t)PS_MAX(in_ms, 1000);
+}
+
+static uint64_t backoff_ms(unsigned failures)
+{
+	uint64_t ms = BACKOFF_FIRST_MS;
+
+	for (unsigned i = 1; i < failures && ms < BACKOFF_MAX_MS; i++)
+		ms *= 2;
+	ms = PS_MIN(ms, BACKOFF_MAX_MS);
+	return ms + ms * noise() / 2000;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_key(const struct ps_key *a, const struct ps_key *b)
+{
+	return a && same_text(a->access_key, b->access_key) && same_text(a->secret, b->secret) &&
+	       same_text(a->session_token, b->session_token) && same_text(a->bearer, b->bearer) &&
+	       a->expires_s == b->expires_s;
+}
+
+/* Takes what a load brought; with the lock held. Whoever is refused with the key at hand compares pointers:
+ * so the same key again is no new one. */
+static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_error *err)
+{
+	c->error = *err;
+	c->asking = false;
+	c->nloads++;
+	if (*key && !same_key(c->key, *key)) {
+		struct ps_key *old = c->key;
+
+		c->key = ps_steal_ptr(key);
+		*key = old;
+	}
+	pthread_cond_broadcast(&c->cond);
+}
+
+/* What a load has brought, for the log. A failure that leaves no key is told by whoever wanted one. */
+static void tell(const struct ps_key *key, bool has_old, const struct ps_error *err)
+{
+	char life[40] = "";
+
+	if (key && key->expires_s)
+		snprintf(life, sizeof life, ", valid for %" PRId64 " s", key->expires_s - ps_clock_real_s());
+	if (key)
+		ps_log_info("credentials: %s%s%s", key->bearer ? "a token" : "access key ",
+		        key->bearer ? "" : key->access_key, life);
+	else if (has_old)
+		ps_log_warning("credentials: %s; the ones at hand are used until they expire", err->text);
+}
+
+/* One load. Returns in how many milliseconds the next is due. */
+static uint64_t ask(struct ps_credentials *c, unsigned *failures)
+{
+	ps_autokey struct ps_key *key = NULL, *fresh = NULL;
+	struct ps_error err = {0};
+	bool has_old, had_any;
+	int rc = c->load(&c->context, &key, &err);
+
+	if (!rc && has_expired(key)) {
+		rc = ps_error_set(&err, EACCES, "the credentials that were found (%s) have expired",
+		        key->access_key ? key->access_key : "a token");
+		ps_key_unref(ps_steal_ptr(&key));
+	}
+	*failures = rc ? *failures + 1 : 0;
+	uint64_t due_ms = rc ? backoff_ms(*failures) : refresh_ms(key);
+	{
+		PS_LOCK_SCOPE(&c->lock);
+		if (c->stop)
+			return 0;
+		had_any = c->key;
+		has_old = c->key && !has_expired(c->key);
+		if (key && !same_key(c->key, key))
+			fresh = ps_key_ref(key);
+		take(c, &key, &err);
+	}
+	if (rc || fresh)
+		tell(fresh, has_old, &err);
+	/* Nobody uses a key that there never was: whoever wants one brings the next load about. */
+	return rc && !had_any ? UINT64_MAX : due_ms;
+}
+
+/* With the lock held: so long at most, whatever becomes of the clock. */
+static void wait_ms(struct ps_credentials *c, uint64_t ms)
+{
+	ps_cond_wait_until(&c->cond, &c->lock, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
+}
+
+/* With the lock held: until then, or until a key is wanted at once. False: the end. */
+static bool wait_for_turn(struct ps_credentials *c, uint64_t due_ms)
+{
+	uint64_t due = due_ms == UINT64_MAX ? UINT64_MAX : (uint64_t)ps_clock_real_ms() + due_ms;
+
+	while (!c->stop && !c->wanted) {
+		uint64_t now = (uint64_t)ps_clock_real_ms();
+		if (now >= due)
+			break;
+		wait_ms(c, PS_MIN(due - now, NAP_MS));
+	}
+	c->wanted = false;
+	c->asking = true;
+	return !c->stop;
+}
+
+static void *run(void *arg)
+{
+	struct ps_credentials *c = arg;
+	unsigned failures = 0;
+	uint64_t due_ms = 0;
+
+	for (;;) {
+		{
+			PS_LOCK_SCOPE(&c->lock);
+			if (!wait_for_turn(c, due_ms))
+				return NULL;
+		}
+		due_ms = ask(c, &failures);
+	}
+}
+
+/* With the lock held: a load comes soon. */
+static void want(struct ps_credentials *c)
+{
+	c->wanted_mono_ns = ps_clock_mono_ns();
+	c->wanted = true;
+	if (!c->started) {
+		c->started = ps_thread_start(&c->thread, "ps-keys", run, c) == 0;
+		if (!c->started)
+			ps_error_set(&c->error, ENOMEM, "credentials: no thread can be started");
+		c->nloads += !c->started;
+		c->wanted = c->started;
+	}
+	pthread_cond_broadcast(&c->cond);
+}
+
+/* What callers see ---------------------------------------------------------------------------------- */
+
+int ps_credentials_new(
+        const struct ps_credentials_options *options, struct ps_credentials **ret, struct ps_error *err)
+{
+	struct ps_credentials *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	int rc = ps_key_context_init(&c->context, options, err);
+	if (rc) {
+		free(c);
+		return rc;
+	}
+	c->anonymous = options->no_sign_request;
+	c->load = options->kind == PS_CREDENTIALS_GOOGLE ? ps_key_load_google : ps_key_load_aws;
+	pthread_mutex_init(&c->lock, NULL);
+	ps_cond_init(&c->cond);
+	*ret = c;
+	return 0;
+}
+
+void ps_credentials_free(struct ps_credentials *c)
+{
+	bool started;
+
+	if (!c)
+		return;
+	{
+		PS_LOCK_SCOPE(&c->lock);
+		c->stop = true;
+		started = c->started;
+		pthread_cond_broadcast(&c->cond);
+	}
+	atomic_store(&c->context.stop, true);
+	if (started)
+		pthread_join(c->thread, NULL);
+	ps_key_unref(c->key);
+	ps_key_context_fini(&c->context);
+	pthread_cond_destroy(&c->cond);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+/* Was that less than the pause ago? 0: it never was. */
+static bool paused(uint64_t since_ns)
+{
+	return since_ns && ps_clock_mono_ns() - since_ns < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS;
+}
+
+/* With the lock held. */
+static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *err)
+{
+	if (c->anonymous) {
+		*ret = NULL;
+		return 0;
+	}
+	if (c->key && !has_expired(c->key)) {
+		*ret = ps_key_ref(c->key);
+		return 0;
+	}
+	bool pending = c->asking || c->wanted;
+	if (!pending && !(paused(c->wanted_mono_ns) && c->error.err))
+		want(c);
+	if (!c->error.err) {
+		int rc = ps_error_set(err, EAGAIN, "%s",
+		        c->key ? "the credentials have expired, new ones are being fetched"
+		               : "the credentials are being fetched");
+		if (err)
+			err->retryable = true;
+		return rc;
+	}
+	if (err)
+		*err = c->error;
+	/* What may pass is worth other attempts within a read's time. */
+	if (!c->error.retryable && !c->asking && !c->wanted)
+		return ps_error_set(err, EACCES, "%s", c->error.text);
+	if (err) {
+		err->err = EAGAIN;
+		err->retryable = true;
+	}
+	return -EAGAIN;
+}
+
+int ps_credentials_get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *err)
+{
+	PS_LOCK_SCOPE(&c->lock);
+	return get(c, ret, err);
+}
+
+int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, struct ps_error *err)
+{
+	PS_LOCK_SCOPE(&c->lock);
+	uint64_t nloads = c->nloads;
+
+	for (;;) {
+		ps_autokey struct ps_key *key = NULL;
+		int rc = get(c, &key, err);
+		/* A load that was tried and failed is the answer: whoever waits may try again himself. */
+		if (!rc || c->nloads != nloads || !(c->asking || c->wanted))
+			return rc;
+		if (stop && atomic_load(stop))
+			return ps_error_set(err, ECANCELED, "cancelled");
+		wait_ms(c, WAIT_MS);
+	}
+}
+
+bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key)
+{
+	PS_LOCK_SCOPE(&c->lock);
+
+	if (c->anonymous || !key)
+		return false;
+	if (c->key != key)
+		return c->key;
+	if (c->asking || c->wanted)
+		return true;
+	if (paused(c->refused_mono_ns))
+		return false;
+	c->refused_mono_ns = ps_clock_mono_ns();
+	want(c);
+	return true;
+}
+
+char *ps_credentials_region(struct ps_credentials *c)
+{
+	return ps_profile_region(&c->context);
+}

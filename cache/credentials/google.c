@@ -1,0 +1,295 @@
+/* Tokens of Google: for a file of application default credentials, or of the metadata server; and HMAC keys.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
+#include "credentials/json.h"
+#include "credentials/key_source.h"
+#include "credentials/google_jwt.h"
+#include "base/ini.h"
+#include "credentials/profile.h"
+#include "credentials/sigv4.h"
+#include "base/url.h"
+
+#define TOKEN_HOST "https://oauth2.googleapis.com/token"
+#define METADATA_HOST "metadata.google.internal"
+#define METADATA_PATH "/computeMetadata/v1/instance/service-accounts/default/token"
+#define TIMEOUT_MS 10000
+#define METADATA_TIMEOUT_MS 1000
+#define TRIES 3
+#define FORM "application/x-www-form-urlencoded"
+
+/* {"access_token", "expires_in": seconds}, or {"error", "error_description"}. */
+static int take_token(
+        const struct ps_answer *answer, const char *who, struct ps_key **ret, struct ps_error *err)
+{
+	ps_autosecretjson json_t *j = json_loadb(answer->body, answer->nbytes, 0, NULL);
+	const char *token = ps_json_text(j, "access_token"), *error = ps_json_text(j, "error"),
+	           *description = ps_json_text(j, "error_description");
+	const json_t *expires_in = json_object_get(j, "expires_in");
+	char what[300];
+
+	if (answer->status != 200) {
+		snprintf(what, sizeof what, "%.80s%s%.200s", error ? error : "refused",
+		        description ? ": " : "", description ? description : "");
+		return ps_key_fail_status(answer, who, what, err);
+	}
+	if (!token || !json_is_integer(expires_in) || json_integer_value(expires_in) <= 0 ||
+	        json_integer_value(expires_in) > 86400 * 366)
+		return ps_error_set(err, EPROTO, "%s: the answer has no access_token or no expires_in", who);
+	int rc = ps_key_checked(
+	        NULL, NULL, NULL, token, ps_clock_real_s() + json_integer_value(expires_in), ret, err);
+	return rc ? ps_error_prefix(err, "%s", who) : 0;
+}
+
+/* Files --------------------------------------------------------------------------------------------- */
+
+/* A secret is sent there: by TLS, or to this machine. */
+static int check_token_uri(const char *uri, struct ps_error *err)
+{
+	ps_autourl struct ps_url u = {0};
+	int rc = ps_url_parse(uri, &u, err);
+
+	if (rc)
+		return ps_error_prefix(err, "token_uri");
+	if (strcmp(u.scheme, "https") == 0 || (strcmp(u.scheme, "http") == 0 && ps_url_is_loopback(u.host)))
+		return 0;
+	return ps_error_set(err, EACCES, "token_uri: %s is not https", u.host);
+}
+
+static int ask_token(struct ps_key_context *x, const char *uri, const char *form, struct ps_key **ret,
+        struct ps_error *err)
+{
+	bool is_google = strncmp(uri, TOKEN_HOST, strlen(TOKEN_HOST)) == 0;
+	struct ps_call call = {.method = "POST",
+	        .url = uri,
+	        .headers = {"Content-Type: " FORM, "Accept: application/json"},
+	        .body = form,
+	        .timeout_ms = TIMEOUT_MS,
+	        .access = &x->access,
+	        .ca_file = is_google ? NULL : x->ca_file,
+	        .stop = &x->stop};
+	int rc = check_token_uri(uri, err);
+
+	for (int i = 0; !rc && i < TRIES; i++) {
+		ps_autoanswer struct ps_answer answer = {0};
+
+		rc = ps_call_run(&call, &answer, err);
+		if (rc && err)
+			err->retryable = rc != -EINVAL;
+		if (!rc)
+			return take_token(&answer, "the token server", ret, err);
+		if (rc == -ECANCELED)
+			break;
+		rc = i + 1 < TRIES ? 0 : rc;
+	}
+	return rc;
+}
+
+static int from_service_account(
+        struct ps_key_context *x, const json_t *j, struct ps_key **ret, struct ps_error *err)
+{
+	const char *uri = ps_json_text(j, "token_uri");
+	ps_autosecret char *assertion = NULL, *form = NULL;
+	struct ps_google_jwt jwt = {.email = ps_json_text(j, "client_email"),
+	        .private_key = ps_json_text(j, "private_key"),
+	        .key_id = ps_json_text(j, "private_key_id"),
+	        .audience = uri ? uri : TOKEN_HOST,
+	        .now_s = ps_clock_real_s()};
+
+	if (!jwt.email || !jwt.private_key)
+		return ps_error_set(err, EACCES, "a service account without client_email or private_key");
+	int rc = ps_google_jwt(&jwt, &assertion, err);
+	if (rc)
+		return rc;
+	/* Nothing in an assertion needs to be escaped. */
+	if (asprintf(&form,
+	            "grant_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Agrant-type%%3Ajwt-bearer&assertion=%s",
+	            assertion) < 0) {
+		form = NULL;
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	return ask_token(x, jwt.audience, form, ret, err);
+}
+
+static int from_user(struct ps_key_context *x, const json_t *j, struct ps_key **ret, struct ps_error *err)
+{
+	const char *names[] = {"client_id", "client_secret", "refresh_token"};
+	const char *host = ps_key_env(x, "CLOUDSDK_AUTH_TOKEN_HOST");
+	struct ps_strbuf b = {0};
+
+	ps_strbuf_add(&b, "grant_type=refresh_token");
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		const char *value = ps_json_text(j, names[i]);
+
+		if (!value) {
+			ps_strbuf_fini(&b);
+			return ps_error_set(err, EACCES,
+			        "no %s in it: run gcloud auth application-default login", names[i]);
+		}
+		ps_strbuf_addf(&b, "&%s=", names[i]);
+		ps_sigv4_encode(value, strlen(value), false, &b);
+	}
+	ps_autosecret char *form = ps_strbuf_take(&b);
+	if (!form)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	return ask_token(x, host ? host : TOKEN_HOST, form, ret, err);
+}
+
+static int from_file(struct ps_key_context *x, const char *path, struct ps_key **ret, struct ps_error *err)
+{
+	ps_autosecret char *text = NULL;
+	size_t n = 0;
+	int rc = ps_key_read_file(path, &text, &n, err);
+
+	if (rc)
+		return rc;
+	ps_autosecretjson json_t *j = json_loadb(text, n, 0, NULL);
+	const char *type = ps_json_text(j, "type");
+	if (!type)
+		rc = ps_error_set(err, EACCES, "not a JSON file of Google credentials");
+	else if (strcmp(type, "service_account") == 0)
+		rc = from_service_account(x, j, ret, err);
+	else if (strcmp(type, "authorized_user") == 0)
+		rc = from_user(x, j, ret, err);
+	else
+		rc = ps_error_set(err, EACCES,
+		        "credentials of type %.40s are not supported; service_account and authorized_user "
+		        "are",
+		        type);
+	return rc ? ps_error_prefix(err, "%s", path) : 0;
+}
+
+/* Where gcloud auth application-default login leaves them. */
+static char *gcloud_path(const struct ps_key_context *x)
+{
+	const char *dir = ps_key_env(x, "CLOUDSDK_CONFIG");
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_addf(&b, "%s/application_default_credentials.json", dir ? dir : "~/.config/gcloud");
+	return b.failed ? NULL : ps_key_path(x, b.s);
+}
+
+int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *named = x->google_file ? x->google_file : ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS");
+	ps_autofree char *path = named ? ps_key_path(x, named) : gcloud_path(x);
+
+	if (!path)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	int rc = from_file(x, path, ret, err);
+	if (named && rc == -ENOENT)
+		return ps_error_set(err, EACCES, "%s: no such file (%s)", path,
+		        x->google_file ? "--gs-credentials" : "GOOGLE_APPLICATION_CREDENTIALS");
+	return rc;
+}
+
+/* HMAC keys ----------------------------------------------------------------------------------------- */
+
+struct boto {
+	char *access_key, *secret;
+};
+
+static int take_boto(void *arg, const struct ps_ini_entry *entry)
+{
+	struct boto *b = arg;
+	char **to = NULL;
+
+	if (!entry->key || strcasecmp(entry->section, "Credentials") != 0)
+		return 0;
+	if (strcmp(entry->key, "gs_access_key_id") == 0)
+		to = &b->access_key;
+	else if (strcmp(entry->key, "gs_secret_access_key") == 0)
+		to = &b->secret;
+	if (!to || !*entry->value)
+		return 0;
+	ps_secret_free(*to);
+	*to = strdup(entry->value);
+	return *to ? 0 : -ENOMEM;
+}
+
+static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *named = ps_key_env(x, "BOTO_CONFIG");
+	ps_autofree char *path = ps_key_path(x, named ? named : "~/.boto");
+	ps_autosecret char *text = NULL;
+	struct boto b = {0};
+	size_t n = 0;
+
+	if (!path)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	/* It is gsutil's, and may say what we do not know: what cannot be read has nothing for us. */
+	if (ps_key_read_file(path, &text, &n, NULL) < 0 || ps_ini_parse(text, n, take_boto, &b, NULL) < 0)
+		n = 0;
+	int rc = b.access_key && b.secret ? ps_key_checked(b.access_key, b.secret, NULL, NULL, 0, ret, err)
+	                                  : -ENOENT;
+	ps_secret_free(b.access_key);
+	ps_secret_free(b.secret);
+	return rc && rc != -ENOENT ? ps_error_prefix(err, "%s", path) : rc;
+}
+
+int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *access_key = ps_key_env(x, "GS_ACCESS_KEY_ID"),
+	           *secret = ps_key_env(x, "GS_SECRET_ACCESS_KEY"), *aws = ps_key_env(x, "AWS_ACCESS_KEY_ID");
+
+	/* What was asked for on the command line is meant. */
+	if (x->google_file)
+		return -ENOENT;
+	if (x->profile)
+		return ps_key_from_profile(x, ret, err);
+	if (access_key && secret)
+		return ps_key_checked(access_key, secret, NULL, NULL, 0, ret, err);
+	if (access_key || secret)
+		return ps_error_set(
+		        err, EACCES, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set");
+	/* Google's begin so: who uses them with tools of AWS has them there. */
+	if (aws && strncmp(aws, "GOOG", 4) == 0)
+		return ps_key_from_env(x, ret, err);
+	/* A file of credentials that somebody names comes before one that lies around. */
+	return ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS") ? -ENOENT : from_boto(x, ret, err);
+}
+
+/* The metadata server ------------------------------------------------------------------------------- */
+
+int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *host = ps_key_env(x, "GCE_METADATA_HOST"), *no_check = ps_key_env(x, "NO_GCE_CHECK");
+	ps_autoanswer struct ps_answer answer = {0};
+	ps_autofree char *url = NULL;
+	int rc = 0;
+
+	if (no_check && strcasecmp(no_check, "true") == 0)
+		return -ENOENT;
+	if (asprintf(&url, "http://%s" METADATA_PATH, host ? host : METADATA_HOST) < 0) {
+		url = NULL;
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	struct ps_call call = {.method = "GET",
+	        .url = url,
+	        .headers = {"Metadata-Flavor: Google"},
+	        .timeout_ms = METADATA_TIMEOUT_MS,
+	        .stop = &x->stop};
+	for (int i = 0; i < TRIES; i++) {
+		ps_answer_fini(&answer);
+		rc = ps_call_run(&call, &answer, err);
+		if (rc == -ECANCELED || rc == -EHOSTUNREACH || (!rc && answer.status < 500))
+			break;
+	}
+	if (rc == -ECANCELED)
+		return rc;
+	/* Silence means that this is no machine of Google's, unless it has spoken before. */
+	if (rc && !x->metadata_answered && !host)
+		return -ENOENT;
+	if (rc) {
+		if (err)
+			err->retryable = true;
+		return ps_error_prefix(err, "metadata server");
+	}
+	x->metadata_answered = true;
+	return take_token(&answer, "metadata server", ret, err);
+}

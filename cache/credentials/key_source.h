@@ -1,0 +1,105 @@
+/* Where keys come from: the sources behind credentials.h, and what they look at.
+ *
+ * A source is asked by the provider's thread, one at a time; it may block on files and the network, within
+ * its own limits, and ends soon once context->stop is set. What it reads it reads anew each time: files
+ * rotate.
+ *
+ * Ownership: the context is the provider's; a key that was loaded is the caller's. Threads: the provider's.
+ * Locks: none. Errors: -ENOENT: nothing says that this source is to be used; others: it is, and failed. Texts
+ * name files, variables and servers, never a value that could be a secret. */
+#ifndef PS_CREDENTIALS_KEY_SOURCE_H
+#define PS_CREDENTIALS_KEY_SOURCE_H
+
+#include "base/secret.h"
+#include "http/blocking_call.h"
+#include "credentials/credentials.h"
+
+#define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
+
+/* What the user's shell said when the mount was asked for. */
+struct ps_key_context {
+	char **env;                   /* a copy, NULL-terminated */
+	char *cwd;                    /* relative paths start here; a daemon leaves it */
+	char *profile;                /* NULL: $AWS_PROFILE, or "default" */
+	char *region;                 /* NULL: as environment and profile say */
+	char *ca_file;                /* of servers that the user names */
+	char *google_file;            /* --gs-credentials */
+	struct ps_http_access access; /* proxies and CA of whoever mounts */
+	bool metadata_answered;       /* once: from then on its silence is a failure, not an absence */
+	_Atomic bool stop;
+};
+
+int ps_key_context_init(struct ps_key_context *x, const struct ps_credentials_options *options,
+        struct ps_error *err) PS_MUST_USE;
+void ps_key_context_fini(struct ps_key_context *x);
+
+/* A variable; NULL: not set, or empty. Borrowed. */
+const char *ps_key_env(const struct ps_key_context *x, const char *name);
+/* "~/x" below $HOME, "x" below the folder where the mount was asked for. NULL: out of memory. The caller
+ * frees it. */
+char *ps_key_path(const struct ps_key_context *x, const char *path);
+/* A file of keys or passwords (base/secret_file.h): its bytes, NUL-terminated, for ps_secret_free(). The text
+ * of an error starts with the path. */
+int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
+/* A file that holds a token: without the blanks at its ends, and without control characters (-EINVAL). */
+int ps_key_read_token(const char *path, char **ret, struct ps_error *err) PS_MUST_USE;
+/* An error with `retryable`: the network, or a server that is busy. */
+int ps_key_fail_status(
+        const struct ps_answer *answer, const char *who, const char *what, struct ps_error *err);
+
+/* Which members of a JSON answer are what. object: "": they are at the top. */
+struct ps_key_shape {
+	const char *object, *access_key, *secret, *token, *expires;
+	int version; /* what "Version" must be; 0: anything */
+};
+/* -EPROTO: not such an answer; the text tells which member is missing. */
+int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape *shape, struct ps_key **ret,
+        struct ps_error *err) PS_MUST_USE;
+/* A key of these strings, once it is sure that they can go into a header. -EPROTO. */
+int ps_key_checked(const char *access_key, const char *secret, const char *session_token, const char *bearer,
+        int64_t expires_s, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+typedef int (*ps_key_load)(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err);
+
+/* AWS, in the order in which they are asked. */
+int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+int ps_key_from_web_identity(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+/* -ENOENT, with the reason in err, too where no such service answers. */
+int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+/* What profiles refer to. */
+int ps_key_from_process(
+        struct ps_key_context *x, const char *command, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+struct ps_sts_role {
+	const char *arn, *session_name; /* session_name NULL: one is made up */
+	const char *token;              /* of a web identity; NULL: `key` assumes the role */
+	const struct ps_key *key;
+	const char *external_id, *duration_s; /* NULL: none, and the service's default */
+};
+/* Asks STS for the keys of a role. */
+int ps_key_from_sts(struct ps_key_context *x, const struct ps_sts_role *role, struct ps_key **ret,
+        struct ps_error *err) PS_MUST_USE;
+struct ps_profiles;
+/* By `aws sso login`, whose token is read from ~/.aws/sso/cache. */
+int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
+        struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+/* The role `arn` for the token in `file`; session_name may be NULL. */
+int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
+        const char *session_name, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+/* Google, in the order in which they are asked. */
+int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+/* An HMAC key: of --profile, $GS_ACCESS_KEY_ID, ~/.boto or the environment of AWS. */
+int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+int ps_key_from_google_metadata(
+        struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+/* All sources of a kind, until one is in charge. -EACCES: none is; the text tells where was looked. err is
+ * not NULL. */
+int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+#endif

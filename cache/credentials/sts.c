@@ -1,0 +1,286 @@
+/* Keys of a role, from AWS's Security Token Service: for a web identity's token, or signed with other keys.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <openssl/sha.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
+#include "credentials/key_source.h"
+#include "credentials/profile.h"
+#include "credentials/sigv4.h"
+#include "base/url.h"
+#include "base/xml.h"
+
+#define TIMEOUT_MS 10000
+#define TRIES 3
+#define FORM "application/x-www-form-urlencoded; charset=utf-8"
+
+/* The answer ---------------------------------------------------------------------------------------- */
+
+struct answer {
+	char *access_key, *secret, *token, *expires, *code, *message;
+};
+
+static void answer_fini(struct answer *a)
+{
+	ps_secret_free(a->access_key);
+	ps_secret_free(a->secret);
+	ps_secret_free(a->token);
+	free(a->expires);
+	free(a->code);
+	free(a->message);
+}
+
+static int take_element(void *arg, const char *path, const char *text)
+{
+	struct answer *a = arg;
+	const struct {
+		const char *path;
+		char **to;
+	} wanted[] = {
+	        {"Credentials/AccessKeyId", &a->access_key},
+	        {"Credentials/SecretAccessKey", &a->secret},
+	        {"Credentials/SessionToken", &a->token},
+	        {"Credentials/Expiration", &a->expires},
+	        {"Error/Code", &a->code},
+	        {"Error/Message", &a->message},
+	};
+	size_t n = strlen(path);
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(wanted); i++) {
+		size_t len = strlen(wanted[i].path);
+
+		if (n <= len || strcmp(path + n - len, wanted[i].path) != 0 || path[n - len - 1] != '/' ||
+		        *wanted[i].to)
+			continue;
+		if (!(*wanted[i].to = strdup(text)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int refused(const struct ps_answer *answer, const struct answer *a, struct ps_error *err)
+{
+	char what[300];
+
+	/* The message of a token that has expired names the role and times, never the token. */
+	snprintf(what, sizeof what, "%.80s%s%.200s", a->code ? a->code : "refused", a->message ? ": " : "",
+	        a->message ? a->message : "");
+	int rc = ps_key_fail_status(answer, "STS", what, err);
+	if (a->code &&
+	        (strcmp(a->code, "Throttling") == 0 || strcmp(a->code, "IDPCommunicationError") == 0) && err)
+		err->retryable = true;
+	return rc;
+}
+
+static int take_answer(const struct ps_answer *answer, struct ps_key **ret, struct ps_error *err)
+{
+	static const struct ps_xml_reader reader = {.end = take_element};
+	struct answer a = {0};
+	int rc = ps_xml_parse(answer->body, answer->nbytes, &reader, &a, err);
+
+	if (answer->status != 200)
+		rc = refused(answer, &a, err);
+	else if (rc)
+		ps_error_prefix(err, "STS: the answer");
+	else if (!a.access_key || !a.secret || !a.token || !a.expires)
+		rc = ps_error_set(err, EPROTO, "STS: an answer without credentials");
+	else if (ps_clock_parse_rfc3339(a.expires) < 0)
+		rc = ps_error_set(err, EPROTO, "STS: Expiration is no time");
+	else
+		rc = ps_key_checked(
+		        a.access_key, a.secret, a.token, NULL, ps_clock_parse_rfc3339(a.expires), ret, err);
+	answer_fini(&a);
+	return rc;
+}
+
+/* The question -------------------------------------------------------------------------------------- */
+
+static int endpoint_of(const struct ps_key_context *x, const char *region, char **ret, bool *ret_users)
+{
+	const char *own = ps_key_env(x, "AWS_ENDPOINT_URL_STS");
+
+	if (!own)
+		own = ps_key_env(x, "AWS_ENDPOINT_URL");
+	*ret_users = own;
+	if (own)
+		*ret = strdup(own);
+	else if (!region || strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(region))
+		*ret = strdup("https://sts.amazonaws.com");
+	else if (asprintf(ret, "https://sts.%s.amazonaws.com%s", region,
+	                 strncmp(region, "cn-", 3) == 0 ? ".cn" : "") < 0)
+		*ret = NULL;
+	return *ret ? 0 : -ENOMEM;
+}
+
+static void add_pair(struct ps_strbuf *b, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	ps_strbuf_addf(b, "&%s=", name);
+	ps_sigv4_encode(value, strlen(value), false, b);
+}
+
+/* The form, of a size that no growing buffer leaves copies behind. */
+static char *compose(const struct ps_sts_role *role)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	char name[64];
+
+	/* Room for all that is added, so that the token is written once. */
+	size_t room = 1024 + 3 * (strlen(role->arn) + (role->token ? strlen(role->token) : 0) +
+	                                 (role->external_id ? strlen(role->external_id) : 0));
+	for (size_t i = 0; i < room; i++)
+		ps_strbuf_addc(&b, ' ');
+	ps_strbuf_reset(&b);
+	snprintf(name, sizeof name, "penstock-%lld", (long long)ps_clock_real_ms());
+	ps_strbuf_addf(
+	        &b, "Action=%s&Version=2011-06-15", role->token ? "AssumeRoleWithWebIdentity" : "AssumeRole");
+	add_pair(&b, "RoleArn", role->arn);
+	add_pair(&b, "RoleSessionName", role->session_name ? role->session_name : name);
+	add_pair(&b, "ExternalId", role->external_id);
+	add_pair(&b, "DurationSeconds", role->duration_s);
+	add_pair(&b, "WebIdentityToken", role->token);
+	return ps_strbuf_take(&b);
+}
+
+static void sha256_hex(const char *text, char ret[static 65])
+{
+	uint8_t digest[SHA256_DIGEST_LENGTH];
+
+	SHA256((const uint8_t *)text, strlen(text), digest);
+	for (size_t i = 0; i < sizeof digest; i++)
+		snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+}
+
+struct headers {
+	char date[40];
+	char *authorization, *token;
+};
+
+static int sign(
+        const struct ps_key *key, const char *region, const char *url, const char *body, struct headers *ret)
+{
+	char time[PS_SIGV4_TIME_LEN], hash[65];
+	uint8_t signing[PS_SIGV4_KEY_LEN];
+	ps_autourl struct ps_url u = {0};
+	ps_autostrbuf struct ps_strbuf authorization = {0}, host = {0};
+
+	int rc = ps_url_parse(url, &u, NULL);
+	if (rc)
+		return rc;
+	ps_strbuf_addf(&host, u.port ? "%s:%s" : "%s", u.host, u.port);
+	if (host.failed)
+		return -ENOMEM;
+	ps_sigv4_time(ps_clock_real_s(), time);
+	sha256_hex(body, hash);
+	struct ps_sigv4_pair headers[] = {{"content-type", FORM}, {"host", host.s}, {"x-amz-date", time},
+	        {"x-amz-security-token", key->session_token}};
+	struct ps_sigv4_request request = {.method = "POST",
+	        .path = u.path,
+	        .query = "",
+	        .headers = headers,
+	        .nheaders = key->session_token ? 4 : 3,
+	        .payload = hash,
+	        .time = time,
+	        .region = region ? region : "us-east-1",
+	        .service = "sts"};
+	rc = ps_sigv4_derive(key->secret, time, request.region, "sts", signing);
+	if (!rc)
+		rc = ps_sigv4_sign(&request, key->access_key, signing, &authorization);
+	explicit_bzero(signing, sizeof signing);
+	if (rc)
+		return rc;
+	snprintf(ret->date, sizeof ret->date, "x-amz-date: %s", time);
+	if (asprintf(&ret->authorization, "Authorization: %s", authorization.s) < 0)
+		ret->authorization = NULL;
+	if (key->session_token && asprintf(&ret->token, "x-amz-security-token: %s", key->session_token) < 0)
+		ret->token = NULL;
+	return ret->authorization && (ret->token || !key->session_token) ? 0 : -ENOMEM;
+}
+
+static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const char *region, const char *body,
+        struct ps_key **ret, struct ps_error *err)
+{
+	ps_autofree char *url = NULL;
+	ps_autosecret char *signature = NULL, *session = NULL;
+	struct headers headers = {0};
+	bool users = false;
+
+	int rc = endpoint_of(x, region, &url, &users);
+	if (!rc && !role->token)
+		rc = sign(role->key, region, url, body, &headers);
+	signature = headers.authorization;
+	session = headers.token;
+	if (rc)
+		return ps_error_set(
+		        err, -rc, rc == -EINVAL ? "AWS_ENDPOINT_URL_STS: not a URL" : "out of memory");
+	const char *bundle = ps_key_env(x, "AWS_CA_BUNDLE");
+	struct ps_call call = {.method = "POST",
+	        .url = url,
+	        .headers = {"Content-Type: " FORM, "Accept: text/xml", signature ? headers.date : NULL,
+	                signature, session},
+	        .body = body,
+	        .timeout_ms = TIMEOUT_MS,
+	        .access = &x->access,
+	        .ca_file = users && x->ca_file ? x->ca_file : bundle,
+	        .stop = &x->stop};
+	for (int i = 0; i < TRIES; i++) {
+		ps_autoanswer struct ps_answer answer = {0};
+
+		rc = ps_call_run(&call, &answer, err);
+		if (rc && err)
+			err->retryable = rc != -EINVAL;
+		if (!rc)
+			rc = take_answer(&answer, ret, err);
+		if (!rc || rc == -ECANCELED || (err && !err->retryable))
+			break;
+	}
+	return rc;
+}
+
+int ps_key_from_sts(
+        struct ps_key_context *x, const struct ps_sts_role *role, struct ps_key **ret, struct ps_error *err)
+{
+	ps_autofree char *region = ps_profile_region(x);
+	ps_autosecret char *body = compose(role);
+	struct ps_error mine = {0};
+
+	if (!body)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	err = err ? err : &mine;
+	int rc = ask(x, role, region, body, ret, err);
+	return rc ? ps_error_prefix(err, "role %.200s", role->arn) : 0;
+}
+
+/* Web identity -------------------------------------------------------------------------------------- */
+
+int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
+        const char *session_name, struct ps_key **ret, struct ps_error *err)
+{
+	ps_autofree char *path = ps_key_path(x, file);
+	ps_autosecret char *token = NULL;
+	int rc = path ? ps_key_read_token(path, &token, err) : ps_error_set(err, ENOMEM, "out of memory");
+
+	if (rc) {
+		ps_error_prefix(err, "web identity");
+		return rc == -ENOENT ? -EACCES : rc;
+	}
+	struct ps_sts_role role = {.arn = arn, .session_name = session_name, .token = token};
+	return ps_key_from_sts(x, &role, ret, err);
+}
+
+int ps_key_from_web_identity(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *file = ps_key_env(x, "AWS_WEB_IDENTITY_TOKEN_FILE"), *arn = ps_key_env(x, "AWS_ROLE_ARN");
+
+	if (!file)
+		return -ENOENT;
+	if (!arn)
+		return ps_error_set(
+		        err, EACCES, "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not");
+	return ps_key_from_token_file(x, file, arn, ps_key_env(x, "AWS_ROLE_SESSION_NAME"), ret, err);
+}

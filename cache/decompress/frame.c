@@ -1,0 +1,281 @@
+#include "decompress/frame.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ZSTD_MAGIC 0xFD2FB528u
+#define SKIP_MAGIC 0x184D2A50u /* and the 15 after it */
+#define SKIP_MASK 0xFFFFFFF0u
+#define SKIP_HEADER_NBYTES 8
+#define SEEK_MAGIC 0x8F92EAB1u
+#define SEEK_CHECKSUMS 0x80u
+#define SEEK_RESERVED 0x7Cu
+#define MAP_FORMAT 1
+#define FLAG_WHOLE 1u
+
+static uint64_t le(const uint8_t *p, size_t n)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < n; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+/* Names ------------------------------------------------------------------------------------------ */
+
+enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar)
+{
+	static const struct {
+		const char *suffix, *inner; /* what must stand before it, and stays */
+		enum ps_coding coding;
+	} known[] = {
+	        {".zst", ".tar", PS_CODING_ZSTD},
+	        {".gz", ".tar", PS_CODING_GZIP},
+	        {".lz4", ".tar", PS_CODING_LZ4},
+	        {".tzst", "", PS_CODING_ZSTD},
+	        {".tgz", "", PS_CODING_GZIP},
+	};
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
+		size_t suffix = strlen(known[i].suffix), inner = strlen(known[i].inner);
+
+		/* Something must be left of the name, or it is a hidden file by accident. */
+		if (len <= suffix + inner || strcasecmp(name + len - suffix, known[i].suffix) != 0 ||
+		        strncasecmp(name + len - suffix - inner, known[i].inner, inner) != 0 ||
+		        name[len - suffix - inner - 1] == '/')
+			continue;
+		*ret_len = len - suffix;
+		*ret_tar = inner == 0;
+		return known[i].coding;
+	}
+	return PS_CODING_NONE;
+}
+
+const char *ps_coding_name(enum ps_coding coding)
+{
+	static const char *const names[] = {"", "zstd", "gzip", "lz4"};
+
+	return names[coding];
+}
+
+/* Headers ---------------------------------------------------------------------------------------- */
+
+int ps_frame_header_parse(const uint8_t *p, size_t n, struct ps_frame_header *ret)
+{
+	static const uint8_t content_len[] = {0, 2, 4, 8}, dictionary_len[] = {0, 1, 2, 4};
+
+	if (n < 4)
+		return -EAGAIN;
+	uint32_t magic = (uint32_t)le(p, 4);
+	if ((magic & SKIP_MASK) == SKIP_MAGIC) {
+		if (n < SKIP_HEADER_NBYTES)
+			return -EAGAIN;
+		*ret = (struct ps_frame_header){.skippable = true,
+		        .header_nbytes = SKIP_HEADER_NBYTES,
+		        .content_nbytes = le(p + 4, 4)};
+		return 0;
+	}
+	if (magic != ZSTD_MAGIC)
+		return -EBADMSG;
+	if (n < 6)
+		return -EAGAIN;
+	uint8_t flags = p[4];
+	bool single = flags >> 5 & 1;
+	size_t ndict = dictionary_len[flags & 3], ncontent = content_len[flags >> 6];
+	if (single && ncontent == 0)
+		ncontent = 1;
+	if (flags & 8)
+		return -EBADMSG; /* reserved */
+	size_t at = 5 + !single;
+	if (n < at + ndict + ncontent)
+		return -EAGAIN;
+	struct ps_frame_header h = {.checksum = flags & 4,
+	        .dictionary = le(p + at, ndict) != 0,
+	        .content_nbytes =
+	                ncontent ? le(p + at + ndict, ncontent) + (ncontent == 2 ? 256 : 0) : UINT64_MAX,
+	        .header_nbytes = at + ndict + ncontent};
+	if (single) {
+		h.window_nbytes = h.content_nbytes;
+	} else {
+		uint64_t base = UINT64_C(1) << (10 + (p[5] >> 3));
+		h.window_nbytes = base + base / 8 * (p[5] & 7);
+	}
+	*ret = h;
+	return 0;
+}
+
+/* Maps ------------------------------------------------------------------------------------------- */
+
+void ps_frame_map_fini(struct ps_frame_map *map)
+{
+	free(map->points);
+	*map = (struct ps_frame_map){0};
+}
+
+void ps_frame_map_add(struct ps_frame_map *map, uint64_t packed, uint64_t plain)
+{
+	const struct ps_frame_point *last = map->n ? &map->points[map->n - 1] : NULL;
+
+	if (map->n >= PS_FRAME_MAP_MAX || map->whole || map->gap ||
+	        (last && (packed <= last->packed || plain < last->plain)))
+		return;
+	if (map->n == map->cap) {
+		size_t cap = map->cap ? 2 * map->cap : 16;
+		struct ps_frame_point *points = reallocarray(map->points, cap, sizeof *points);
+
+		if (!points) {
+			map->gap = true;
+			return;
+		}
+		map->points = points;
+		map->cap = cap;
+	}
+	map->points[map->n++] = (struct ps_frame_point){.packed = packed, .plain = plain};
+}
+
+size_t ps_frame_map_find(const struct ps_frame_map *map, uint64_t plain)
+{
+	size_t lo = 0, hi = map->n;
+
+	while (hi - lo > 1) {
+		size_t mid = (lo + hi) / 2;
+
+		if (map->points[mid].plain <= plain)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static void put_number(struct ps_strbuf *b, uint64_t v)
+{
+	do {
+		uint8_t byte = (uint8_t)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
+
+		ps_strbuf_addn(b, &byte, 1);
+		v >>= 7;
+	} while (v);
+}
+
+static bool get_number(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	for (unsigned shift = 0; shift < 63; shift += 7) {
+		if (*p == end)
+			return false;
+		uint8_t byte = *(*p)++;
+		v |= (uint64_t)(byte & 0x7f) << shift;
+		if (!(byte & 0x80)) {
+			*ret = v;
+			return true;
+		}
+	}
+	return false;
+}
+
+void ps_frame_map_encode(const struct ps_frame_map *map, struct ps_strbuf *b)
+{
+	uint8_t head[2] = {MAP_FORMAT, map->whole ? FLAG_WHOLE : 0};
+	struct ps_frame_point last = {0};
+
+	ps_strbuf_addn(b, head, sizeof head);
+	for (size_t i = 0; i < map->n; i++) {
+		put_number(b, map->points[i].packed - last.packed);
+		put_number(b, map->points[i].plain - last.plain);
+		last = map->points[i];
+	}
+}
+
+int ps_frame_map_decode(const void *bytes, size_t n, struct ps_frame_map *ret)
+{
+	const uint8_t *p = bytes, *end = p + n;
+	struct ps_frame_map map = {0};
+	struct ps_frame_point at = {0};
+
+	if (n < 2 || p[0] != MAP_FORMAT || p[1] & ~FLAG_WHOLE)
+		return -EBADMSG;
+	bool whole = p[1] & FLAG_WHOLE;
+	for (p += 2; p < end;) {
+		uint64_t packed, plain;
+
+		if (!get_number(&p, end, &packed) || !get_number(&p, end, &plain) || (map.n && packed == 0) ||
+		        (!map.n && (packed || plain)) ||
+		        __builtin_add_overflow(at.packed, packed, &at.packed) ||
+		        __builtin_add_overflow(at.plain, plain, &at.plain)) {
+			ps_frame_map_fini(&map);
+			return -EBADMSG;
+		}
+		size_t before = map.n;
+		ps_frame_map_add(&map, at.packed, at.plain);
+		if (map.n == before) {
+			ps_frame_map_fini(&map);
+			return before < PS_FRAME_MAP_MAX ? -ENOMEM : -EBADMSG;
+		}
+	}
+	map.whole = whole;
+	if (whole && map.n < 2) {
+		ps_frame_map_fini(&map);
+		return -EBADMSG;
+	}
+	*ret = map;
+	return 0;
+}
+
+/* Seek tables ------------------------------------------------------------------------------------ */
+
+static size_t entry_nbytes(uint8_t descriptor)
+{
+	return descriptor & SEEK_CHECKSUMS ? 12 : 8;
+}
+
+uint64_t ps_seek_footer_parse(const uint8_t p[static PS_SEEK_FOOTER_NBYTES], uint64_t file_nbytes)
+{
+	uint64_t n = le(p, 4);
+
+	if ((uint32_t)le(p + 5, 4) != SEEK_MAGIC || p[4] & SEEK_RESERVED || n == 0 || n >= PS_FRAME_MAP_MAX)
+		return 0;
+	uint64_t nbytes = SKIP_HEADER_NBYTES + n * entry_nbytes(p[4]) + PS_SEEK_FOOTER_NBYTES;
+	return nbytes < file_nbytes ? nbytes : 0;
+}
+
+int ps_seek_table_parse(const uint8_t *p, size_t n, uint64_t file_nbytes, struct ps_frame_map *ret)
+{
+	struct ps_frame_map map = {0};
+	uint64_t packed = 0, plain = 0;
+
+	if (n < SKIP_HEADER_NBYTES + PS_SEEK_FOOTER_NBYTES ||
+	        ps_seek_footer_parse(p + n - PS_SEEK_FOOTER_NBYTES, file_nbytes) != n ||
+	        ((uint32_t)le(p, 4) & SKIP_MASK) != SKIP_MAGIC || le(p + 4, 4) != n - SKIP_HEADER_NBYTES)
+		return -EBADMSG;
+	size_t step = entry_nbytes(p[n - 5]);
+	const uint8_t *end = p + n - PS_SEEK_FOOTER_NBYTES;
+	for (p += SKIP_HEADER_NBYTES; p < end; p += step) {
+		uint64_t frame = le(p, 4);
+
+		/* A frame that holds nothing (a skippable one among them) is a point of its own, too. */
+		if (frame == 0) {
+			ps_frame_map_fini(&map);
+			return -EBADMSG;
+		}
+		ps_frame_map_add(&map, packed, plain);
+		packed += frame;
+		plain += le(p + 4, 4);
+	}
+	size_t expect = map.n + 1;
+	ps_frame_map_add(&map, packed, plain);
+	if (packed != file_nbytes - n || map.n != expect) {
+		int rc = packed != file_nbytes - n ? -EBADMSG : -ENOMEM;
+
+		ps_frame_map_fini(&map);
+		return rc;
+	}
+	map.whole = true;
+	*ret = map;
+	return 0;
+}

@@ -1,0 +1,73 @@
+/* The outside of compressed files: which coding a name tells of, frame headers, skippable frames, seek
+ * tables. Parsing only, of bytes that nobody vouches for; codec.h decodes.
+ *
+ *   zstd   frame | skippable frame | frame ... | [seek table: a skippable frame, its footer last in the file]
+ *   gzip   member | member ... | [zeros]        neither header nor trailer tells a size that can be believed
+ *   lz4    frame | skippable frame | frame ...   treated as gzip is
+ *
+ * Ownership: a frame map owns its array. Threads: the caller's. Blocks: never. Errors: as each function says.
+ */
+#ifndef PS_DECOMPRESS_FRAME_H
+#define PS_DECOMPRESS_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/strbuf.h"
+
+enum ps_coding { PS_CODING_NONE, PS_CODING_ZSTD, PS_CODING_GZIP, PS_CODING_LZ4 };
+
+/* What a shard of this name is coded with: x.tar.zst, x.tar.gz, x.tgz (in any case of letters). *ret_len: so
+ * much of the name stays, to which ".tar" comes where *ret_tar. Other names are PS_CODING_NONE: a member of a
+ * dataset that is compressed by itself (x.json.gz) is what its readers expect. */
+enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar);
+const char *ps_coding_name(enum ps_coding coding); /* "", "zstd", "gzip", "lz4" */
+
+/* A zstd frame by its header. */
+#define PS_FRAME_HEADER_MAX 18
+struct ps_frame_header {
+	bool skippable;
+	size_t header_nbytes;
+	uint64_t content_nbytes; /* declared; UINT64_MAX: not. Of a skippable one: what follows its header */
+	uint64_t window_nbytes;  /* of memory that decoding takes */
+	bool checksum;
+	bool dictionary; /* needs one, which nobody has */
+};
+/* 0; -EAGAIN: more bytes are needed (never of PS_FRAME_HEADER_MAX); -EBADMSG: neither frame nor skippable
+ * frame. */
+int ps_frame_header_parse(const uint8_t *bytes, size_t n, struct ps_frame_header *ret) PS_MUST_USE;
+
+/* Where frames begin, in order; the last point is where all ends, once that is known (whole). */
+struct ps_frame_point {
+	uint64_t packed, plain; /* offsets in the compressed file and in what it holds */
+};
+struct ps_frame_map {
+	struct ps_frame_point *points;
+	size_t n, cap;
+	bool whole;
+	bool gap; /* there was no memory for a point: none comes behind it */
+};
+#define PS_FRAME_MAP_MAX (UINT32_C(1) << 20) /* points; of longer files those behind are not remembered */
+void ps_frame_map_fini(struct ps_frame_map *map);
+/* A point behind all others; one that is not is left out. Out of memory: left out, too. */
+void ps_frame_map_add(struct ps_frame_map *map, uint64_t packed, uint64_t plain);
+/* The last point at or before `plain`; the map has one. */
+size_t ps_frame_map_find(const struct ps_frame_map *map, uint64_t plain);
+
+/* The footer of a seek table is the last PS_SEEK_FOOTER_NBYTES of a file. Returns how many bytes the table's
+ * whole frame takes at the end of the file; 0: there is none, or one that cannot be. */
+#define PS_SEEK_FOOTER_NBYTES 9
+uint64_t ps_seek_footer_parse(const uint8_t bytes[static PS_SEEK_FOOTER_NBYTES], uint64_t file_nbytes);
+/* The table's whole frame, footer included. 0 and a whole map; -EBADMSG: it does not fit the file; -ENOMEM.
+ */
+int ps_seek_table_parse(
+        const uint8_t *bytes, size_t n, uint64_t file_nbytes, struct ps_frame_map *ret) PS_MUST_USE;
+
+/* A map as the index keeps it, and back: differences as numbers of 7 bits a byte. Decoding checks that it
+ * rises; -EBADMSG. */
+void ps_frame_map_encode(const struct ps_frame_map *map, struct ps_strbuf *b);
+int ps_frame_map_decode(const void *bytes, size_t n, struct ps_frame_map *ret) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,216 @@
+#include "http/access.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/secret_file.h"
+#include "credentials/credentials.h"
+#include "base/url.h"
+
+#define PASSWORD_FILE_MAX_NBYTES 4096
+
+static int out_of_memory(struct ps_error *err)
+{
+	return ps_error_set(err, ENOMEM, "out of memory");
+}
+
+void ps_http_access_fini(struct ps_http_access *a)
+{
+	ps_secret_free(a->proxy);
+	ps_secret_free(a->tls_proxy);
+	ps_secret_free(a->key_password);
+	free(a->no_proxy);
+	free(a->ca_file);
+	free(a->ca_dir);
+	free(a->cert);
+	free(a->key);
+	*a = (struct ps_http_access){0};
+}
+
+static int copy(char **to, const char *text, struct ps_error *err)
+{
+	if (text && !(*to = strdup(text)))
+		return out_of_memory(err);
+	return 0;
+}
+
+/* what: how the user named it. */
+static int copy_file(char **to, const char *path, const char *what, struct ps_error *err)
+{
+	if (path && access(path, R_OK) != 0)
+		return ps_error_set(err, errno, "%s %s: %s", what, path, strerror(errno));
+	return copy(to, path, err);
+}
+
+/* Proxies ----------------------------------------------------------------------------------------- */
+
+static const char *first_of(const char *const *env, const char *a, const char *b)
+{
+	const char *value = a ? ps_env_get(env, a) : NULL;
+
+	return value ? value : ps_env_get(env, b);
+}
+
+/* "host:3128", "http://user:password@host:3128", "socks5h://host" */
+static int check_proxy(const char *text, const char *what, struct ps_error *err)
+{
+	static const char *const schemes[] = {"http", "https", "socks4", "socks4a", "socks5", "socks5h"};
+	char safe[PS_URL_TEXT_LEN];
+	const char *after = strstr(text, "://");
+
+	if (after) {
+		size_t i = 0, n = (size_t)(after - text);
+
+		while (i < PS_ARRAY_LEN(schemes) &&
+		        (strlen(schemes[i]) != n || strncasecmp(schemes[i], text, n) != 0))
+			i++;
+		if (i == PS_ARRAY_LEN(schemes))
+			return ps_error_set(err, EINVAL, "%s %s: no proxy of a kind that is known (http, https, socks5h)",
+			        what, ps_url_redact(text, safe));
+		text = after + 3;
+	}
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p <= ' ' || *p == 0x7f)
+			return ps_error_set(err, EINVAL, "%s: a blank in the name of a proxy", what);
+	return *text ? 0 : ps_error_set(err, EINVAL, "%s: no proxy is named", what);
+}
+
+static int take_proxies(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+{
+	const char *const *env = options->env;
+	const char *proxy = options->proxy, *tls_proxy = options->proxy, *what = "option proxy:";
+	const char *no_proxy = NULL;
+
+	if (!proxy) {
+		const char *all = first_of(env, "all_proxy", "ALL_PROXY");
+
+		what = "the environment's proxy";
+		proxy = ps_env_get(env, "http_proxy");
+		proxy = proxy ? proxy : all;
+		tls_proxy = first_of(env, "https_proxy", "HTTPS_PROXY");
+		tls_proxy = tls_proxy ? tls_proxy : all;
+		no_proxy = first_of(env, "no_proxy", "NO_PROXY");
+	} else if (strcmp(proxy, "none") == 0) {
+		return 0;
+	}
+	int rc = proxy ? check_proxy(proxy, what, err) : 0;
+	if (!rc && tls_proxy)
+		rc = check_proxy(tls_proxy, what, err);
+	if (!rc)
+		rc = copy(&a->proxy, proxy, err);
+	if (!rc)
+		rc = copy(&a->tls_proxy, tls_proxy, err);
+	if (!rc)
+		rc = copy(&a->no_proxy, no_proxy, err);
+	return rc;
+}
+
+/* Certificates ------------------------------------------------------------------------------------ */
+
+/* What the environment names for all programs need not be there: then the system's it is. */
+static int copy_named(char **to, const char *const *env, const char *name, struct ps_error *err)
+{
+	const char *path = ps_env_get(env, name);
+
+	if (path && access(path, R_OK) != 0) {
+		ps_log_warning("%s: %s: %s: ignored", name, path, strerror(errno));
+		return 0;
+	}
+	return copy(to, path, err);
+}
+
+static int take_trusted(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+{
+	int rc = copy_file(&a->ca_file, options->ca_file, "CA file", err);
+
+	if (!rc && !a->ca_file)
+		rc = copy_named(&a->ca_file, options->env, "CURL_CA_BUNDLE", err);
+	if (!rc && !a->ca_file)
+		rc = copy_named(&a->ca_file, options->env, "SSL_CERT_FILE", err);
+	if (!rc && !options->ca_file)
+		rc = copy_named(&a->ca_dir, options->env, "SSL_CERT_DIR", err);
+	return rc;
+}
+
+static bool ends_in(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && strcasecmp(s + n - m, end) == 0;
+}
+
+static int take_own(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+{
+	if (!options->client_cert && (options->client_key || options->client_key_password_file))
+		return ps_error_set(err, EINVAL, "a client's key needs its certificate: --client-cert");
+	static const struct ps_secret_file password = {
+	        .what = "password file", .max_nbytes = PASSWORD_FILE_MAX_NBYTES};
+	int rc = copy_file(&a->cert, options->client_cert, "client certificate", err);
+	if (!rc)
+		rc = copy_file(&a->key, options->client_key, "client key", err);
+	if (!rc && options->client_key_password_file)
+		rc = ps_secret_file_line(options->client_key_password_file, &password, &a->key_password, err);
+	const char *key = a->key ? a->key : a->cert;
+	if (!rc && key)
+		ps_secret_file_warn(key, "client key");
+	a->cert_is_p12 = a->cert && (ends_in(a->cert, ".p12") || ends_in(a->cert, ".pfx"));
+	return rc;
+}
+
+int ps_http_access_init(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+{
+	*a = (struct ps_http_access){.insecure = options->insecure};
+	int rc = take_proxies(a, options, err);
+
+	if (!rc)
+		rc = take_trusted(a, options, err);
+	if (!rc)
+		rc = take_own(a, options, err);
+	if (rc)
+		ps_http_access_fini(a);
+	return rc;
+}
+
+int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *url, bool is_own)
+{
+	static const struct ps_http_access nothing;
+
+	if (!a)
+		a = &nothing;
+	const char *proxy = strncasecmp(url, "https:", 6) == 0 ? a->tls_proxy : a->proxy;
+	/* "": none, whatever the process's own environment says. */
+	int rc = curl_easy_setopt(curl, CURLOPT_PROXY, proxy ? proxy : "");
+
+	if (!rc)
+		rc = curl_easy_setopt(curl, CURLOPT_NOPROXY, a->no_proxy ? a->no_proxy : "");
+#if LIBCURL_VERSION_NUM >= 0x075500
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+	/* What a proxy says to CONNECT is no answer of the host's. */
+	curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	if (!rc && a->ca_file)
+		rc = curl_easy_setopt(curl, CURLOPT_CAINFO, a->ca_file);
+	if (!rc && a->ca_dir)
+		rc = curl_easy_setopt(curl, CURLOPT_CAPATH, a->ca_dir);
+	if (a->insecure) {
+		curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+		curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+	}
+	if (!is_own || !a->cert)
+		return rc ? -ENOMEM : 0;
+	if (!rc)
+		rc = curl_easy_setopt(curl, CURLOPT_SSLCERT, a->cert);
+	if (!rc && a->cert_is_p12)
+		rc = curl_easy_setopt(curl, CURLOPT_SSLCERTTYPE, "P12");
+	if (!rc && a->key)
+		rc = curl_easy_setopt(curl, CURLOPT_SSLKEY, a->key);
+	if (!rc && a->key_password)
+		rc = curl_easy_setopt(curl, CURLOPT_KEYPASSWD, a->key_password);
+	return rc ? -ENOMEM : 0;
+}

@@ -1,0 +1,284 @@
+#include "http/page.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/url.h"
+
+#define BACKOFF_FIRST_MS 200
+#define BACKOFF_MAX_MS 10000 /* also of what a server may ask for: a person waits for the mount */
+#define STOP_LOOK_MS 50
+
+struct ps_http_page {
+	struct ps_http_client *client;
+	char *asked;
+	uint64_t max_nbytes, started_ns;
+	struct ps_origin_work work;
+
+	/* Written by the transfer's thread until done, then ours. */
+	struct ps_strbuf body;
+	bool is_packed; /* then here: */
+	struct ps_packed packed;
+	char *url, *next;
+	bool is_json;
+	bool next_lost; /* no memory for it */
+	struct ps_error error;
+
+	pthread_mutex_t lock; /* over done */
+	pthread_cond_t cond;
+	bool done;
+};
+
+static struct ps_http_page *page_of(struct ps_origin_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_http_page, work);
+}
+
+static int page_prepare(struct ps_http_request *rq)
+{
+	rq->want_listing = true;
+	rq->url = strdup(page_of(rq->work)->asked);
+	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
+}
+
+/* Link: <URL>; rel="next", the form in which it is sent in the wild, among others maybe. */
+static void page_line(struct ps_http_request *rq, const char *line, size_t n)
+{
+	struct ps_http_page *page = page_of(rq->work);
+	const char *end = line + n, *url;
+
+	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0)
+		free(ps_steal_ptr(&page->next)); /* that was of a redirect */
+	if (n < 5 || strncasecmp(line, "link:", 5) != 0)
+		return;
+	for (line += 5; (url = memchr(line, '<', (size_t)(end - line)));) {
+		const char *close = memchr(url, '>', (size_t)(end - url));
+
+		if (!close)
+			return;
+		const char *comma = memchr(close, ',', (size_t)(end - close));
+		line = comma ? comma : end;
+		if (!memmem(close, (size_t)(line - close), "rel=\"next\"", 10) || close - url > PS_URL_MAX_LEN)
+			continue;
+		free(page->next);
+		page->next = strndup(url + 1, (size_t)(close - url - 1));
+		page->next_lost = !page->next;
+		return;
+	}
+}
+
+static int too_long(struct ps_http_request *rq)
+{
+	return ps_error_set(&rq->error, EFBIG, "longer than %llu bytes",
+	        (unsigned long long)page_of(rq->work)->max_nbytes);
+}
+
+static int page_accept(struct ps_http_request *rq)
+{
+	const struct ps_http_response *r = &rq->response;
+	int rc = ps_http_response_status(r, NULL, &rq->error);
+
+	if (rc)
+		return rc;
+	ps_strbuf_reset(&page_of(rq->work)->body);
+	ps_packed_reset(&page_of(rq->work)->packed);
+	if (page_of(rq->work)->next_lost)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	if (r->encoded)
+		return ps_error_set(&rq->error, EPROTO, "a Content-Encoding, though identity was asked for");
+	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length > page_of(rq->work)->max_nbytes)
+		return too_long(rq);
+	return 0;
+}
+
+static int page_body(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	struct ps_http_page *page = page_of(rq->work);
+
+	if (n > page->max_nbytes - page->body.len - page->packed.nbytes)
+		return too_long(rq);
+	if (page->is_packed)
+		ps_packed_add(&page->packed, bytes, n);
+	else
+		ps_strbuf_addn(&page->body, bytes, n);
+	return page->body.failed || page->packed.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory") : 0;
+}
+
+static void page_finish(struct ps_http_request *rq)
+{
+	struct ps_http_page *page = page_of(rq->work);
+
+	page->is_json = rq->response.is_json;
+	page->url = ps_steal_ptr(&rq->url);
+}
+
+static void page_done(struct ps_origin_work *work, const struct ps_error *err)
+{
+	struct ps_http_page *page = page_of(work);
+
+	PS_LOCK_SCOPE(&page->lock);
+	page->error = *err;
+	page->done = true;
+	pthread_cond_signal(&page->cond);
+}
+
+static const struct ps_http_kind page_kind = {
+        .method = "GET",
+        .prepare = page_prepare,
+        .line = page_line,
+        .accept = page_accept,
+        .body = page_body,
+        .finish = page_finish,
+        .done = page_done,
+};
+
+static void submit(struct ps_http_page *page)
+{
+	free(ps_steal_ptr(&page->url));
+	free(ps_steal_ptr(&page->next));
+	page->next_lost = false;
+	page->done = false;
+	page->error = (struct ps_error){0};
+	ps_strbuf_reset(&page->body);
+	ps_packed_reset(&page->packed);
+	ps_http_submit(page->client, &page_kind, &page->work);
+}
+
+static struct ps_http_page *page_start(
+        struct ps_http_client *c, const char *url, uint64_t max_nbytes, bool packed)
+{
+	struct ps_http_page *page = calloc(1, sizeof *page);
+
+	if (!page || !(page->asked = strdup(url))) {
+		free(page);
+		return NULL;
+	}
+	page->client = c;
+	page->max_nbytes = max_nbytes;
+	page->is_packed = packed;
+	page->started_ns = ps_clock_mono_ns();
+	pthread_mutex_init(&page->lock, NULL);
+	ps_cond_init(&page->cond);
+	submit(page);
+	return page;
+}
+
+struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
+{
+	return page_start(c, url, max_nbytes, false);
+}
+
+struct ps_http_page *ps_http_page_start_packed(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
+{
+	return page_start(c, url, max_nbytes, true);
+}
+
+static bool is_stopped(const _Atomic bool *stop)
+{
+	return stop && atomic_load(stop);
+}
+
+/* Until done; cancels when told to stop. */
+static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
+{
+	bool cancelled = false;
+
+	pthread_mutex_lock(&page->lock);
+	while (!page->done) {
+		if (!cancelled && is_stopped(stop)) {
+			cancelled = true;
+			pthread_mutex_unlock(&page->lock);
+			ps_http_cancel(page->client, &page->work);
+			pthread_mutex_lock(&page->lock);
+		} else {
+			ps_cond_wait_until(&page->cond, &page->lock,
+			        ps_clock_mono_ns() + STOP_LOOK_MS * PS_NS_PER_MS);
+		}
+	}
+	pthread_mutex_unlock(&page->lock);
+}
+
+/* Exponential, a random half of it off, so that many mounts do not come back at once. */
+static void back_off(
+        const struct ps_http_page *page, unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
+{
+	uint64_t ms = PS_MIN((uint64_t)BACKOFF_FIRST_MS << PS_MIN(tries, 10u), BACKOFF_MAX_MS);
+	uint16_t random = 0;
+
+	if (getrandom(&random, sizeof random, GRND_NONBLOCK) == sizeof random)
+		ms -= ms / 2 * random / 65536;
+	ms = PS_MAX(ms, page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
+	if (ms > BACKOFF_MAX_MS)
+		ps_log_info("list: %s: going on in %llu s", err->text, (unsigned long long)(ms / 1000));
+	for (uint64_t waited = 0; waited < ms && !is_stopped(stop); waited += STOP_LOOK_MS) {
+		uint64_t part = PS_MIN(ms - waited, STOP_LOOK_MS);
+
+		nanosleep(&(struct timespec){.tv_nsec = (long)(part * PS_NS_PER_MS)}, NULL);
+	}
+}
+
+static bool worth_another(const struct ps_http_page *page, unsigned tries)
+{
+	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
+
+	/* A server that says when to come back is there. */
+	bool told = page->client->patient && page->error.retry_after_ms;
+	return page->error.err && page->error.retryable && tries < max &&
+	       (told || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);
+}
+
+int ps_http_page_wait(
+        struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret, struct ps_error *err)
+{
+	for (unsigned tries = 0;; tries++) {
+		wait_done(page, stop);
+		if (!worth_another(page, tries + 1) || is_stopped(stop))
+			break;
+		ps_log_debug("list: %s: trying again", page->error.text);
+		back_off(page, tries, &page->error, stop);
+		if (is_stopped(stop))
+			return ps_error_set(err, ECANCELED, "the listing was stopped");
+		submit(page);
+	}
+	if (page->error.err) {
+		if (err)
+			*err = page->error;
+		/* A web server says so of a folder without an index, too. */
+		if (err && err->http_status == 403 && !page->client->dialect)
+			ps_error_set(err, err->err, "%s; or this server does not list folders: give a pattern "
+			        "(name-{000..127}.tar) or a manifest",
+			        page->error.text);
+		return -page->error.err;
+	}
+	*ret = (struct ps_page_body){.text = page->is_packed ? NULL : ps_strbuf_peek(&page->body),
+	        .nbytes = page->body.len + page->packed.nbytes,
+	        .packed = page->is_packed ? &page->packed : NULL,
+	        .url = page->url,
+	        .is_json = page->is_json,
+	        .next = page->next};
+	return 0;
+}
+
+void ps_http_page_free(struct ps_http_page *page)
+{
+	if (!page)
+		return;
+	_Atomic bool stop = true;
+	wait_done(page, &stop);
+	pthread_cond_destroy(&page->cond);
+	pthread_mutex_destroy(&page->lock);
+	ps_strbuf_fini(&page->body);
+	ps_packed_fini(&page->packed);
+	free(page->url);
+	free(page->next);
+	free(page->asked);
+	free(page);
+}

@@ -1,0 +1,414 @@
+#include "http/response.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include <curl/curl.h>
+#include <openssl/evp.h>
+
+#define HEADER_VALUE_LEN 512 /* of those that are looked at; a longer one counts as absent */
+
+bool ps_etag_is_strong(const char *etag)
+{
+	size_t n = strlen(etag);
+
+	return n >= 2 && etag[0] == '"' && etag[n - 1] == '"';
+}
+
+/* Digits only, no sign, no overflow. Returns the first character after them, NULL if there are none. */
+static const char *parse_u64(const char *s, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	if (!isdigit((unsigned char)*s))
+		return NULL;
+	for (; isdigit((unsigned char)*s); s++)
+		if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
+			return NULL;
+	*ret = v;
+	return s;
+}
+
+/* "bytes 0-9/100", "bytes 0-9/" "*" and "bytes " "*" "/100" */
+static bool parse_content_range(const char *s, struct ps_http_response *r)
+{
+	uint64_t first = 0, last = 0, total = PS_SIZE_UNKNOWN, nbytes = 0;
+
+	if (strncasecmp(s, "bytes", 5) != 0 || !isspace((unsigned char)s[5]))
+		return false;
+	for (s += 5; isspace((unsigned char)*s);)
+		s++;
+	if (*s == '*') {
+		s++;
+	} else {
+		s = parse_u64(s, &first);
+		if (!s || *s != '-' || !(s = parse_u64(s + 1, &last)) || last < first ||
+		        __builtin_add_overflow(last - first, 1, &nbytes))
+			return false;
+	}
+	if (*s++ != '/')
+		return false;
+	if (*s == '*')
+		s++;
+	else if (!(s = parse_u64(s, &total)) || total == PS_SIZE_UNKNOWN)
+		return false;
+	if (*s || (nbytes && total <= last))
+		return false;
+	r->has_range = true;
+	r->range_first = first;
+	r->range_nbytes = nbytes;
+	r->range_total = total;
+	return true;
+}
+
+static int64_t parse_date(const char *s)
+{
+	time_t t = curl_getdate(s, NULL);
+
+	return t < 0 ? -1 : (int64_t)t;
+}
+
+static void take_retry_after(struct ps_http_response *r, const char *value)
+{
+	uint64_t s;
+	const char *rest = parse_u64(value, &s);
+
+	if (rest && !*rest)
+		r->retry_after_s = (int64_t)PS_MIN(s, PS_RETRY_AFTER_MAX_MS / 1000);
+	else
+		r->retry_at_s = parse_date(value);
+}
+
+/* One that does not fit, or would garble a log, counts as absent. */
+static void take_word(char *to, size_t size, const char *value)
+{
+	size_t len = strlen(value);
+
+	if (len >= size)
+		return;
+	for (const char *p = value; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			return;
+	memcpy(to, value, len + 1);
+}
+
+/* The value of ";NAME=" in a list of parameters; -1: none. */
+static int64_t limit_parameter(const char *s, char name)
+{
+	for (const char *p = strchr(s, ';'); p; p = strchr(p, ';')) {
+		uint64_t v;
+
+		for (p++; *p == ' ';)
+			p++;
+		if (p[0] == name && p[1] == '=' && parse_u64(p + 2, &v))
+			return (int64_t)PS_MIN(v, (uint64_t)INT32_MAX);
+	}
+	return -1;
+}
+
+/* "api";r=0;t=55; of several limits the first. */
+static void take_limit(struct ps_http_response *r, const char *value)
+{
+	char first[HEADER_VALUE_LEN], *end;
+
+	snprintf(first, sizeof first, "%.*s", (int)strcspn(value, ","), value);
+	if (first[0] != '"' || !(end = strchr(first + 1, '"')))
+		return;
+	*end = '\0';
+	r->limit_left = limit_parameter(end + 1, 'r');
+	r->limit_reset_s = limit_parameter(end + 1, 't');
+	if (r->limit_left >= 0 && r->limit_reset_s >= 0)
+		take_word(r->limit_class, sizeof r->limit_class, first + 1);
+}
+
+static void take_hub_header(struct ps_http_response *r, const char *name, const char *value)
+{
+	uint64_t n;
+	const char *rest;
+
+	if (strcasecmp(name, "x-linked-size") == 0) {
+		if ((rest = parse_u64(value, &n)) && !*rest)
+			r->linked_size = n;
+	} else if (strcasecmp(name, "x-linked-etag") == 0) {
+		take_word(r->linked_etag, sizeof r->linked_etag, value);
+	} else if (strcasecmp(name, "x-error-code") == 0) {
+		take_word(r->error_code, sizeof r->error_code, value);
+	} else if (strcasecmp(name, "ratelimit") == 0) {
+		take_limit(r, value);
+	}
+}
+
+/* x-amz-checksum-sha256 and its like: base64 of the bytes. One of parts ends in "-" and their number, and is none. */
+static void take_store_header(struct ps_http_response *r, const char *name, const char *value)
+{
+	static const char *const known[] = {"sha256", "crc64nvme", "crc32c", "crc32", "sha1"};
+	const char *algorithm = name + strlen("x-amz-checksum-");
+	uint8_t raw[HEADER_VALUE_LEN];
+	size_t n = strlen(value);
+
+	if (strcasecmp(name, "x-amz-bucket-region") == 0) {
+		take_word(r->bucket_region, sizeof r->bucket_region, value);
+		return;
+	}
+	if (strncasecmp(name, "x-amz-checksum-", strlen("x-amz-checksum-")) != 0)
+		return;
+	if (strcasecmp(algorithm, "type") == 0)
+		r->checksum_of_parts = strcasecmp(value, "FULL_OBJECT") != 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
+		if (strcasecmp(algorithm, known[i]) != 0 || n < 4 || n % 4)
+			continue;
+		int nraw = EVP_DecodeBlock(raw, (const unsigned char *)value, (int)n);
+		size_t padding = (size_t)(value[n - 1] == '=') + (value[n - 2] == '=');
+		if (nraw > 0)
+			(void)ps_checksum_from_raw(known[i], raw, (size_t)nraw - padding, r->checksum);
+	}
+}
+
+/* "crc32c=BASE64,md5=BASE64": of what is stored, whatever was asked for. */
+static void take_google_hash(struct ps_http_response *r, const char *value)
+{
+	static const char name[] = "crc32c=";
+	const char *at = strstr(value, name);
+	uint8_t raw[8];
+
+	/* Eight characters for four bytes. */
+	if (!at || strcspn(at += strlen(name), ", ") != 8 ||
+	        EVP_DecodeBlock(raw, (const unsigned char *)at, 8) != 6)
+		return;
+	r->checksum_is_google = ps_checksum_from_raw("crc32c", raw, 4, r->checksum);
+}
+
+static void take_header(struct ps_http_response *r, const char *name, const char *value)
+{
+	uint64_t n;
+	const char *rest;
+
+	if (strcasecmp(name, "content-length") == 0) {
+		if ((rest = parse_u64(value, &n)) && !*rest)
+			r->content_length = n;
+	} else if (strcasecmp(name, "content-range") == 0) {
+		r->bad_range = r->has_range || !parse_content_range(value, r);
+	} else if (strcasecmp(name, "content-encoding") == 0) {
+		r->encoded = r->encoded || (*value && strcasecmp(value, "identity") != 0);
+	} else if (strcasecmp(name, "content-type") == 0) {
+		r->multipart = strncasecmp(value, "multipart/byteranges", 20) == 0;
+		r->html = strncasecmp(value, "text/html", 9) == 0;
+		r->is_json = strncasecmp(value, "application/json", 16) == 0;
+	} else if (strcasecmp(name, "etag") == 0) {
+		take_word(r->etag, sizeof r->etag, value);
+	} else if (strcasecmp(name, "last-modified") == 0) {
+		r->mtime_s = parse_date(value);
+	} else if (strcasecmp(name, "date") == 0) {
+		r->date_s = parse_date(value);
+	} else if (strcasecmp(name, "retry-after") == 0) {
+		take_retry_after(r, value);
+	} else if (strcasecmp(name, "x-goog-hash") == 0) {
+		take_google_hash(r, value);
+	} else {
+		take_hub_header(r, name, value);
+		take_store_header(r, name, value);
+	}
+}
+
+void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n)
+{
+	char name[40], value[HEADER_VALUE_LEN];
+
+	while (n && isspace((unsigned char)line[n - 1]))
+		n--;
+	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) {
+		const char *space = memchr(line, ' ', n);
+		uint64_t status = 0;
+
+		*r = (struct ps_http_response){.content_length = PS_SIZE_UNKNOWN,
+		        .range_total = PS_SIZE_UNKNOWN,
+		        .mtime_s = -1,
+		        .date_s = -1,
+		        .retry_at_s = -1,
+		        .retry_after_s = -1,
+		        .linked_size = PS_SIZE_UNKNOWN,
+		        .limit_left = -1,
+		        .limit_reset_s = -1};
+		for (const char *p = space ? space + 1 : line + n; p < line + n && isdigit((unsigned char)*p);
+		        p++)
+			status = PS_MIN(status * 10 + (uint64_t)(*p - '0'), 999u);
+		r->status = (int)status;
+		return;
+	}
+	const char *colon = memchr(line, ':', n);
+	if (!colon || (size_t)(colon - line) >= sizeof name)
+		return;
+	const char *v = colon + 1;
+	while (v < line + n && isspace((unsigned char)*v))
+		v++;
+	size_t vn = (size_t)(line + n - v);
+	if (vn >= sizeof value || memchr(v, '\0', vn))
+		return;
+	memcpy(name, line, (size_t)(colon - line));
+	name[colon - line] = '\0';
+	memcpy(value, v, vn);
+	value[vn] = '\0';
+	take_header(r, name, value);
+}
+
+uint64_t ps_http_response_size(const struct ps_http_response *r)
+{
+	if (r->has_range)
+		return r->range_total;
+	return r->status == 200 && !r->encoded ? r->content_length : PS_SIZE_UNKNOWN;
+}
+
+void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote *ret)
+{
+	*ret = PS_REMOTE_UNKNOWN;
+	ret->size = ps_http_response_size(r);
+	ret->mtime_s = r->mtime_s;
+	memcpy(ret->etag, r->etag, sizeof ret->etag);
+	if (ps_remote_is_marked(ret)) /* no ETag: those are quoted */
+		ret->etag[0] = '\0';
+	/* With a range it may be that of the range. */
+	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
+		memcpy(ret->checksum, r->checksum, sizeof ret->checksum);
+}
+
+static uint32_t retry_after_ms(const struct ps_http_response *r)
+{
+	int64_t s = r->retry_after_s;
+
+	if (s < 0 && r->retry_at_s >= 0)
+		s = r->retry_at_s - (r->date_s >= 0 ? r->date_s : (int64_t)time(NULL));
+	if (s <= 0)
+		return 0;
+	return (uint32_t)PS_MIN((uint64_t)s * 1000, (uint64_t)PS_RETRY_AFTER_MAX_MS);
+}
+
+/* What each status means; the first row that fits. */
+static const struct status_row {
+	int from, to, errnum;
+	bool retryable;
+	const char *text;
+} status_rows[] = {
+        {304, 304, EPROTO, false, "not modified, though nothing conditional was asked"},
+        {300, 399, EPROTO, false, "a redirect that leads nowhere"},
+        {401, 401, EACCES, false,
+                "not authorised: credentials are missing or wrong (--user, --header, --netrc-file)"},
+        {403, 403, EACCES, false, "forbidden: wrong credentials, or a signed URL that has expired"},
+        {404, 404, ENOENT, false, "not found"},
+        {407, 407, EACCES, false, "the proxy wants credentials"},
+        {408, 408, EIO, true, "the server tired of waiting for the request"},
+        {410, 410, ENOENT, false, "gone"},
+        {412, 412, ESTALE, false, "the object has changed at the origin"},
+        {425, 425, EAGAIN, true, "too early"},
+        {429, 429, EAGAIN, true, "too many requests: the server asks to wait"},
+        {400, 400, EIO, false, "the server refuses the request (https:// asked for by http://?)"},
+        {400, 499, EIO, false, "the server refuses the request"},
+        {501, 501, EIO, false, "the server cannot do this"},
+        {503, 503, EAGAIN, true, "the server is busy and asks to wait"},
+        {505, 505, EIO, false, "the server does not speak HTTP/1.1"},
+        {500, 599, EIO, true, "server error"},
+        {0, 999, EPROTO, false, "unexpected status"},
+};
+
+int ps_http_response_status(
+        const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err)
+{
+	const struct status_row *row = status_rows;
+	int rc;
+
+	if (r->status == 200 || r->status == 206)
+		return 0;
+	if (r->status == 416) {
+		bool shrunk = expect && !(r->has_range && r->range_total == expect->size);
+
+		rc = ps_error_set(err, shrunk ? ESTALE : EPROTO, "HTTP 416: %s",
+		        shrunk ? "the object has changed at the origin: the range lies outside"
+		               : "the server refuses a range that lies inside the object");
+	} else {
+		while (r->status < row->from || r->status > row->to)
+			row++;
+		rc = ps_error_set(err, row->errnum, "HTTP %d: %s", r->status, row->text);
+		if (err)
+			err->retryable = row->retryable;
+	}
+	if (err) {
+		err->http_status = r->status;
+		err->retry_after_ms = retry_after_ms(r);
+	}
+	return rc;
+}
+
+/* A lie: a proxy on the way may tell another story next time. */
+static int lie(struct ps_error *err, const struct ps_http_response *r, const char *what)
+{
+	int rc = ps_error_set(err, EPROTO, "HTTP %d: %s", r->status, what);
+
+	if (err) {
+		err->http_status = r->status;
+		err->retryable = true;
+	}
+	return rc;
+}
+
+/* Some stores (those on gofakes3) answer a range with 200, and with all else that belongs to a 206. */
+static bool is_partial(const struct ps_http_response *r, uint64_t offset, uint64_t nbytes)
+{
+	return r->status == 206 || (r->has_range && !r->bad_range && r->range_first == offset &&
+	                                   r->range_nbytes == nbytes && r->content_length == nbytes);
+}
+
+static int check_partial(const struct ps_http_response *r, const struct ps_remote *expect, uint64_t offset,
+        uint64_t nbytes, struct ps_error *err)
+{
+	if (r->multipart)
+		return lie(err, r, "multipart/byteranges in answer to one range");
+	if (!r->has_range || r->bad_range)
+		return lie(err, r, "a partial answer without a sound Content-Range");
+	if (r->range_total != PS_SIZE_UNKNOWN && r->range_total != expect->size) {
+		int rc = ps_error_set(err, ESTALE,
+		        "the object has changed at the origin: %" PRIu64 " bytes, %" PRIu64 " expected",
+		        r->range_total, expect->size);
+		if (err)
+			err->http_status = r->status;
+		return rc;
+	}
+	if (r->range_first != offset || r->range_nbytes > nbytes)
+		return lie(err, r, "Content-Range is not the range that was asked for");
+	if (r->range_nbytes < PS_MIN(nbytes, (uint64_t)PS_HTTP_SHORT_NBYTES))
+		return lie(err, r, "a range that is too short to go on from");
+	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != r->range_nbytes)
+		return lie(err, r, "Content-Length does not fit the range");
+	return 0;
+}
+
+int ps_http_response_check_range(const struct ps_http_response *r, const struct ps_remote *expect,
+        uint64_t offset, uint64_t nbytes, struct ps_error *err)
+{
+	struct ps_remote seen;
+	int rc = ps_http_response_status(r, expect, err);
+
+	if (rc)
+		return rc;
+	if (r->encoded)
+		return lie(err, r, "a Content-Encoding, though identity was asked for");
+	ps_http_response_remote(r, &seen);
+	/* A 200 whose size differs is told as a new version, not as a lie about ranges: it may well be one.
+	 */
+	if (!ps_remote_same_version(expect, &seen)) {
+		rc = ps_error_set(err, ESTALE, "the object has changed at the origin");
+		if (err)
+			err->http_status = r->status;
+		return rc;
+	}
+	if (is_partial(r, offset, nbytes))
+		return check_partial(r, expect, offset, nbytes, err);
+	if (offset || nbytes != expect->size)
+		return lie(err, r, "the server ignores ranges");
+	if (r->content_length != nbytes)
+		return lie(err, r, "Content-Length does not fit the object");
+	return 0;
+}

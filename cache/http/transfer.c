@@ -1,0 +1,435 @@
+#include "http/transfer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <curl/curl.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "http/transfer_loop.h"
+
+#define THREAD_MIN 8        /* transfers at once that make another thread worth having */
+#define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
+#define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
+#define KEPT_CONNECTIONS 64 /* a thread: more than anyone asks of one origin */
+#define TICK_MS 100         /* how often stalls are looked for; a bound on their inaccuracy */
+#define IDLE_POLL_MS 60000  /* a wakeup ends it */
+
+/* A transfer's way:
+ *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done
+ *              ↑__________________________________________________________________|  end returned true
+ * `queued` and the flags busy, cancelled, any_cancelled, aborted and stop are under the engine's lock;
+ * `active`, `later`, `easies` and the loop belong to the thread. */
+struct ps_transfer_thread {
+	struct ps_transfers *all;
+	pthread_t id;
+	struct ps_loop loop;
+	struct ps_list queued;
+	bool any_cancelled;
+	unsigned nbusy, most_busy; /* queued and active; now, and ever: so many connections may be open */
+
+	struct ps_list active;
+	struct ps_list later; /* to be flushed */
+	unsigned nrounds;     /* since that was done */
+	CURL *easies[IDLE_EASY_MAX];
+	unsigned neasies;
+	uint64_t tick_ns;
+};
+
+struct ps_transfers {
+	pthread_mutex_t lock;
+	char name[12];
+	bool aborted; /* every transfer is cancelled */
+	bool stop;    /* and the threads leave, once they have nothing left */
+	unsigned nthreads, max_threads;
+	unsigned nactive, max_active; /* begun and not ended, over all threads; 0: no limit */
+	struct ps_transfer_thread threads[PS_TRANSFER_MAX_THREADS];
+};
+
+static CURL *easy_take(struct ps_transfer_thread *th)
+{
+	CURL *easy = th->neasies ? th->easies[--th->neasies] : curl_easy_init();
+
+	if (!easy)
+		return NULL;
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* Else taking away a transfer whose name is being resolved waits for the resolver, and everyone here
+	 * with it. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+#endif
+	return easy;
+}
+
+static void easy_give(struct ps_transfer_thread *th, CURL *easy)
+{
+	if (!easy)
+		return;
+	if (th->neasies == IDLE_EASY_MAX) {
+		curl_easy_cleanup(easy);
+		return;
+	}
+	curl_easy_reset(easy);
+	th->easies[th->neasies++] = easy;
+}
+
+/* One transfer less is under way: those that wait for its place are woken. all->lock is held. */
+static void place_free(struct ps_transfers *all)
+{
+	if (all->nactive-- != all->max_active)
+		return;
+	for (unsigned i = 0; i < all->nthreads; i++)
+		if (!ps_list_empty(&all->threads[i].queued))
+			ps_loop_wake(&all->threads[i].loop);
+}
+
+static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
+{
+	struct ps_transfers *all = th->all;
+	CURL *easy = t->curl;
+
+	ps_list_remove(&t->link);
+	if (easy)
+		curl_multi_remove_handle(th->loop.multi, easy);
+	ps_list_remove(&t->later);
+	bool again = t->ops->end(t, easy, rc);
+
+	easy_give(th, easy);
+	t->curl = NULL;
+	{
+		PS_LOCK_SCOPE(&all->lock);
+		place_free(all);
+		if (again) {
+			ps_list_append(&th->queued, &t->link);
+		} else {
+			t->busy = false;
+			th->nbusy--;
+		}
+	}
+	if (again)
+		ps_loop_wake(&th->loop); /* the queue is looked at before the next sleep is over */
+	else
+		t->ops->done(t);
+}
+
+static void start(struct ps_transfer_thread *th, struct ps_transfer *t, bool cancelled)
+{
+	int rc = cancelled ? -ECANCELED : 0;
+
+	if (!rc) {
+		t->curl = easy_take(th);
+		rc = t->curl ? 0 : -ENOMEM;
+	}
+	if (!rc) {
+		curl_easy_setopt(t->curl, CURLOPT_PRIVATE, t);
+		rc = t->ops->begin(t, t->curl);
+	}
+	ps_list_append(&th->active, &t->link);
+	ps_list_init(&t->later);
+	ps_transfer_touch(t);
+	if (!rc && curl_multi_add_handle(th->loop.multi, t->curl) != CURLM_OK)
+		rc = -ENOMEM;
+	if (rc)
+		finish(th, t, rc);
+}
+
+/* The first that may start: one that is cancelled always may. all->lock is held. */
+static struct ps_transfer *next_queued(const struct ps_transfer_thread *th, bool aborted)
+{
+	const struct ps_transfers *all = th->all;
+	bool full = all->max_active && all->nactive >= all->max_active && !aborted;
+
+	for (struct ps_list *l = th->queued.next; l != &th->queued; l = l->next) {
+		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
+
+		if (!full || t->cancelled)
+			return t;
+	}
+	return NULL;
+}
+
+/* Starts what was queued, ends what was cancelled. False: stopped, and nothing is left. */
+static bool take_orders(struct ps_transfer_thread *th)
+{
+	struct ps_transfers *all = th->all;
+	struct ps_list cancelled;
+	struct ps_transfer *t;
+
+	ps_list_init(&cancelled);
+	pthread_mutex_lock(&all->lock);
+	bool stop = all->stop, aborted = all->aborted;
+	if (th->any_cancelled || aborted) {
+		for (struct ps_list *l = th->active.next, *next; l != &th->active; l = next) {
+			next = l->next;
+			t = PS_CONTAINER_OF(l, struct ps_transfer, link);
+			if (t->cancelled || aborted) {
+				ps_list_remove(l);
+				ps_list_append(&cancelled, l);
+			}
+		}
+		th->any_cancelled = false;
+	}
+	while ((t = next_queued(th, aborted))) {
+		bool dead = t->cancelled || aborted;
+
+		ps_list_remove(&t->link);
+		all->nactive++;
+		pthread_mutex_unlock(&all->lock);
+		start(th, t, dead);
+		pthread_mutex_lock(&all->lock);
+	}
+	pthread_mutex_unlock(&all->lock);
+
+	while (!ps_list_empty(&cancelled))
+		finish(th, PS_CONTAINER_OF(cancelled.next, struct ps_transfer, link), -ECANCELED);
+	if (!stop)
+		return true;
+	PS_LOCK_SCOPE(&all->lock);
+	return th->nbusy > 0;
+}
+
+static void end_stalled(struct ps_transfer_thread *th)
+{
+	uint64_t now = ps_clock_mono_ns();
+
+	if (now < th->tick_ns)
+		return;
+	th->tick_ns = now + TICK_MS * PS_NS_PER_MS;
+	for (struct ps_list *l = th->active.next, *next; l != &th->active; l = next) {
+		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
+
+		next = l->next;
+		if (t->stall_ns && now - t->touched_ns > t->stall_ns)
+			finish(th, t, -ETIMEDOUT);
+	}
+}
+
+static void end_finished(struct ps_transfer_thread *th)
+{
+	CURLMsg *msg;
+	int left;
+
+	while ((msg = curl_multi_info_read(th->loop.multi, &left))) {
+		void *t = NULL;
+		CURLcode rc = msg->data.result;
+
+		if (msg->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &t);
+		finish(th, t, (int)rc);
+	}
+}
+
+static void flush(struct ps_transfer_thread *th)
+{
+	th->nrounds = 0;
+	while (!ps_list_empty(&th->later)) {
+		struct ps_transfer *t = PS_CONTAINER_OF(th->later.next, struct ps_transfer, later);
+
+		ps_list_remove(&t->later);
+		t->ops->flush(t);
+	}
+}
+
+void ps_transfer_later(struct ps_transfer *t)
+{
+	if (ps_list_empty(&t->later))
+		ps_list_append(&t->thread->later, &t->later);
+}
+
+static void *thread_main(void *arg)
+{
+	struct ps_transfer_thread *th = arg;
+
+	while (take_orders(th)) {
+		/* With something to flush, or with what the last round has brought: only a look. */
+		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
+		uint64_t deadline = ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
+		bool idle = true;
+
+		if (ps_loop_run(&th->loop, deadline, &idle) < 0)
+			/* Out of memory, most likely: breathe, and let the stall clock end what cannot go on.
+			 */
+			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
+		if (idle || ++th->nrounds >= PS_TRANSFER_ROUNDS)
+			flush(th);
+		end_finished(th);
+		end_stalled(th);
+	}
+	while (th->neasies)
+		curl_easy_cleanup(th->easies[--th->neasies]);
+	return NULL;
+}
+
+/* The functions below need all->lock held ---------------------------------------------------------- */
+
+static int thread_start(struct ps_transfers *all)
+{
+	struct ps_transfer_thread *th = &all->threads[all->nthreads];
+	char name[16];
+
+	snprintf(name, sizeof name, "%s-%u", all->name, all->nthreads);
+	*th = (struct ps_transfer_thread){.all = all};
+	int rc = ps_loop_init(&th->loop);
+	if (rc)
+		return rc;
+	curl_multi_setopt(th->loop.multi, CURLMOPT_MAXCONNECTS,
+	        (long)(all->max_active ? PS_MAX(all->max_active / all->max_threads, 1u) : KEPT_CONNECTIONS));
+	curl_multi_setopt(th->loop.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+	ps_list_init(&th->queued);
+	ps_list_init(&th->active);
+	ps_list_init(&th->later);
+	rc = ps_thread_start(&th->id, name, thread_main, th);
+	if (rc < 0) {
+		ps_loop_fini(&th->loop);
+		return rc;
+	}
+	all->nthreads++;
+	return 0;
+}
+
+/* A connection that is open saves a round trip or two, and is past its slow start; then, who has less to do. */
+static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_thread *b)
+{
+	bool a_open = a->nbusy < a->most_busy, b_open = b->nbusy < b->most_busy;
+
+	return a_open != b_open ? a_open : a->nbusy < b->nbusy;
+}
+
+/* The best thread for another transfer; one more is started when all have some. That it may fail is no matter.
+ */
+static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
+{
+	struct ps_transfer_thread *best = &all->threads[0];
+
+	if (all->stop) {
+		/* After the stop only a done() may submit; the thread in which it runs is the only one
+		 * that is sure to be still there. */
+		for (unsigned i = 0; i < all->nthreads; i++)
+			if (pthread_equal(all->threads[i].id, pthread_self()))
+				return &all->threads[i];
+	}
+	for (unsigned i = 1; i < all->nthreads; i++)
+		if (better(&all->threads[i], best))
+			best = &all->threads[i];
+	if (best->nbusy >= SPREAD_FROM && all->nthreads < all->max_threads && !thread_start(all))
+		best = &all->threads[all->nthreads - 1];
+	return best;
+}
+
+/* The functions above need all->lock held ---------------------------------------------------------- */
+
+void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
+{
+	struct ps_loop *loop;
+
+	t->curl = NULL;
+	{
+		/* A cancel may come from elsewhere even before this: it then has no effect, and is no race.
+		 */
+		PS_LOCK_SCOPE(&all->lock);
+		struct ps_transfer_thread *th = thread_choose(all);
+
+		t->thread = th;
+		t->busy = true;
+		t->cancelled = false;
+		th->nbusy++;
+		th->most_busy = PS_MAX(th->most_busy, th->nbusy);
+		ps_list_init(&t->link);
+		ps_list_append(&th->queued, &t->link);
+		loop = &th->loop;
+	}
+	ps_loop_wake(loop);
+}
+
+void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
+{
+	struct ps_loop *loop;
+
+	{
+		PS_LOCK_SCOPE(&all->lock);
+		if (!t->busy)
+			return;
+		t->cancelled = true;
+		t->thread->any_cancelled = true;
+		loop = &t->thread->loop;
+	}
+	ps_loop_wake(loop);
+}
+
+void ps_transfer_touch(struct ps_transfer *t)
+{
+	t->touched_ns = ps_clock_mono_ns();
+}
+
+static void global_init(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int ps_transfers_new(const char *name, unsigned max, struct ps_transfers **ret, struct ps_error *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ps_transfers *all = calloc(1, sizeof *all);
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (!all)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	pthread_once(&once, global_init);
+	pthread_mutex_init(&all->lock, NULL);
+	snprintf(all->name, sizeof all->name, "%s", name);
+	all->max_active = max;
+	all->max_threads = cores < 1 ? 1 : (unsigned)PS_MIN(cores, PS_TRANSFER_MAX_THREADS);
+	if (max)
+		all->max_threads = PS_MIN(all->max_threads, PS_MAX(max / THREAD_MIN, 1u));
+
+	pthread_mutex_lock(&all->lock);
+	int rc = thread_start(all);
+	pthread_mutex_unlock(&all->lock);
+	if (rc) {
+		pthread_mutex_destroy(&all->lock);
+		free(all);
+		return ps_error_set(err, -rc, "cannot start a thread for transfers: %s", strerror(-rc));
+	}
+	*ret = all;
+	return 0;
+}
+
+static void abort_all(struct ps_transfers *all, bool stop)
+{
+	pthread_mutex_lock(&all->lock);
+	all->aborted = true;
+	all->stop = all->stop || stop;
+	unsigned n = all->nthreads;
+	pthread_mutex_unlock(&all->lock);
+	for (unsigned i = 0; i < n; i++)
+		ps_loop_wake(&all->threads[i].loop);
+}
+
+void ps_transfers_abort(struct ps_transfers *all)
+{
+	abort_all(all, false);
+}
+
+void ps_transfers_free(struct ps_transfers *all)
+{
+	if (!all)
+		return;
+	abort_all(all, true);
+	unsigned n = all->nthreads; /* none is added after stop: those that submit are our threads */
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(all->threads[i].id, NULL);
+	/* Only now: a done() in one thread may have submitted to another until the end. */
+	for (unsigned i = 0; i < n; i++)
+		ps_loop_fini(&all->threads[i].loop);
+	pthread_mutex_destroy(&all->lock);
+	free(all);
+}

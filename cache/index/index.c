@@ -1,0 +1,386 @@
+#include "index/index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "index/keys.h"
+#include "index/index_private.h"
+
+/* Numbers are taken from the index so many at a time; a kill wastes the rest of the chunk. After a power cut
+ * the log may have lost a reservation, but then also every row written after it. */
+#define NUMBER_CHUNK 65536
+#define DATASET_FIRST 1
+#define SMALL_MEMTABLE_NBYTES PS_MIB
+
+/* Meta rows, schema, open ------------------------------------------------------------------------ */
+
+static int put_meta(struct ps_index *index, const char *name, const struct ps_strbuf *value)
+{
+	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_key key;
+
+	if (!batch || value->failed) {
+		ps_kv_batch_free(batch);
+		return -ENOMEM;
+	}
+	ps_key_meta(&key, name);
+	ps_kv_batch_put(batch, key.bytes, key.n, value->s, value->len);
+	int e = ps_kv_write(index->kv, batch);
+	ps_kv_batch_free(batch);
+	return e;
+}
+
+static int put_meta_number(struct ps_index *index, const char *name, uint64_t number)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+
+	ps_number_row_encode(number, &value);
+	return put_meta(index, name, &value);
+}
+
+static int get_meta_number(struct ps_index *index, const char *name, uint64_t *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_meta(&key, name);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret));
+}
+
+static int put_stop(struct ps_index *index, bool clean)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+
+	index->stop.clean = clean;
+	ps_stop_row_encode(&index->stop, &value);
+	return put_meta(index, "stop", &value);
+}
+
+/* The new schema only allows more than the old one. */
+static int nothing_to_do(struct ps_index *index, struct ps_error *err)
+{
+	(void)index, (void)err;
+	return 0;
+}
+
+/* What turns a schema into the next one. Runs before anything else reads the index. */
+static const struct upgrade {
+	uint64_t from;
+	int (*run)(struct ps_index *index, struct ps_error *err);
+} upgrades[] = {
+        /* 2: pin rows, and object rows with flags and a learned ETag; those without stay as they were. */
+        {1, nothing_to_do},
+        /* 3: checksums of node and object rows, the change time of data files, when each extent was used;
+         * rows without are still read. */
+        {2, nothing_to_do},
+        /* 4: the coding lz4 in node rows. */
+        {3, nothing_to_do}, {0, NULL}, /* the end: schema 1 is the first */
+};
+
+static int upgrade_from(struct ps_index *index, uint64_t schema, struct ps_error *err)
+{
+	while (schema < PS_INDEX_SCHEMA) {
+		const struct upgrade *u = upgrades;
+		while (u->run && u->from != schema)
+			u++;
+		if (!u->run)
+			return ps_error_set(err, EIO, "index: no way from schema %llu to %d",
+			        (unsigned long long)schema, PS_INDEX_SCHEMA);
+		int e = u->run(index, err);
+		if (e == 0)
+			e = put_meta_number(index, "schema", ++schema);
+		if (e < 0)
+			return e;
+	}
+	return 0;
+}
+
+static int check_schema(struct ps_index *index, struct ps_error *err)
+{
+	uint64_t schema = 0;
+	int e = get_meta_number(index, "schema", &schema);
+
+	if (e == -ENOENT) {
+		/* New, if it is empty. */
+		struct ps_kv_iter *it = NULL;
+		const void *key, *value;
+		size_t nkey, nvalue;
+		bool any = false;
+
+		for (const char *kind = "MDNCOBPVF"; *kind && !any; kind++) {
+			e = ps_kv_iter_open(index->kv, kind, 1, &it);
+			if (e < 0)
+				return ps_error_set(err, -e, "index: cannot be read");
+			any = ps_kv_iter_next(it, &key, &nkey, &value, &nvalue);
+			ps_kv_iter_close(it);
+		}
+		if (any)
+			return ps_error_set(err, EIO, "index: rows, but no schema number");
+		e = put_meta_number(index, "schema", PS_INDEX_SCHEMA);
+		return e < 0 ? ps_error_set(err, -e, "index: cannot be written: %s", strerror(-e)) : 0;
+	}
+	if (e < 0)
+		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the schema number cannot be read");
+	if (schema > PS_INDEX_SCHEMA)
+		return ps_error_set(err, EPROTO,
+		        "the index has schema %llu, this program knows %d: use a newer penstock, or another "
+		        "cache "
+		        "directory",
+		        (unsigned long long)schema, PS_INDEX_SCHEMA);
+	return upgrade_from(index, schema, err);
+}
+
+/* The end of a chunk that nobody ever got a number from. */
+static int load_numbers(struct ps_index *index, struct ps_numbers *numbers, uint64_t first)
+{
+	uint64_t end = first;
+	int e = get_meta_number(index, numbers->meta, &end);
+
+	if (e < 0 && e != -ENOENT)
+		return e;
+	numbers->next = numbers->end = PS_MAX(end, first);
+	return 0;
+}
+
+/* Which mount of its file system the directory is on; 0: the kernel (before 6.8) has no number that it would
+ * not give again. */
+static uint64_t mount_id(const char *dir)
+{
+	enum { MNT_ID_UNIQUE = 0x4000 }; /* STATX_MNT_ID_UNIQUE: not in the headers of Debian 12 */
+	struct statx st;
+
+	return statx(AT_FDCWD, dir, 0, MNT_ID_UNIQUE, &st) == 0 && st.stx_mask & MNT_ID_UNIQUE ? st.stx_mnt_id
+	                                                                                       : 0;
+}
+
+/* NULL: on the mount of the last time. */
+static int load_meta(struct ps_index *index, const char *dir, const char *boot_id, struct ps_error *err)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_stop_row stop = {.clean = true}; /* of an index that is new */
+	struct ps_key key;
+
+	int e = load_numbers(index, &index->nodes, PS_NODE_FIRST);
+	if (e == 0)
+		e = load_numbers(index, &index->datasets, DATASET_FIRST);
+	if (e < 0)
+		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the numbers cannot be read");
+
+	ps_key_meta(&key, "stop");
+	e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	if (e == 0)
+		e = ps_index_bad_row(&key, ps_stop_row_decode(value.s, value.len, &stop));
+	if (e < 0 && e != -ENOENT)
+		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the last stop cannot be read");
+	index->was_clean = stop.clean;
+	index->same_boot = boot_id[0] != '\0' && strcmp(boot_id, stop.boot_id) == 0;
+	index->stop.mount_id = dir ? mount_id(dir) : stop.mount_id;
+	/* The page cache has what a killed process wrote, but not beyond a reboot, nor beyond a new mount of
+	 * a disk that had failed. A mount namespace of one's own looks like the latter: that costs a check.
+	 */
+	index->kept = index->same_boot && (!stop.mount_id || stop.mount_id == index->stop.mount_id);
+	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
+	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof index->stop.boot_id - 1));
+	e = put_stop(index, false);
+	/* Before anything is written: a clean stop that a power cut brings back would vouch for it. */
+	if (e == 0)
+		e = ps_kv_sync(index->kv);
+	return e < 0 ? ps_error_set(err, -e, "index: cannot be written: %s", strerror(-e)) : 0;
+}
+
+/* Damage is to be found now, when it can be moved aside, and not by a name that cannot be looked up. All is
+ * read after what may have been a power cut; else extents, the most of it, are left out: an object whose
+ * extents cannot be read is only streamed. */
+struct check {
+	struct ps_kv *kv;
+	const char *from, *to;
+	struct ps_error err;
+	int rc;
+};
+
+static void *check_some(void *arg)
+{
+	struct check *check = arg;
+
+	check->rc = ps_kv_check(check->kv, check->from, check->to, &check->err);
+	return NULL;
+}
+
+/* In two halves at the same time: of many names the mount waits for this most. Names ('C') are about as many
+ * as nodes. */
+static int check_rows(struct ps_index *index, struct ps_error *err)
+{
+	_Static_assert('B' < 'C' && 'C' < 'N', "extents come first, then names, then nodes");
+
+	struct check low = {.kv = index->kv, .from = index->was_clean || index->kept ? "C" : "", .to = "N"};
+	struct check high = {.kv = index->kv, .from = low.to, .to = ""};
+	pthread_t thread;
+	bool started = pthread_create(&thread, NULL, check_some, &low) == 0;
+
+	if (!started)
+		check_some(&low);
+	check_some(&high);
+	if (started)
+		pthread_join(thread, NULL);
+	const struct check *bad = low.rc < 0 ? &low : &high;
+	if (bad->rc < 0 && err)
+		*err = bad->err;
+	return bad->rc;
+}
+
+/* boot_id NULL: the kernel's, and the mount is looked at. */
+static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_id, struct ps_index **ret,
+        struct ps_error *err)
+{
+	struct ps_index *index = calloc(1, sizeof *index);
+	char now[37] = "";
+
+	if (!index)
+		return ps_error_set(err, ENOMEM, "index %s: out of memory", dir);
+	if (!boot_id)
+		ps_clock_boot_id(now);
+	pthread_mutex_init(&index->numbers_lock, NULL);
+	index->memtable_nbytes = memtable_nbytes;
+	index->nodes.meta = "nodes";
+	index->datasets.meta = "datasets";
+	int e = ps_kv_open(dir, memtable_nbytes, &index->kv, err);
+	if (e == 0)
+		e = check_schema(index, err);
+	if (e == 0)
+		e = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
+	if (e == 0)
+		e = check_rows(index, err);
+	if (e < 0)
+		ps_index_close(index);
+	else
+		*ret = index;
+	return e;
+}
+
+int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
+{
+	return index_open(dir, PS_KV_MEMTABLE_NBYTES, boot_id, ret, err);
+}
+
+int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err)
+{
+	return index_open(dir, PS_KV_MEMTABLE_NBYTES, NULL, ret, err);
+}
+
+int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err)
+{
+	return index_open(dir, SMALL_MEMTABLE_NBYTES, NULL, ret, err);
+}
+
+void ps_index_close(struct ps_index *index)
+{
+	if (!index)
+		return;
+	ps_kv_close(index->kv);
+	pthread_mutex_destroy(&index->numbers_lock);
+	free(index);
+}
+
+int ps_index_set_schema(struct ps_index *index, uint64_t schema)
+{
+	return put_meta_number(index, "schema", schema);
+}
+
+bool ps_index_was_clean(const struct ps_index *index)
+{
+	return index->was_clean;
+}
+
+bool ps_index_same_boot(const struct ps_index *index)
+{
+	return index->same_boot;
+}
+
+int ps_index_mark_clean(struct ps_index *index)
+{
+	int e = put_stop(index, true);
+
+	return e < 0 ? e : ps_kv_sync(index->kv);
+}
+
+void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg)
+{
+	index->failed = fn;
+	index->failed_arg = arg;
+}
+
+void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nbytes), void *arg)
+{
+	index->room = room;
+	index->room_arg = arg;
+}
+
+uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes)
+{
+	uint64_t live = ps_kv_live_nbytes(index->kv);
+	uint64_t compacting = live + PS_MIN(live, PS_KV_COMPACTION_NBYTES);
+
+	/* A log file set aside for the next memtable (a tenth longer), and two memtables sorted while their log files are
+	 * still there; what is written goes to a log first, and once more when it is sorted. */
+	return 4 * (uint64_t)index->memtable_nbytes + 2 * (uint64_t)nbytes +
+	       (compacting > sorted_nbytes ? compacting - sorted_nbytes : 0);
+}
+
+size_t ps_index_slack_nbytes(struct ps_index *index)
+{
+	return index->memtable_nbytes / 4;
+}
+
+int ps_index_sync(struct ps_index *index)
+{
+	return ps_kv_sync(index->kv);
+}
+
+int ps_index_reopen(struct ps_index *index, struct ps_error *err)
+{
+	int e = ps_kv_reopen(index->kv, err);
+
+	return e < 0 ? e : ps_kv_write_kept(index->kv);
+}
+
+/* Numbers ---------------------------------------------------------------------------------------- */
+
+static int new_number(struct ps_index *index, struct ps_numbers *numbers, uint64_t *ret)
+{
+	PS_LOCK_SCOPE(&index->numbers_lock);
+
+	if (numbers->next == numbers->end) {
+		int e = put_meta_number(index, numbers->meta, numbers->end + NUMBER_CHUNK);
+		if (e < 0)
+			return e;
+		numbers->end += NUMBER_CHUNK;
+	}
+	*ret = numbers->next++;
+	return 0;
+}
+
+int ps_index_new_node(struct ps_index *index, uint64_t *ret_node)
+{
+	return new_number(index, &index->nodes, ret_node);
+}
+
+int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number)
+{
+	uint64_t number = 0;
+	int e = new_number(index, &index->datasets, &number);
+
+	if (e < 0)
+		return e;
+	if (number > UINT32_MAX)
+		return -EOVERFLOW;
+	*ret_number = (uint32_t)number;
+	return 0;
+}

@@ -1,0 +1,595 @@
+/* Rows of the index: getting, batches, walks. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "index/keys.h"
+#include "index/index_private.h"
+
+struct ps_index_batch {
+	struct ps_kv_batch *kv;
+	struct ps_strbuf value; /* reused for every row */
+	bool failed, unasked;
+};
+
+/* A search costs about as much as so many steps. */
+#define NODES_MAX_STEPS 8
+
+struct ps_index_nodes {
+	struct ps_index *index;
+	struct ps_kv_iter *it;
+	uint64_t asked; /* last; 0: none yet */
+	uint64_t at;    /* the iterator's, if value is not NULL */
+	const void *value;
+	size_t nvalue;
+};
+
+struct ps_index_children {
+	struct ps_kv_iter *it;
+	uint64_t parent;
+	char *name;
+	size_t cap;
+	bool failed; /* out of memory */
+};
+
+/* Rows ------------------------------------------------------------------------------------------- */
+
+int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_id(&key, 'D', id);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_dataset_row_decode(value.s, value.len, id, ret));
+}
+
+int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_node(&key, 'N', node);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_node_row_decode(value.s, value.len, node, ret));
+}
+
+int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_child(&key, parent, name);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret_node));
+}
+
+int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_id(&key, 'O', id);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_object_row_decode(value.s, value.len, id, ret));
+}
+
+int ps_index_get_extent(
+        struct ps_index *index, const struct ps_id *id, uint32_t extent, struct ps_extent_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_extent(&key, id, extent);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e
+	             : ps_index_bad_row(
+	                       &key, ps_extent_row_decode(value.s, value.len, index->stop.trust, ret));
+}
+
+int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_id(&key, 'V', id);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
+}
+
+int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_key key;
+
+	ps_key_id(&key, 'G', id);
+	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return e < 0 ? e : ps_index_bad_row(&key, ps_grants_row_decode(value.s, value.len, ret));
+}
+
+int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret)
+{
+	struct ps_key key;
+
+	ps_key_id(&key, 'F', id);
+	return ps_kv_get(index->kv, key.bytes, key.n, ret);
+}
+
+/* Batches ---------------------------------------------------------------------------------------- */
+
+struct ps_index_batch *ps_index_batch_new(void)
+{
+	struct ps_index_batch *batch = calloc(1, sizeof *batch);
+
+	if (!batch)
+		return NULL;
+	batch->kv = ps_kv_batch_new();
+	if (!batch->kv) {
+		free(batch);
+		return NULL;
+	}
+	return batch;
+}
+
+void ps_index_batch_free(struct ps_index_batch *batch)
+{
+	if (!batch)
+		return;
+	ps_kv_batch_free(batch->kv);
+	ps_strbuf_fini(&batch->value);
+	free(batch);
+}
+
+static void batch_put(struct ps_index_batch *batch, const struct ps_key *key)
+{
+	if (batch->value.failed)
+		batch->failed = true;
+	else
+		ps_kv_batch_put(batch->kv, key->bytes, key->n, batch->value.s, batch->value.len);
+}
+
+void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_dataset_row_encode(row, &batch->value);
+	ps_key_id(&key, 'D', &row->id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_put_node(struct ps_index_batch *batch, const struct ps_node_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_node_row_encode(row, &batch->value);
+	ps_key_node(&key, 'N', row->node);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_node(struct ps_index_batch *batch, uint64_t node)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_node(&key, 'N', node);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_child(struct ps_index_batch *batch, uint64_t parent, const char *name, uint64_t node)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_number_row_encode(node, &batch->value);
+	ps_key_child(&key, parent, name);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_child(struct ps_index_batch *batch, uint64_t parent, const char *name)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_child(&key, parent, name);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_object_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_object_row_encode(row, &batch->value);
+	ps_key_id(&key, 'O', &row->id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id, uint32_t nextents)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'O', id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	for (uint32_t i = 0; i < nextents; i++) {
+		ps_key_extent(&key, id, i);
+		ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	}
+}
+
+void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *batch, const struct ps_id *id,
+        uint32_t extent, const struct ps_extent_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_extent_row_encode(row, index->stop.trust, &batch->value);
+	ps_key_extent(&key, id, extent);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_extent(&key, id, extent);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_pin(struct ps_index_batch *batch, const struct ps_pin_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_pin_row_encode(row, &batch->value);
+	ps_key_id(&key, 'P', &row->url_id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *url_id)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'P', url_id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_view(
+        struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_view_row_encode(row, &batch->value);
+	ps_key_id(&key, 'V', id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_put_frames(
+        struct ps_index_batch *batch, const struct ps_id *id, const void *bytes, size_t nbytes)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'F', id);
+	ps_kv_batch_put(batch->kv, key.bytes, key.n, bytes, nbytes);
+}
+
+void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'V', id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	ps_key_id(&key, 'F', id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_grants(
+        struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_grants_row_encode(row, &batch->value);
+	ps_key_id(&key, 'G', id);
+	batch_put(batch, &key);
+}
+
+void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id)
+{
+	struct ps_key key;
+
+	if (!batch)
+		return;
+	ps_key_id(&key, 'G', id);
+	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+/* `written`: what came of it at the disk. */
+static void committed(struct ps_index *index, struct ps_index_batch *batch, int written)
+{
+	ps_index_batch_free(batch);
+	if (written < 0 && written != -ENOMEM && index->failed)
+		index->failed(index->failed_arg, written);
+}
+
+void ps_index_batch_unasked(struct ps_index_batch *batch)
+{
+	if (batch)
+		batch->unasked = true;
+}
+
+static int ask_room(struct ps_index *index, const struct ps_index_batch *batch)
+{
+	size_t nput = ps_kv_batch_nput(batch->kv);
+
+	return nput == 0 || batch->unasked || !index->room ? 0 : index->room(index->room_arg, nput);
+}
+
+int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
+{
+	int e = !batch || batch->failed ? -ENOMEM : ask_room(index, batch);
+
+	if (e == 0)
+		e = ps_kv_write(index->kv, batch->kv);
+	committed(index, batch, e);
+	return e;
+}
+
+int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch)
+{
+	int e = -ENOMEM, refused = 0;
+
+	if (batch && !batch->failed)
+		e = ps_kv_write_or_keep(index->kv, batch->kv, ask_room(index, batch), &refused);
+	committed(index, batch, refused ? refused : e);
+	return e;
+}
+
+/* Walks ------------------------------------------------------------------------------------------ */
+
+int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret)
+{
+	struct ps_index_children *it = calloc(1, sizeof *it);
+	struct ps_key key;
+
+	if (!it)
+		return -ENOMEM;
+	it->parent = parent;
+	ps_key_node(&key, 'C', parent);
+	int e = ps_kv_iter_open(index->kv, key.bytes, key.n, &it->it);
+	if (e < 0)
+		free(it);
+	else
+		*ret = it;
+	return e;
+}
+
+void ps_index_children_seek(struct ps_index_children *it, const char *name)
+{
+	struct ps_key key;
+
+	ps_key_child(&key, it->parent, name);
+	ps_kv_iter_seek(it->it, key.bytes, key.n);
+}
+
+bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node)
+{
+	const void *key, *value;
+	size_t nkey, nvalue;
+
+	while (ps_kv_iter_next(it->it, &key, &nkey, &value, &nvalue)) {
+		size_t n = nkey - 9;
+		if (n + 1 > it->cap) {
+			char *grown = realloc(it->name, n + 256);
+			it->failed = !grown;
+			if (!grown)
+				return false;
+			it->name = grown;
+			it->cap = n + 256;
+		}
+		memcpy(it->name, (const uint8_t *)key + 9, n);
+		it->name[n] = '\0';
+		if (ps_number_row_decode(value, nvalue, ret_node) < 0) {
+			ps_log_error("index: the entry of %s in its directory is damaged", it->name);
+			continue;
+		}
+		*ret_name = it->name;
+		return true;
+	}
+	return false;
+}
+
+int ps_index_children_status(const struct ps_index_children *it)
+{
+	return it->failed ? -ENOMEM : ps_kv_iter_status(it->it);
+}
+
+void ps_index_children_close(struct ps_index_children *it)
+{
+	if (!it)
+		return;
+	ps_kv_iter_close(it->it);
+	free(it->name);
+	free(it);
+}
+
+int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret)
+{
+	struct ps_index_nodes *it = calloc(1, sizeof *it);
+
+	if (!it)
+		return -ENOMEM;
+	it->index = index;
+	int e = ps_kv_iter_open(index->kv, "N", 1, &it->it);
+	if (e < 0)
+		free(it);
+	else
+		*ret = it;
+	return e;
+}
+
+static void nodes_step(struct ps_index_nodes *it)
+{
+	const void *key;
+	size_t nkey;
+
+	if (!ps_kv_iter_next(it->it, &key, &nkey, &it->value, &it->nvalue))
+		it->value = NULL;
+	else
+		it->at = nkey == 9 ? ps_key_number((const uint8_t *)key + 1, 8) : 0;
+}
+
+int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret)
+{
+	bool follows = it->asked && node - it->asked - 1 < NODES_MAX_STEPS;
+	struct ps_key key;
+
+	it->asked = node;
+	/* Searches by iterator do not use the block cache: they pay only for a run of numbers. */
+	if (!follows)
+		return ps_index_get_node(it->index, node, ret);
+	ps_key_node(&key, 'N', node);
+	for (int i = 0; i < NODES_MAX_STEPS && it->value && it->at < node; i++)
+		nodes_step(it);
+	if (!it->value || it->at != node) {
+		ps_kv_iter_seek(it->it, key.bytes, key.n);
+		nodes_step(it);
+	}
+	if (!it->value || it->at != node)
+		return ps_index_get_node(it->index, node, ret);
+	return ps_index_bad_row(&key, ps_node_row_decode(it->value, it->nvalue, node, ret));
+}
+
+void ps_index_nodes_close(struct ps_index_nodes *it)
+{
+	if (!it)
+		return;
+	ps_kv_iter_close(it->it);
+	free(it);
+}
+
+int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row),
+        void (*bad)(void *arg, const struct ps_id *id), void *arg)
+{
+	struct ps_kv_iter *it = NULL;
+	const void *key, *value;
+	size_t nkey, nvalue;
+
+	int e = ps_kv_iter_open(index->kv, "O", 1, &it);
+	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+		struct ps_object_row row;
+		struct ps_id id;
+
+		if (nkey != 1 + PS_ID_LEN)
+			continue;
+		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
+		e = ps_object_row_decode(value, nvalue, &id, &row);
+		if (e == -EBADMSG) {
+			struct ps_key bad_key;
+			ps_key_id(&bad_key, 'O', &id);
+			ps_index_bad_row(&bad_key, e);
+			if (bad)
+				bad(arg, &id);
+			e = 0;
+		} else if (e == 0) {
+			e = fn(arg, &row);
+			ps_object_row_fini(&row);
+		}
+	}
+	if (e == 0)
+		e = ps_kv_iter_status(it);
+	ps_kv_iter_close(it);
+	return e;
+}
+
+int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
+        int (*fn)(void *arg, uint32_t extent, const struct ps_extent_row *row), void *arg)
+{
+	struct ps_kv_iter *it = NULL;
+	const void *key, *value;
+	size_t nkey, nvalue;
+	struct ps_key prefix;
+
+	ps_key_id(&prefix, 'B', id);
+	int e = ps_kv_iter_open(index->kv, prefix.bytes, prefix.n, &it);
+	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+		struct ps_extent_row row;
+
+		if (nkey != prefix.n + 4)
+			continue;
+		uint32_t extent = (uint32_t)ps_key_number((const uint8_t *)key + prefix.n, 4);
+		if (ps_extent_row_decode(value, nvalue, index->stop.trust, &row) < 0) {
+			struct ps_key bad_key;
+			ps_key_extent(&bad_key, id, extent);
+			ps_index_bad_row(&bad_key, -EBADMSG);
+			continue;
+		}
+		e = fn(arg, extent, &row);
+	}
+	if (e == 0)
+		e = ps_kv_iter_status(it);
+	ps_kv_iter_close(it);
+	return e;
+}
+
+int ps_index_each_pin(struct ps_index *index, int (*fn)(void *arg, const struct ps_pin_row *row), void *arg)
+{
+	struct ps_kv_iter *it = NULL;
+	const void *key, *value;
+	size_t nkey, nvalue;
+
+	int e = ps_kv_iter_open(index->kv, "P", 1, &it);
+	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+		struct ps_pin_row row;
+		struct ps_id id;
+
+		if (nkey != 1 + PS_ID_LEN)
+			continue;
+		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
+		e = ps_pin_row_decode(value, nvalue, &id, &row);
+		if (e == 0) {
+			e = fn(arg, &row);
+			ps_pin_row_fini(&row);
+		} else if (e == -EBADMSG) {
+			struct ps_key bad_key;
+			ps_key_id(&bad_key, 'P', &id);
+			ps_index_bad_row(&bad_key, e);
+			e = 0;
+		}
+	}
+	if (e == 0)
+		e = ps_kv_iter_status(it);
+	ps_kv_iter_close(it);
+	return e;
+}

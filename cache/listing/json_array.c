@@ -1,0 +1,138 @@
+#include "listing/json_array.h"
+
+#include <ctype.h>
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/size.h"
+
+#define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* a longer one is no sound one */
+
+static void cleanup_json(json_t **j)
+{
+	json_decref(*j);
+}
+
+static size_t skip_space(const char *text, size_t i, size_t nbytes)
+{
+	while (i < nbytes && isspace((unsigned char)text[i]))
+		i++;
+	return i;
+}
+
+static int bad(const struct ps_json_array *a, size_t at, const char *why)
+{
+	return ps_error_set(
+	        a->err, EPROTO, "%s: JSON, at byte %llu: %s", a->what, (unsigned long long)(a->at + at), why);
+}
+
+/* Behind the object at text[i]; 0: it does not end in the window, or is none. */
+static size_t object_end(const char *text, size_t i, size_t n)
+{
+	bool quoted = false;
+	unsigned depth = 0;
+
+	if (text[i] != '{')
+		return 0;
+	for (; i < n; i++) {
+		char c = text[i];
+
+		if (quoted && c == '\\')
+			i++;
+		else if (c == '"')
+			quoted = !quoted;
+		else if (!quoted && c == '{')
+			depth++;
+		else if (!quoted && c == '}' && --depth == 0)
+			return i + 1;
+	}
+	return 0;
+}
+
+/* A name in another encoding, which nginx writes as it is: one file is not shown, the others are. */
+static bool skip_foreign(const char *text, size_t n, size_t *i)
+{
+	size_t end = object_end(text, *i, n);
+
+	if (end == 0)
+		return false;
+	char shown[300];
+	size_t len = PS_MIN(end - *i, sizeof shown);
+	for (size_t k = 0; k < len; k++)
+		shown[k] = isprint((unsigned char)text[*i + k]) ? text[*i + k] : '?';
+	ps_log_warning("list: %.*s: skipped: its name is not UTF-8, which JSON has to be", (int)len, shown);
+	*i = end;
+	return true;
+}
+
+/* One that begins at *i. *ret_cut: its end is not here yet. */
+static int take_entry(
+        struct ps_json_array *a, const char *text, size_t n, bool more, size_t *i, bool *ret_cut)
+{
+	json_error_t je = {0};
+	json_t *j __attribute__((cleanup(cleanup_json))) =
+	        json_loadb(text + *i, n - *i, JSON_DISABLE_EOF_CHECK, &je);
+
+	if (!j && json_error_code(&je) == json_error_out_of_memory)
+		return ps_error_set(a->err, ENOMEM, "out of memory");
+	if (!j && json_error_code(&je) == json_error_invalid_utf8 && skip_foreign(text, n, i))
+		return 0;
+	*ret_cut = !j && more && n - *i < ENTRY_MAX_NBYTES;
+	if (*ret_cut)
+		return 0;
+	if (!j)
+		return bad(a, *i, "no sound entry");
+	if (!json_is_object(j) || je.position <= 0)
+		return bad(a, *i, "an entry that is no object");
+	*i += (size_t)je.position;
+	return a->fn(a->arg, j);
+}
+
+int ps_json_array_feed(struct ps_json_array *a, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	size_t i = skip_space(text, 0, n);
+	bool cut = false;
+	int rc = 0;
+
+	for (; rc == 0 && !cut && a->expected != PS_JSON_END && (i < n || !more);
+	        i = skip_space(text, i, n)) {
+		char c = i < n ? text[i] : '\0';
+
+		switch (a->expected) {
+		case PS_JSON_BEGIN:
+			if (c != '[')
+				return bad(a, i, "no array");
+			a->expected = PS_JSON_FIRST;
+			i++;
+			continue;
+		case PS_JSON_FIRST:
+			a->expected = c == ']' ? PS_JSON_END : PS_JSON_ENTRY;
+			continue;
+		case PS_JSON_ENTRY:
+			rc = take_entry(a, text, n, more, &i, &cut);
+			if (rc == 0 && !cut)
+				a->expected = PS_JSON_BEHIND;
+			continue;
+		case PS_JSON_BEHIND:
+			if (c != ',' && c != ']')
+				return bad(a, i, "the array is cut off");
+			a->expected = c == ']' ? PS_JSON_END : PS_JSON_ENTRY;
+			i++;
+			continue;
+		case PS_JSON_END:
+			break;
+		}
+	}
+	*ret_used = a->expected == PS_JSON_END ? n : i;
+	a->at += *ret_used;
+	return rc;
+}
+
+int ps_json_array_parse(
+        const char *text, size_t nbytes, const char *what, ps_json_fn fn, void *arg, struct ps_error *err)
+{
+	struct ps_json_array array = {.what = what, .fn = fn, .arg = arg, .err = err};
+	size_t used;
+
+	return ps_json_array_feed(&array, text, nbytes, false, &used);
+}

@@ -1,0 +1,227 @@
+#include "listing/names.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+
+#define FIRST_SLOTS 1024
+#define NAME_MAX_NBYTES 255
+#define PATH_MAX_NBYTES 4095
+
+int ps_path_check(const char *path)
+{
+	size_t part = 0, n = 0;
+
+	if (strncmp(path, ".penstock", 9) == 0 && (path[9] == '/' || !path[9]))
+		return -EINVAL;
+	for (;; n++) {
+		unsigned char c = (unsigned char)path[n];
+
+		if (c == '/' || !c) {
+			const char *start = path + n - part;
+
+			if (part == 0 || part > NAME_MAX_NBYTES || (part == 1 && start[0] == '.') ||
+			        (part == 2 && start[0] == '.' && start[1] == '.'))
+				return -EINVAL;
+			if (!c)
+				break;
+			part = 0;
+			continue;
+		}
+		if (c < ' ' || c == 0x7f)
+			return -EINVAL;
+		part++;
+	}
+	return n <= PATH_MAX_NBYTES ? 0 : -EINVAL;
+}
+
+void ps_names_init(struct ps_names *names, struct ps_origin *origin, ps_list_fn fn, void *arg,
+        const _Atomic bool *stop, struct ps_error *err)
+{
+	if (err)
+		*err = (struct ps_error){0};
+	*names = (struct ps_names){.origin = origin,
+	        .filter = origin ? origin->filter : NULL,
+	        .fn = fn,
+	        .arg = arg,
+	        .stop = stop,
+	        .err = err};
+}
+
+void ps_names_fini(struct ps_names *names)
+{
+	if (names->nwarnings > PS_NAMES_MAX_WARNINGS && !(names->origin && names->origin->quiet_lists))
+		ps_log_warning(
+		        "list: %u more entries were skipped", names->nwarnings - PS_NAMES_MAX_WARNINGS);
+	free(names->table);
+	ps_strbuf_fini(&names->last_dir);
+}
+
+/* By an earlier listing, if this one is quiet. */
+static bool was_logged(struct ps_origin *o, const char *what, const char *why)
+{
+	struct ps_id id;
+	uint64_t hash;
+
+	if (!o)
+		return false;
+	ps_id_of_strings((const char *const[]){what, why}, 2, &id);
+	memcpy(&hash, id.bytes, sizeof hash);
+	for (unsigned i = 0; i < PS_MIN(o->nskips_logged, (unsigned)PS_LIST_SKIPS_LOGGED); i++)
+		if (o->skips_logged[i] == hash)
+			return o->quiet_lists;
+	o->skips_logged[o->nskips_logged++ % PS_LIST_SKIPS_LOGGED] = hash;
+	return false;
+}
+
+void ps_names_warn(struct ps_names *names, const char *what, const char *why)
+{
+	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS && !was_logged(names->origin, what, why))
+		ps_log_warning("list: %.300s: %s", what, why);
+}
+
+int ps_names_stopped(struct ps_names *names)
+{
+	if (names->stop && atomic_load(names->stop))
+		return ps_error_set(names->err, ECANCELED, "the listing was stopped");
+	return 0;
+}
+
+/* The set ----------------------------------------------------------------------------------------- */
+
+#define IS_FILE UINT64_C(1)
+
+/* SHA-256 cut to 63 bits: who names objects must not be able to make two names meet. */
+static uint64_t hash_of(const char *path, size_t n)
+{
+	ps_autofree char *copy = strndup(path, n);
+	struct ps_id id;
+	uint64_t h;
+
+	if (!copy)
+		return 0;
+	ps_id_of_strings((const char *const[]){copy}, 1, &id);
+	memcpy(&h, id.bytes, sizeof h);
+	h &= ~IS_FILE;
+	return h ? h : 2;
+}
+
+static uint64_t *slot_of(uint64_t *table, uint64_t nslots, uint64_t hash)
+{
+	uint64_t i = (hash >> 1) & (nslots - 1);
+
+	while (table[i] && (table[i] & ~IS_FILE) != hash)
+		i = (i + 1) & (nslots - 1);
+	return &table[i];
+}
+
+static int grow(struct ps_names *names)
+{
+	uint64_t nslots = names->nslots ? names->nslots * 2 : FIRST_SLOTS;
+
+	if (names->nused * 2 < names->nslots)
+		return 0;
+	uint64_t *table = calloc(nslots, sizeof *table);
+	if (!table)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < names->nslots; i++)
+		if (names->table[i])
+			*slot_of(table, nslots, names->table[i] & ~IS_FILE) = names->table[i];
+	free(names->table);
+	names->table = table;
+	names->nslots = nslots;
+	return 0;
+}
+
+/* 0: now in the set as `kind`, 1: was there as that already, -EEXIST: is there as the other kind. */
+static int insert(struct ps_names *names, const char *path, size_t n, uint64_t kind)
+{
+	uint64_t hash = hash_of(path, n);
+
+	if (!hash || grow(names) < 0)
+		return -ENOMEM;
+	uint64_t *slot = slot_of(names->table, names->nslots, hash);
+	if (*slot)
+		return (*slot & IS_FILE) == kind ? 1 : -EEXIST;
+	*slot = hash | kind;
+	names->nused++;
+	return 0;
+}
+
+bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n)
+{
+	return names->nslots && *slot_of(names->table, names->nslots, hash_of(path, n)) & IS_FILE;
+}
+
+/* All directories above a path. -EEXIST: one of them is a file. */
+static int insert_parents(struct ps_names *names, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash ? (size_t)(slash - path) : 0;
+
+	if (!slash || (names->last_dir.len == n && memcmp(ps_strbuf_peek(&names->last_dir), path, n) == 0))
+		return 0;
+	for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
+		int rc = insert(names, path, (size_t)(p - path), 0);
+
+		if (rc < 0)
+			return rc;
+	}
+	ps_strbuf_reset(&names->last_dir);
+	ps_strbuf_addn(&names->last_dir, path, n);
+	return names->last_dir.failed ? -ENOMEM : 0;
+}
+
+int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
+{
+	int rc = ps_names_stopped(names);
+
+	if (rc)
+		return rc;
+	if (ps_path_check(listed->path) < 0) {
+		ps_names_warn(names, listed->path, "skipped: not a name that can be shown");
+		return 0;
+	}
+	if (!ps_filter_shows(names->filter, listed->path))
+		return 0;
+	rc = insert_parents(names, listed->path);
+	if (rc == 0)
+		rc = insert(names, listed->path, strlen(listed->path), IS_FILE);
+	if (rc == 1) {
+		ps_names_warn(names, listed->path, "skipped: a second object of that name");
+		return 0;
+	}
+	if (rc == -EEXIST) {
+		ps_names_warn(names, listed->path, "skipped: a file and a directory of one name");
+		return 0;
+	}
+	if (rc)
+		return ps_error_set(names->err, -rc, "listing: out of memory");
+	if (++names->nfiles > PS_LIST_MAX_ENTRIES)
+		return ps_error_set(names->err, E2BIG, "listing: more than %d files", PS_LIST_MAX_ENTRIES);
+	rc = names->fn(names->arg, listed);
+	if (rc && names->err && !names->err->err)
+		ps_error_set(names->err, -rc, "listing: %s", strerror(-rc));
+	return rc;
+}
+
+bool ps_names_enters(const struct ps_names *names, const char *dir)
+{
+	return ps_filter_enters(names->filter, dir);
+}
+
+int ps_names_unread(struct ps_names *names, const char *path, const char *why)
+{
+	size_t n = strlen(path);
+	ps_autofree char *plain = strndup(path, n && path[n - 1] == '/' ? n - 1 : n);
+	const struct ps_listed unread = {.path = plain, .remote = PS_REMOTE_UNKNOWN, .unread = true};
+
+	ps_names_warn(names, path, why);
+	if (!plain)
+		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+	/* What cannot be shown is not known either. */
+	return ps_path_check(plain) < 0 ? 0 : names->fn(names->arg, &unread);
+}

@@ -1,0 +1,426 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hashtable.h"
+#include "origin/hub_private.h"
+#include "origin/http_get.h"
+
+/* Where the bytes of one version of a file are.
+ *
+ *             first get                answered                refused, by the target asked for first
+ *   (nothing) ─────────▶ asking ──────────────────▶ known ──────────────────────────────────────▶ asking
+ *                          │ failed: all that wait are told     │ nobody uses it, and too many do so
+ *                          └────────▶ (unknown, idle)           └────────▶ (nothing)
+ */
+struct ps_hf_place {
+	struct ps_origin_work work; /* the HEAD that asks */
+	struct ps_hf *hf;
+	char *key; /* URL, a line end, and the version */
+	char *url;
+	const char *etag; /* of key */
+	uint64_t size;
+	UT_hash_handle hh;
+
+	/* hf->lock: */
+	struct ps_list idle;
+	unsigned nusers; /* gets that wait or are under way, and the HEAD */
+	bool asking;
+	struct ps_list waiting; /* gets, by work.transfer.link */
+	char *target;           /* NULL: unknown */
+	uint64_t known_ns;      /* since when */
+	char cdn_etag[PS_ETAG_LEN];
+
+	/* The HEAD's: */
+	unsigned nth; /* revision that is asked */
+	char *found;
+};
+
+static const struct ps_http_kind ask_kind, get_kind, wait_kind;
+
+static struct ps_get *get_of(struct ps_origin_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_get, work);
+}
+
+static struct ps_hf_place *place_of(struct ps_origin_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_hf_place, work);
+}
+
+static struct ps_get *get_of_link(struct ps_list *link)
+{
+	struct ps_transfer *t = PS_CONTAINER_OF(link, struct ps_transfer, link);
+
+	return get_of(PS_CONTAINER_OF(t, struct ps_origin_work, transfer));
+}
+
+/* Places: hf->lock is held ------------------------------------------------------------------------ */
+
+static void place_free(struct ps_hf *hf, struct ps_hf_place *place)
+{
+	HASH_DEL(hf->places, place);
+	if (!ps_list_empty(&place->idle)) {
+		ps_list_remove(&place->idle);
+		hf->nidle--;
+	}
+	free(place->key);
+	free(place->url);
+	free(place->target);
+	free(place);
+}
+
+static void place_put(struct ps_hf *hf, struct ps_hf_place *place)
+{
+	if (--place->nusers)
+		return;
+	ps_list_append(&hf->idle, &place->idle);
+	if (++hf->nidle > PS_HF_PLACES || !place->target)
+		place_free(hf, hf->nidle > PS_HF_PLACES
+		                       ? PS_CONTAINER_OF(hf->idle.next, struct ps_hf_place, idle)
+		                       : place);
+}
+
+/* With another user. NULL: out of memory. */
+static struct ps_hf_place *place_get(struct ps_hf *hf, const char *url, const struct ps_remote *expect)
+{
+	ps_autostrbuf struct ps_strbuf key = {0};
+	struct ps_hf_place *place = NULL;
+
+	ps_strbuf_addf(&key, "%s\n%s", url, expect->etag);
+	if (key.failed)
+		return NULL;
+	HASH_FIND(hh, hf->places, key.s, key.len, place);
+	if (!place) {
+		place = calloc(1, sizeof *place);
+		if (!place || !(place->url = strdup(url))) {
+			free(place);
+			return NULL;
+		}
+		place->hf = hf;
+		size_t len = key.len;
+		place->key = ps_strbuf_take(&key);
+		place->etag = place->key + strlen(url) + 1;
+		place->size = expect->size;
+		ps_list_init(&place->idle);
+		ps_list_init(&place->waiting);
+		HASH_ADD_KEYPTR(hh, hf->places, place->key, len, place);
+		if (!place->hh.tbl) {
+			free(place->key);
+			free(place->url);
+			free(place);
+			return NULL;
+		}
+	}
+	if (!ps_list_empty(&place->idle)) {
+		ps_list_remove(&place->idle);
+		hf->nidle--;
+	}
+	place->nusers++;
+	return place;
+}
+
+static void submit(struct ps_hf *hf, struct ps_get *get)
+{
+	get->nbytes_done = 0;
+	get->wire_nbytes = get->first_byte_ns = 0;
+	get->seen = PS_REMOTE_UNKNOWN;
+	get->work.refused = false;
+	ps_http_submit(&hf->client, &get_kind, &get->work);
+}
+
+/* To the place if it is known, else to the line of those that wait for it. */
+static void hand_over(struct ps_hf *hf, struct ps_hf_place *place, struct ps_get *get)
+{
+	if (place->target) {
+		submit(hf, get);
+		return;
+	}
+	get->work.kind = &wait_kind;
+	ps_list_append(&place->waiting, &get->work.transfer.link);
+	if (place->asking)
+		return;
+	place->asking = true;
+	place->nusers++;
+	place->nth = 0;
+	place->work.turn = 0;
+	ps_http_submit(&hf->client, &ask_kind, &place->work);
+}
+
+void ps_hf_places_free(struct ps_hf *hf)
+{
+	struct ps_hf_place *place, *next;
+
+	HASH_ITER (hh, hf->places, place, next)
+		place_free(hf, place);
+}
+
+/* Asking ------------------------------------------------------------------------------------------ */
+
+static int ask_prepare(struct ps_http_request *rq)
+{
+	struct ps_hf_place *place = place_of(rq->work);
+	int rc = ps_hf_file_ask(rq, place->url, place->nth);
+	uint32_t wait_ms =
+	        rc ? 0 : ps_hf_limit_take(&place->hf->limit, PS_HF_RESOLVERS, ps_clock_mono_ns());
+
+	rq->work->turn = !rc && !wait_ms;
+	if (rc || !wait_ms)
+		return rc;
+	ps_error_set(&rq->error, EAGAIN, "the Hub's limit of requests is used up for %u s", wait_ms / 1000);
+	rq->error.retryable = true;
+	rq->error.retry_after_ms = wait_ms;
+	return -EAGAIN;
+}
+
+/* Is it still the version that is wanted, of this revision? */
+static void take_place(struct ps_http_request *rq, const char *url)
+{
+	struct ps_hf_place *place = place_of(rq->work);
+	struct ps_remote seen, want = PS_REMOTE_UNKNOWN;
+
+	ps_hf_file_answer(&rq->response, &seen);
+	want.size = place->size;
+	memcpy(want.etag, place->etag, strlen(place->etag) + 1);
+	if (!ps_remote_same_version(&want, &seen)) {
+		ps_error_set(&rq->error, ESTALE, "the file has changed at the Hub");
+		return;
+	}
+	free(place->found);
+	place->found = strdup(url);
+	if (!place->found)
+		ps_error_set(&rq->error, ENOMEM, "out of memory");
+}
+
+static bool ask_redirected(struct ps_http_request *rq, const char *location)
+{
+	if (!ps_hf_file_is_away(rq, location))
+		return false;
+	take_place(rq, location);
+	return true;
+}
+
+static int ask_accept(struct ps_http_request *rq)
+{
+	rq->wanted_enough = true;
+	if (!ps_http_response_status(&rq->response, NULL, &rq->error))
+		take_place(rq, rq->url);
+	return -rq->error.err;
+}
+
+static int ask_body(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	(void)rq, (void)bytes, (void)n;
+	return 0;
+}
+
+/* A reader of what an earlier listing showed is served from that commit. */
+static bool ask_again(struct ps_http_request *rq)
+{
+	struct ps_hf_place *place = place_of(rq->work);
+	struct ps_error first = rq->error;
+
+	if (first.err != ESTALE && first.err != ENOENT)
+		return false;
+	if (ps_hf_file_ask(rq, place->url, place->nth + 1) < 0) {
+		rq->error = first;
+		return false;
+	}
+	place->nth++;
+	return true;
+}
+
+static void ask_done(struct ps_origin_work *work, const struct ps_error *err)
+{
+	struct ps_hf_place *place = place_of(work);
+	struct ps_hf *hf = place->hf;
+	struct ps_error failed = *err;
+	struct ps_list unlucky;
+
+	if (work->turn)
+		ps_hf_limit_put(&hf->limit, PS_HF_RESOLVERS);
+	ps_list_init(&unlucky);
+	{
+		PS_LOCK_SCOPE(&hf->lock);
+		char *found = ps_steal_ptr(&place->found);
+
+		place->asking = false;
+		if (hf->closing && !failed.err)
+			ps_error_set(&failed, ECANCELED, "the origin is being closed");
+		if (failed.err) {
+			free(found);
+			ps_list_splice(&unlucky, &place->waiting);
+		} else {
+			free(place->target);
+			place->target = found;
+			place->known_ns = ps_clock_mono_ns();
+			place->cdn_etag[0] = '\0';
+		}
+		while (!ps_list_empty(&place->waiting)) {
+			struct ps_get *get = get_of_link(place->waiting.next);
+
+			ps_list_remove(&get->work.transfer.link);
+			submit(hf, get);
+		}
+		for (struct ps_list *l = unlucky.next; l != &unlucky; l = l->next)
+			get_of_link(l)->work.kind = &get_kind; /* no longer one that waits */
+	}
+	while (!ps_list_empty(&unlucky)) {
+		struct ps_get *get = get_of_link(unlucky.next);
+
+		ps_list_remove(&get->work.transfer.link);
+		{
+			PS_LOCK_SCOPE(&hf->lock);
+			get->priv = NULL;
+			place->nusers--; /* the HEAD's own is still there */
+		}
+		get->done(get, &failed);
+	}
+	PS_LOCK_SCOPE(&hf->lock);
+	place_put(hf, place);
+}
+
+static const struct ps_http_kind ask_kind = {
+        .method = "HEAD",
+        .awaited = true,
+        .prepare = ask_prepare,
+        .redirected = ask_redirected,
+        .accept = ask_accept,
+        .body = ask_body,
+        .again = ask_again,
+        .done = ask_done,
+};
+
+/* Ranges ------------------------------------------------------------------------------------------ */
+
+/* No condition: the place is of this very version, and the CDN's ETag is another than the Hub's. */
+static int get_prepare(struct ps_http_request *rq)
+{
+	struct ps_hf *hf = ps_hf_of_client(rq->client);
+	const struct ps_get *get = get_of(rq->work);
+	struct ps_hf_place *place = get->priv;
+
+	if (!place)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	{
+		PS_LOCK_SCOPE(&hf->lock);
+		if (place->target)
+			rq->url = strdup(place->target);
+		else
+			rq->work->refused = true; /* meanwhile, somebody else */
+	}
+	if (!rq->url)
+		return ps_error_set(&rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
+	rq->redirects = 1; /* complete in itself */
+	rq->fresh = get->fresh;
+	rq->ranged = true;
+	rq->range_first = get->offset;
+	rq->range_last = get->offset + get->nbytes - 1;
+	return 0;
+}
+
+/* Two bodies of one place must be of one thing, whatever the CDN calls it. */
+static int check_etag(struct ps_http_request *rq)
+{
+	struct ps_hf *hf = ps_hf_of_client(rq->client);
+	struct ps_hf_place *place = get_of(rq->work)->priv;
+	const char *etag = rq->response.etag;
+
+	if (!ps_etag_is_strong(etag))
+		return 0;
+	PS_LOCK_SCOPE(&hf->lock);
+	if (!place->cdn_etag[0])
+		memcpy(place->cdn_etag, etag, strlen(etag) + 1);
+	if (strcmp(place->cdn_etag, etag) == 0)
+		return 0;
+	place->cdn_etag[0] = '\0';
+	ps_error_set(&rq->error, EPROTO, "HTTP %d: the CDN has another file there than before", rq->response.status);
+	rq->error.retryable = true;
+	rq->work->refused = true;
+	return -EPROTO;
+}
+
+static int get_accept(struct ps_http_request *rq)
+{
+	struct ps_get *get = get_of(rq->work);
+	struct ps_remote expect = PS_REMOTE_UNKNOWN;
+	int status = rq->response.status;
+
+	expect.size = get->expect.size;
+	get->first_byte_ns = rq->first_byte_ns;
+	int rc = ps_http_get_check_range(rq, &expect);
+	/* Signed URLs expire, in various words. */
+	rq->work->refused = status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
+	if (rc)
+		return rc;
+	get->seen = get->expect;
+	return check_etag(rq);
+}
+
+static void get_done(struct ps_origin_work *work, const struct ps_error *err)
+{
+	struct ps_get *get = get_of(work);
+	struct ps_http_client *client = work->owner;
+	struct ps_hf *hf = ps_hf_of_client(client);
+	struct ps_hf_place *place = get->priv;
+	{
+		PS_LOCK_SCOPE(&hf->lock);
+		/* Who is cancelled after a refusal came does not want another attempt. */
+		bool refused = err->err && err->err != ECANCELED && work->refused && place;
+
+		if (refused && place->target && place->known_ns <= work->submitted_ns)
+			free(ps_steal_ptr(&place->target));
+		if (refused && !hf->closing && work->turn++ == 0) {
+			hand_over(hf, place, get);
+			return;
+		}
+		get->priv = NULL;
+		if (place)
+			place_put(hf, place);
+	}
+	get->done(get, err);
+}
+
+static const struct ps_http_kind get_kind = {
+        .method = "GET",
+        .awaited = true,
+        .prepare = get_prepare,
+        .accept = get_accept,
+        .body = ps_http_get_body,
+        .tell = ps_http_get_tell,
+        .again = ps_http_get_again,
+        .finish = ps_http_get_finish,
+        .done = get_done,
+};
+
+/* Marks a get that waits for its place: nothing is under way. */
+static const struct ps_http_kind wait_kind = {.method = "GET"};
+
+void ps_hf_get(struct ps_origin *o, struct ps_get *get)
+{
+	struct ps_hf *hf = ps_hf_of(o);
+
+	get->work.turn = 0;
+	PS_LOCK_SCOPE(&hf->lock);
+	struct ps_hf_place *place = place_get(hf, get->url, &get->expect);
+
+	get->priv = place;
+	if (place)
+		hand_over(hf, place, get);
+	else
+		submit(hf, get); /* which tells that there is no memory */
+}
+
+/* One that waits is handed to the engine as a cancelled one: done() comes from there. */
+void ps_hf_cancel(struct ps_origin *o, struct ps_get *get)
+{
+	struct ps_hf *hf = ps_hf_of(o);
+
+	PS_LOCK_SCOPE(&hf->lock);
+	if (get->work.kind == &wait_kind) {
+		ps_list_remove(&get->work.transfer.link);
+		submit(hf, get);
+	}
+	ps_http_cancel(&hf->client, &get->work);
+}

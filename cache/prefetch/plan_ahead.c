@@ -1,0 +1,299 @@
+#include "prefetch/plan_ahead.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "catalog/dataset.h"
+#include "policy/plans.h"
+
+#define LOOK_EVERY_MS 100 /* at most */
+#define IDLE_MS 1000
+#define RUN_BLOCKS 8
+#define HEAD_BLOCKS 2
+#define NAMES_AT_ONCE 64
+
+/* A file that was begun and has not been opened yet. */
+struct begun {
+	uint64_t node;
+	struct ps_want head, rest;
+	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is all there */
+	uint64_t nbytes;           /* that it takes of the cache */
+	bool to_memory;            /* not admitted: there is no rest */
+	bool has_rest;             /* it is wanted, too */
+	bool seen;                 /* in this look */
+};
+
+struct ps_plan_ahead {
+	struct ps_dataset *dataset;
+	struct ps_plans *plans; /* NULL: the policy follows none */
+	pthread_mutex_t lock;   /* what follows */
+	pthread_cond_t wake;
+	pthread_t thread;
+	bool started, look, told;
+	_Atomic bool stopping;
+	_Atomic bool any; /* plans of this dataset, at the last look */
+	/* The thread's own. */
+	struct begun *begun[PS_PLAN_AHEAD_FILES];
+	size_t nbegun;
+};
+
+static double now_s(void)
+{
+	return (double)ps_clock_real_ms() / 1000;
+}
+
+/* The wants go before the file. */
+static void stop_fetching(struct begun *b)
+{
+	if (!b->file)
+		return;
+	ps_want_cancel(&b->head);
+	ps_want_cancel(&b->rest);
+	ps_fill_file_put(ps_steal_ptr(&b->file));
+}
+
+static void begun_free(struct begun *b)
+{
+	stop_fetching(b);
+	free(b);
+}
+
+/* Looks at what became of the files that were fetched: those that are complete, were opened or are not
+ * expected any more need nothing more. */
+static void review(struct ps_plan_ahead *a, const uint64_t *nodes, size_t n)
+{
+	size_t nleft = 0;
+
+	for (size_t i = 0; i < a->nbegun; i++) {
+		struct begun *b = a->begun[i];
+
+		b->seen = false;
+		for (size_t k = 0; k < n; k++)
+			b->seen |= nodes[k] == b->node;
+		if (!b->seen) {
+			begun_free(b);
+			continue;
+		}
+		if (b->file && ps_object_complete(ps_fill_file_object(b->file)))
+			stop_fetching(b);
+		a->begun[nleft++] = b;
+	}
+	a->nbegun = nleft;
+}
+
+static struct begun *find(const struct ps_plan_ahead *a, uint64_t node)
+{
+	for (size_t i = 0; i < a->nbegun; i++)
+		if (a->begun[i]->node == node)
+			return a->begun[i];
+	return NULL;
+}
+
+/* May so much more lie fetched and not opened? */
+static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
+{
+	uint64_t limit, used, reserved, lying = 0;
+	size_t nlying = 0;
+
+	ps_store_room(a->dataset->cache->store, &limit, &used, &reserved);
+	for (size_t i = 0; i < a->nbegun; i++) {
+		lying += a->begun[i]->nbytes;
+		nlying += a->begun[i]->nbytes > 0;
+	}
+	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE || used + reserved + nbytes <= limit;
+}
+
+/* Wants the head of a file. False: nothing more is to be begun in this look. */
+static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
+{
+	struct ps_fill *fill = a->dataset->cache->fill;
+	struct ps_fill_file *file = ps_sequence_file(a->dataset, node, true);
+
+	if (!file)
+		return true;
+	struct ps_object *object = ps_fill_file_object(file);
+	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS;
+	struct begun *b = has_share(a, nbytes) ? calloc(1, sizeof *b) : NULL;
+	if (!b) {
+		ps_fill_file_put(file);
+		return false;
+	}
+	*b = (struct begun){.node = node, .file = file, .nbytes = nbytes};
+	ps_want_init(&b->head, file, PS_WANT_NEXT);
+	ps_want_init(&b->rest, file, PS_WANT_NEXT);
+	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
+		uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 8 / PS_BLOCK_SIZE;
+
+		b->to_memory = true;
+		b->nbytes = 0;
+		nblocks = PS_MAX(room, 1u);
+		if (++*nto_memory > PS_PLAN_AHEAD_TO_MEMORY) {
+			begun_free(b);
+			return false;
+		}
+	}
+	a->begun[a->nbegun++] = b;
+	ps_want_extend(&b->head, 0, nblocks, RUN_BLOCKS);
+	return true;
+}
+
+static void want_rest(struct begun *b)
+{
+	b->has_rest = true;
+	ps_want_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, RUN_BLOCKS);
+}
+
+static void look(struct ps_plan_ahead *a)
+{
+	uint64_t nodes[PS_PLAN_AHEAD_FILES];
+	unsigned nwhole = 0, nto_memory = 0;
+	size_t n = ps_plans_next(a->plans, a->dataset->catalog->row.number, nodes, PS_ARRAY_LEN(nodes));
+
+	review(a, nodes, n);
+	for (size_t i = 0; i < a->nbegun; i++) {
+		nwhole += a->begun[i]->file && a->begun[i]->has_rest;
+		nto_memory += a->begun[i]->to_memory;
+	}
+	for (size_t i = 0; i < n && !a->stopping; i++)
+		if (!find(a, nodes[i]) && !begin(a, nodes[i], &nto_memory))
+			break;
+	for (size_t i = 0; i < a->nbegun && nwhole < PS_PLAN_AHEAD_AT_ONCE; i++) {
+		struct begun *b = a->begun[i];
+
+		if (!b->file || b->to_memory || b->has_rest)
+			continue;
+		want_rest(b);
+		nwhole++;
+	}
+	ps_fill_pump(a->dataset->cache->fill);
+}
+
+/* The object of a file, if its size is known by now. */
+static bool object_of(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_id *ret)
+{
+	struct ps_object *object;
+
+	if (row->kind != PS_NODE_FILE || row->remote.size == PS_SIZE_UNKNOWN)
+		return false;
+	if (!row->coding) {
+		ps_view_raw_id(ds, row, ret);
+		return true;
+	}
+	if (ps_view_object(ds, row, false, &object) < 0)
+		return false;
+	*ret = *ps_object_key(object);
+	ps_object_put(object);
+	return true;
+}
+
+static void name_files(struct ps_plan_ahead *a)
+{
+	uint64_t nodes[NAMES_AT_ONCE];
+	size_t cursor = 0, n;
+
+	while ((n = ps_plans_nameless(
+	                a->plans, a->dataset->catalog->row.number, &cursor, nodes, PS_ARRAY_LEN(nodes))) > 0)
+		for (size_t i = 0; i < n; i++) {
+			struct ps_plan_file file = {.node = nodes[i]};
+			struct ps_node_row row = {0};
+
+			if (ps_index_get_node(a->dataset->index, nodes[i], &row) < 0)
+				continue;
+			if (object_of(a->dataset, &row, &file.id))
+				ps_plans_name(a->plans, &file);
+			ps_node_row_fini(&row);
+		}
+}
+
+static void wait_for_news(struct ps_plan_ahead *a, uint64_t looked_ns)
+{
+	/* What comes within a moment is looked at together. */
+	ps_cond_wait_until(
+	        &a->wake, &a->lock, looked_ns + (a->look ? LOOK_EVERY_MS : IDLE_MS) * PS_NS_PER_MS);
+}
+
+static void *run(void *arg)
+{
+	struct ps_plan_ahead *a = arg;
+	uint64_t looked_ns = 0;
+
+	pthread_mutex_lock(&a->lock);
+	while (!a->stopping) {
+		uint64_t now_ns = ps_clock_mono_ns();
+		uint64_t every_ms = a->look ? LOOK_EVERY_MS : IDLE_MS;
+
+		if (now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
+			wait_for_news(a, looked_ns);
+			continue;
+		}
+		bool names = a->told || !a->look;
+		a->look = a->told = false;
+		looked_ns = now_ns;
+		pthread_mutex_unlock(&a->lock);
+		ps_plans_expire(a->plans, now_s());
+		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
+		if (names)
+			name_files(a);
+		look(a);
+		pthread_mutex_lock(&a->lock);
+	}
+	pthread_mutex_unlock(&a->lock);
+	for (size_t i = 0; i < a->nbegun; i++)
+		begun_free(a->begun[i]);
+	return NULL;
+}
+
+int ps_plan_ahead_new(struct ps_dataset *dataset, struct ps_plan_ahead **ret)
+{
+	struct ps_plan_ahead *a = calloc(1, sizeof *a);
+
+	if (!a)
+		return -ENOMEM;
+	a->dataset = dataset;
+	a->plans = ps_store_plans(dataset->cache->store);
+	pthread_mutex_init(&a->lock, NULL);
+	ps_cond_init(&a->wake);
+	*ret = a;
+	return 0;
+}
+
+void ps_plan_ahead_free(struct ps_plan_ahead *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	a->stopping = true;
+	pthread_cond_signal(&a->wake);
+	pthread_mutex_unlock(&a->lock);
+	if (a->started)
+		pthread_join(a->thread, NULL);
+	pthread_cond_destroy(&a->wake);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}
+
+void ps_plan_ahead_told(struct ps_plan_ahead *a)
+{
+	atomic_store(&a->any, true);
+	PS_LOCK_SCOPE(&a->lock);
+	if (!a->started && !a->stopping) {
+		a->started = ps_thread_start(&a->thread, "dataset-plan", run, a) == 0;
+		if (!a->started)
+			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
+	}
+	a->look = a->told = true;
+	pthread_cond_signal(&a->wake);
+}
+
+bool ps_plan_ahead_opened(struct ps_plan_ahead *a)
+{
+	if (!atomic_load(&a->any))
+		return false;
+	PS_LOCK_SCOPE(&a->lock);
+	a->look = true;
+	pthread_cond_signal(&a->wake);
+	return true;
+}

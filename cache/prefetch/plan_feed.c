@@ -1,0 +1,272 @@
+/* What a loader tells: lines to plans, names to nodes. */
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "catalog/dataset.h"
+#include "policy/plan_text.h"
+#include "policy/plans.h"
+
+#define LINE_MAX_NBYTES (16u << 20) /* 100,000 files of 160 bytes */
+#define LINE_KEPT_NBYTES (64u << 10)
+
+struct ps_plan_feed {
+	struct ps_plan_source *sources;
+	uint32_t *datasets; /* numbers of theirs */
+	bool *told;         /* which of them anything was told of */
+	size_t nsources;
+	struct ps_plans *plans;
+	struct ps_plan_teller teller;
+	char *line; /* counted by the plans, as long as `cap` */
+	size_t len, cap;
+	bool skipping; /* the rest of a line that was refused */
+	/* The folder of the name that was looked up last. */
+	char folder[PATH_MAX];
+	size_t folder_len; /* SIZE_MAX: none yet */
+	size_t folder_source;
+	uint64_t folder_node;
+};
+
+int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool stranger, struct ps_plan_feed **ret)
+{
+	static _Atomic uint64_t feeds;
+	struct ps_plans *plans = ps_store_plans(sources[0].dataset->cache->store);
+	struct ps_plan_feed *feed = plans ? calloc(1, sizeof *feed) : NULL;
+
+	if (!feed)
+		return plans ? -ENOMEM : -EOPNOTSUPP;
+	feed->plans = plans;
+	feed->folder_len = SIZE_MAX;
+	feed->nsources = n;
+	feed->sources = calloc(n, sizeof *sources);
+	feed->datasets = calloc(n, sizeof *feed->datasets);
+	feed->told = calloc(n, sizeof *feed->told);
+	if (!feed->sources || !feed->datasets || !feed->told) {
+		ps_plan_feed_free(feed);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++) {
+		feed->sources[i] = sources[i];
+		feed->datasets[i] = sources[i].dataset->catalog->row.number;
+	}
+	feed->teller = (struct ps_plan_teller){.feed = atomic_fetch_add(&feeds, 1) + 1,
+	        .stranger = stranger,
+	        .datasets = feed->datasets,
+	        .ndatasets = n};
+	*ret = feed;
+	return 0;
+}
+
+/* Less never fails. */
+static int set_cap(struct ps_plan_feed *feed, size_t cap)
+{
+	int e = ps_plans_charge(feed->plans, &feed->teller, (int64_t)cap - (int64_t)feed->cap);
+	char *line = e == 0 && cap > 0 ? realloc(feed->line, cap) : NULL;
+
+	if (e < 0)
+		return e;
+	if (cap == 0)
+		free(feed->line);
+	if (cap > 0 && !line)
+		return ps_plans_charge(feed->plans, &feed->teller, (int64_t)feed->cap - (int64_t)cap) < 0
+		               ? -ENOSPC
+		               : -ENOMEM;
+	feed->line = line;
+	feed->cap = cap;
+	return 0;
+}
+
+void ps_plan_feed_free(struct ps_plan_feed *feed)
+{
+	if (!feed)
+		return;
+	ps_plans_drop_feed(feed->plans, feed->teller.feed);
+	(void)!set_cap(feed, 0);
+	free(feed->sources);
+	free(feed->datasets);
+	free(feed->told);
+	free(feed);
+}
+
+/* Names ------------------------------------------------------------------------------------------ */
+
+/* The node of a path below a folder; each of its names is followed. */
+static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t len, uint64_t *ret)
+{
+	char name[NAME_MAX + 1];
+
+	while (len > 0) {
+		const char *slash = memchr(path, '/', len);
+		size_t n = slash ? (size_t)(slash - path) : len;
+
+		if (n == 0 || n > NAME_MAX)
+			return -ENOENT;
+		memcpy(name, path, n);
+		name[n] = 0;
+		int e = ps_index_get_child(ds->index, from, name, &from);
+		if (e < 0)
+			return e;
+		path += PS_MIN(n + 1, len);
+		len -= PS_MIN(n + 1, len);
+	}
+	*ret = from;
+	return 0;
+}
+
+/* The source that a path lies in, or nsources; and how much of the path its folder's name is. */
+static size_t find_source(const struct ps_plan_feed *feed, const char *path, size_t *ret_len)
+{
+	for (size_t i = 0; i < feed->nsources; i++) {
+		const char *name = feed->sources[i].name;
+		size_t len = strlen(name);
+
+		*ret_len = len > 0 ? len + 1 : 0;
+		if (len == 0 || (strncmp(path, name, len) == 0 && path[len] == '/'))
+			return i;
+	}
+	return feed->nsources;
+}
+
+/* feed->folder_... become those of the folder path[0..len). */
+static int enter_folder(struct ps_plan_feed *feed, const char *path, size_t len)
+{
+	size_t skip = 0;
+	uint64_t node;
+
+	if (len == feed->folder_len && memcmp(path, feed->folder, len) == 0)
+		return 0;
+	size_t source = find_source(feed, path, &skip);
+	if (source == feed->nsources || len >= sizeof feed->folder)
+		return -ENOENT;
+	struct ps_dataset *ds = feed->sources[source].dataset;
+	skip = PS_MIN(skip, len);
+	int e = walk(ds, ds->catalog->row.root, path + skip, len - skip, &node);
+	if (e < 0)
+		return e;
+	memcpy(feed->folder, path, len);
+	feed->folder_len = len;
+	feed->folder_node = node;
+	feed->folder_source = source;
+	return 0;
+}
+
+static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan_file *ret)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	int e = slash == path ? -ENOENT : enter_folder(feed, path, slash ? (size_t)(slash - path) : 0);
+
+	*ret = (struct ps_plan_file){0};
+	if (e < 0 || !*name)
+		return -ENOENT;
+	struct ps_dataset *ds = feed->sources[feed->folder_source].dataset;
+	feed->told[feed->folder_source] = true;
+	ret->dataset = ds->catalog->row.number;
+	return walk(ds, feed->folder_node, name, strlen(name), &ret->node);
+}
+
+/* The files of a line that there are. */
+static int find_files(
+        struct ps_plan_feed *feed, const struct ps_plan_line *line, struct ps_plan_file **ret, size_t *ret_n)
+{
+	struct ps_plan_file *files = calloc(PS_MAX(line->nfiles, (size_t)1), sizeof *files);
+	const char *name = line->files;
+	size_t n = 0;
+
+	if (!files)
+		return -ENOMEM;
+	for (size_t i = 0; i < line->nfiles; i++) {
+		if (find_file(feed, name, &files[n]) == 0)
+			n++;
+		name += strlen(name) + 1;
+	}
+	*ret = files;
+	*ret_n = n;
+	return 0;
+}
+
+/* Lines ------------------------------------------------------------------------------------------ */
+
+static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
+{
+	double now_s = (double)ps_clock_real_ms() / 1000;
+	struct ps_plan_file *files = NULL;
+	struct ps_plan_line line;
+	size_t n;
+
+	if (strspn(text, " \t\r") == len)
+		return 0;
+	ps_plans_expire(feed->plans, now_s);
+	int e = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
+	if (e < 0 || line.kind == PS_PLAN_LINE_OTHER)
+		return e;
+	if (line.kind == PS_PLAN_LINE_POSITION) {
+		e = ps_plans_position(feed->plans, &feed->teller, &line.who, line.files_done, now_s);
+	} else {
+		e = line.nfiles > PS_PLANS_MAX_FILES ? -E2BIG : find_files(feed, &line, &files, &n);
+		if (e == 0)
+			e = ps_plans_tell(feed->plans, &feed->teller, &line.who, files, n, now_s);
+		free(files);
+	}
+	for (size_t i = 0; e == 0 && i < feed->nsources; i++)
+		if (feed->told[i])
+			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
+	return e;
+}
+
+static int add(struct ps_plan_feed *feed, const char *text, size_t n)
+{
+	int e = 0;
+
+	if (feed->skipping)
+		return 0;
+	if (feed->len + n >= LINE_MAX_NBYTES)
+		e = -E2BIG;
+	else if (feed->len + n >= feed->cap)
+		e = set_cap(feed, PS_MIN(PS_MAX(2 * feed->cap, feed->len + n + 1), (size_t)LINE_MAX_NBYTES));
+	if (e < 0) {
+		feed->skipping = true;
+		return e;
+	}
+	memcpy(feed->line + feed->len, text, n);
+	feed->len += n;
+	return 0;
+}
+
+static int end_line(struct ps_plan_feed *feed)
+{
+	int e = 0;
+
+	if (!feed->skipping && feed->len > 0) {
+		feed->line[feed->len] = 0;
+		e = take_line(feed, feed->line, feed->len);
+	}
+	feed->skipping = false;
+	feed->len = 0;
+	if (feed->cap > LINE_KEPT_NBYTES)
+		(void)!set_cap(feed, 0);
+	return e;
+}
+
+int ps_plan_feed_write(struct ps_plan_feed *feed, const char *text, size_t n)
+{
+	int first = 0;
+
+	while (n > 0) {
+		const char *newline = memchr(text, '\n', n);
+		size_t len = newline ? (size_t)(newline - text) : n;
+		int e = add(feed, text, len);
+
+		first = first ? first : e;
+		if (newline) {
+			e = end_line(feed);
+			first = first ? first : e;
+			len++;
+		}
+		text += len;
+		n -= len;
+	}
+	return first;
+}

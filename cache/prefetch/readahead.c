@@ -1,0 +1,213 @@
+#include "prefetch/readahead.h"
+
+#include <errno.h>
+
+#include "base/size.h"
+#include "fetch/fill_private.h"
+
+#define WINDOW_FIRST (4 * PS_MIB)
+#define WINDOW_MIDDLE (1 * PS_MIB) /* of one that began elsewhere: two reads in a row may be one record */
+#define WINDOW_MAX (512 * PS_MIB)
+/* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order. */
+#define BEHIND (2 * PS_MIB)
+#define AHEAD_MIN (1 * PS_MIB)
+#define NEAR_RANDOM (128 * PS_KIB) /* of a candidate, in a file that is read at random */
+#define STEP_MIN 2 /* blocks of one request: shorter ones cost the origin and us more than they bring */
+
+/* Strangers (reads near no stream) less reads of streams that have proved to be some, within bounds: from
+ * RANDOM_FROM on the file counts as read at random. A record of a mapped file is a few reads in a row, too:
+ * the kernel's. */
+#define STRANGERS_MAX 16
+#define RANDOM_FROM 4
+#define RUN_RANDOM (512 * PS_KIB) /* that a candidate must have come, then */
+#define RUN_PROVES (1 * PS_MIB)
+
+struct stream {
+	struct ps_want want; /* first block not asked for yet .. */
+	uint64_t next;       /* offset where the next read is expected; UINT64_MAX: unused */
+	uint64_t window;     /* bytes; 0: a candidate */
+	uint64_t wanted;     /* blocks below it have been asked for */
+	uint64_t used;       /* by the clock */
+	uint64_t start;      /* offset of its first read */
+};
+
+struct ps_readahead {
+	struct ps_fill_file *file;
+	unsigned refs;        /* the file's lock */
+	pthread_mutex_t lock; /* protects what follows */
+	uint64_t clock;
+	unsigned strangers;
+	struct stream streams[PS_STREAMS];
+};
+
+static struct ps_readahead *readahead_new(struct ps_fill_file *file)
+{
+	struct ps_readahead *ra = calloc(1, sizeof *ra);
+
+	if (!ra)
+		return NULL;
+	ra->file = file;
+	pthread_mutex_init(&ra->lock, NULL);
+	for (int i = 0; i < PS_STREAMS; i++) {
+		ra->streams[i].next = UINT64_MAX;
+		ps_want_init(&ra->streams[i].want, file, PS_WANT_AHEAD);
+	}
+	return ra;
+}
+
+int ps_readahead_get(struct ps_fill_file *file, struct ps_readahead **ret)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	if (!file->readahead)
+		file->readahead = readahead_new(file);
+	if (!file->readahead)
+		return -ENOMEM;
+	file->readahead->refs++;
+	*ret = file->readahead;
+	return 0;
+}
+
+void ps_readahead_put(struct ps_readahead *ra)
+{
+	struct ps_fill_file *file = ra->file;
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (--ra->refs > 0)
+			return;
+		file->readahead = NULL;
+	}
+	for (int i = 0; i < PS_STREAMS; i++)
+		ps_want_cancel(&ra->streams[i].want);
+	pthread_mutex_destroy(&ra->lock);
+	free(ra);
+}
+
+/* The functions below need ra->lock held ----------------------------------------------------------- */
+
+static bool is_random(const struct ps_readahead *ra)
+{
+	return ra->strangers >= RANDOM_FROM;
+}
+
+/* How far from where it was expected a read may be to belong to the stream. */
+static bool belongs(const struct ps_readahead *ra, const struct stream *s, uint64_t offset)
+{
+	uint64_t behind = BEHIND, ahead = PS_MAX(s->window / 2, AHEAD_MIN);
+
+	if (!s->window && is_random(ra))
+		behind = ahead = NEAR_RANDOM;
+	return s->next != UINT64_MAX && offset + behind >= s->next && offset <= s->next + ahead;
+}
+
+/* The nearest: streams of several readers may lie close together. */
+static struct stream *find_stream(struct ps_readahead *ra, uint64_t offset)
+{
+	struct stream *best = NULL;
+	uint64_t best_distance = UINT64_MAX;
+
+	for (int i = 0; i < PS_STREAMS; i++) {
+		struct stream *s = &ra->streams[i];
+		uint64_t distance = offset > s->next ? offset - s->next : s->next - offset;
+
+		if (distance < best_distance && belongs(ra, s, offset)) {
+			best = s;
+			best_distance = distance;
+		}
+	}
+	return best;
+}
+
+static struct stream *oldest_stream(struct ps_readahead *ra)
+{
+	struct stream *oldest = &ra->streams[0];
+
+	for (int i = 0; i < PS_STREAMS; i++) {
+		if (ra->streams[i].next == UINT64_MAX)
+			return &ra->streams[i];
+		if (ra->streams[i].used < oldest->used)
+			oldest = &ra->streams[i];
+	}
+	ps_want_cancel(&oldest->want);
+	return oldest;
+}
+
+/* Half of the budget for the streams of a file together; demand keeps its reserve anyway. Those that were not
+ * read for as many reads as there are places do not count. */
+static uint64_t window_max(const struct ps_readahead *ra)
+{
+	uint64_t share = ps_budget_limit_bytes(ps_fill_budget(ps_fill_file_engine(ra->file))) / 2;
+	unsigned live = 0;
+
+	for (int i = 0; i < PS_STREAMS; i++)
+		live += ra->streams[i].window && ra->clock - ra->streams[i].used < 4 * PS_STREAMS;
+	return PS_MAX(PS_MIN(share, WINDOW_MAX) / PS_MAX(live, 1u), WINDOW_FIRST);
+}
+
+static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
+{
+	struct stream *s = oldest_stream(ra);
+
+	s->window = offset == 0 && !is_random(ra) ? WINDOW_FIRST : 0;
+	s->next = offset + nbytes;
+	s->wanted = 0;
+	s->start = offset;
+	if (offset)
+		ra->strangers = PS_MIN(ra->strangers + 1, STRANGERS_MAX);
+	return s;
+}
+
+static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t end)
+{
+	if (end <= s->next)
+		return;
+	s->next = end;
+	if (!s->window && (!is_random(ra) || end - s->start >= RUN_RANDOM))
+		s->window = WINDOW_MIDDLE;
+	if (end - s->start >= RUN_PROVES)
+		ra->strangers -= ra->strangers > 0;
+}
+
+/* The functions above need ra->lock held ----------------------------------------------------------- */
+
+unsigned ps_readahead_saw(
+        struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access)
+{
+	PS_LOCK_SCOPE(&ra->lock);
+	struct stream *s = find_stream(ra, offset);
+
+	if (s)
+		go_on(ra, s, offset + nbytes);
+	else
+		s = begin_stream(ra, offset, nbytes);
+	s->used = ++ra->clock;
+	*ret_access = s->window ? PS_ACCESS_STREAM : PS_ACCESS_RANDOM;
+	return (unsigned)(s - ra->streams);
+}
+
+void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited)
+{
+	struct ps_fill *fill = ps_fill_file_engine(ra->file);
+	bool queued = false;
+	{
+		PS_LOCK_SCOPE(&ra->lock);
+		struct stream *s = &ra->streams[stream];
+		if (!s->window)
+			return;
+		s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
+		uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
+		uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
+		/* So long that the connections there are cover the window. */
+		uint64_t step = PS_MAX(s->window / PS_BLOCK_SIZE / ps_fill_connections(fill), STEP_MIN);
+
+		/* In steps, so that requests are long; but at once when the reader has caught up. With the
+		 * lock held: the stream given to another place meanwhile, the want would reach from there to
+		 * here. */
+		if (target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
+			from = PS_MAX(s->wanted, from);
+			s->wanted = target;
+			queued = from < target && ps_want_extend(&s->want, from, target, (unsigned)step);
+		}
+	}
+	if (queued)
+		ps_fill_pump(fill);
+}

@@ -1,0 +1,232 @@
+/* How an object gets its place on disk, and how it loses it: admission, eviction, and the descriptor that the
+ * kernel reads by itself. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/block.h"
+#include "store/commit.h"
+#include "store/datafile.h"
+#include "store/disk.h"
+#include "store/evict.h"
+#include "store/extent.h"
+#include "store/pins.h"
+#include "store/object_checksum.h"
+
+/* Admission --------------------------------------------------------------------------------------- */
+
+/* store->lock held. True: decided already, *ret_e says how. */
+static bool admit_known(struct ps_object *object, int *ret_e)
+{
+	struct ps_store *store = object->store;
+
+	while (object->admitting || object->state == PS_OBJECT_EVICTING)
+		pthread_cond_wait(&store->changed, &store->lock);
+	*ret_e = object->admitted ? 0 : -ENOSPC;
+	return object->admitted || object->state == PS_OBJECT_EVICTED || object->no_disk ||
+	       store->index_failed || ps_clock_mono_ns() < object->refused_until_ns;
+}
+
+/* Its blocks take their room when they are written. */
+static int make_entry_by_extent(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	PS_LOCK_SCOPE(&store->lock);
+	if (object->entry)
+		return 0;
+	object->entry = ps_table_add_by_extent(store, &object->id, object->nextents);
+	if (!object->entry)
+		return -ENOMEM;
+	object->entry->object = object;
+	object->entry->pinned = ps_pin_holds(object);
+	return 0;
+}
+
+bool ps_object_fits(struct ps_object *object)
+{
+	return !object->by_extent || object->remote.size <= ps_store_data_limit(object->store);
+}
+
+/* Each open of each shard may come here, as long as there are no more descriptors, or no room. */
+static void tell_of_no_file(struct ps_object *object, int e)
+{
+	unsigned others;
+
+	if (!ps_log_rate_pass(&object->store->no_file_rate, &others))
+		return;
+	ps_log_error("store: %s: no data file: %s; it is streamed without caching", object->url, strerror(-e));
+	if (others)
+		ps_log_error("store: %s: %u times the same in the last %d s", object->store->dir, others,
+		        PS_LOG_RATE_S);
+}
+
+int ps_object_admit(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	int fd = -1, direct_fd = -1, e;
+
+	if (object->admitted || object->nblocks == 0)
+		return 0;
+	pthread_mutex_lock(&store->lock);
+	bool known = admit_known(object, &e);
+	if (!known)
+		object->admitting = true;
+	pthread_mutex_unlock(&store->lock);
+	if (known)
+		return e;
+
+	e = object->by_extent ? make_entry_by_extent(object) : ps_room_take(object);
+	bool took = e == 0;
+	if (took && object->fd < 0)
+		e = ps_datafile_create(store->data_fd, &object->id, object->remote.size, &fd);
+	if (took && e < 0) {
+		store->write_errors++;
+		ps_disk_refused(store, e, PS_BLOCK_SIZE);
+		if (!object->failed) /* only the thread that admits gets here */
+			tell_of_no_file(object, e);
+	}
+
+	if (fd >= 0)
+		ps_datafile_read_ahead(fd, false);
+	/* What is decoded to learn a size is read next, by who waits for it: it is to be in the page cache
+	 * then. */
+	if (took && e == 0 && object->direct_fd < 0 && object->remote.size != PS_OBJECT_UNSIZED_NBYTES)
+		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
+
+	PS_LOCK_SCOPE(&store->lock);
+	if (fd >= 0)
+		object->fd = fd;
+	if (direct_fd >= 0)
+		object->direct_fd = direct_fd;
+	if (took && e < 0) {
+		object->failed = true;
+		store->unwritten -= atomic_exchange(&object->unwritten, 0);
+		store->used_nbytes -= ps_table_nbytes(store, object->entry);
+		ps_table_remove(store, object->entry);
+		object->entry = NULL;
+	}
+	object->admitting = false;
+	object->admitted = e == 0;
+	if (e < 0)
+		object->refused_until_ns = ps_clock_mono_ns() + PS_STORE_REFUSED_MS * PS_NS_PER_MS;
+	pthread_cond_broadcast(&store->changed);
+	return e == 0 ? 0 : -ENOSPC;
+}
+
+bool ps_object_gone(struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	return object->state == PS_OBJECT_EVICTED;
+}
+
+/* store->lock held. One that has no file and no row, so that the next get makes another. */
+static void forget_object(struct ps_object *object)
+{
+	object->state = PS_OBJECT_EVICTED;
+	object->admitted = false;
+	HASH_DELETE(hh, object->store->objects, object);
+	ps_commit_unqueue_locked(object);
+}
+
+static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbytes)
+{
+	struct ps_store *store = object->store;
+	struct ps_leaving *leaving = NULL;
+	uint64_t nbytes = 0;
+	int e = 0;
+
+	pthread_mutex_lock(&store->lock);
+	while (object->admitting || object->state == PS_OBJECT_EVICTING ||
+	        (object->entry && object->entry->nleaving > 0))
+		pthread_cond_wait(&store->changed, &store->lock);
+	if (object->state == PS_OBJECT_READY && object->entry) {
+		nbytes = ps_table_nbytes(store, object->entry);
+		leaving = ps_leaving_begin(store, object->entry);
+		if (!leaving)
+			e = -ENOMEM;
+	} else if (object->state == PS_OBJECT_READY && retire) {
+		forget_object(object);
+	}
+	if (leaving) {
+		store->evicted_objects++;
+		store->evicted_nbytes += nbytes;
+	}
+	pthread_mutex_unlock(&store->lock);
+	if (leaving)
+		ps_leaving_finish(store, leaving);
+	if (e == 0 && ret_nbytes)
+		*ret_nbytes = nbytes;
+	return e;
+}
+
+int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
+{
+	uint64_t nbytes = 0;
+
+	if (!object->by_extent)
+		return evict_whole(object, false, ret_nbytes);
+	/* In place: whoever has it open goes on caching. */
+	int e = ps_extents_evict(object, &nbytes);
+	if (e == 0 && ret_nbytes)
+		*ret_nbytes = nbytes;
+	return e;
+}
+
+int ps_object_retire(struct ps_object *object)
+{
+	return evict_whole(object, true, NULL);
+}
+
+/* Passing through --------------------------------------------------------------------------------- */
+
+/* Turns a file that is cached by extents into a whole one, or -EBUSY. */
+static int make_whole(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	PS_LOCK_SCOPE(&store->lock);
+	struct ps_entry *entry = object->state == PS_OBJECT_READY ? object->entry : NULL;
+	if (!object->by_extent)
+		return 0;
+	if (!entry || !entry->pinned || entry->nleaving > 0 || !ps_object_complete(object))
+		return -EBUSY;
+	int e = ps_table_make_whole(store, entry);
+	if (e == 0)
+		object->by_extent = false;
+	return e;
+}
+
+/* The index must not go on saying that holes may be punched. */
+static int forget_by_extent(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	{
+		PS_LOCK_SCOPE(&store->lock);
+		if (!object->row_by_extent)
+			return 0;
+		ps_commit_queue_locked(object, 0);
+	}
+	int e = ps_store_commit(store);
+	PS_LOCK_SCOPE(&store->lock);
+	if (e == 0)
+		object->row_by_extent = false;
+	return e;
+}
+
+int ps_object_pass_fd(struct ps_object *object)
+{
+	enum ps_sum sum = ps_object_sum(object);
+
+	if (sum == PS_SUM_PENDING || sum == PS_SUM_CORRUPT)
+		return -1;
+	if (!ps_object_complete(object) || (object->by_extent && make_whole(object) < 0) ||
+	        forget_by_extent(object) < 0)
+		return -1;
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (object->state != PS_OBJECT_READY)
+		return -1;
+	object->passed = true;
+	return object->fd;
+}

@@ -1,0 +1,299 @@
+#include "store/object_checksum.h"
+
+#include <errno.h>
+#include <linux/ioprio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/block.h"
+#include "store/commit.h"
+#include "store/datafile.h"
+
+struct ps_refused {
+	UT_hash_handle hh;
+	struct ps_id id;
+	unsigned times;
+	uint64_t until_ns;
+	struct ps_refusal story;
+};
+
+/* Refusals ---------------------------------------------------------------------------------------- */
+
+static uint64_t refused_ns(const struct ps_store *store, unsigned times)
+{
+	uint64_t ms = store->checksum_retry_ms;
+
+	while (--times > 0 && ms < PS_SUM_RETRY_MAX_MS)
+		ms *= 2;
+	return PS_MIN(ms, PS_SUM_RETRY_MAX_MS) * PS_NS_PER_MS;
+}
+
+/* store->lock held. Without memory for it, it is fetched once more. */
+static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id *id, bool make)
+{
+	struct ps_refused *refused = NULL;
+
+	HASH_FIND(hh, store->refused, id, sizeof *id, refused);
+	if (refused || !make)
+		return refused;
+	if (HASH_COUNT(store->refused) >= PS_SUM_REFUSED) {
+		struct ps_refused *oldest = store->refused;
+
+		HASH_DELETE(hh, store->refused, oldest);
+		free(oldest);
+	}
+	refused = calloc(1, sizeof *refused);
+	if (!refused)
+		return NULL;
+	refused->id = *id;
+	HASH_ADD(hh, store->refused, id, sizeof refused->id, refused);
+	if (!refused->hh.tbl) {
+		free(refused);
+		return NULL;
+	}
+	return refused;
+}
+
+bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret)
+{
+	struct ps_store *store = object->store;
+
+	PS_LOCK_SCOPE(&store->lock);
+	const struct ps_refused *refused = refused_of(store, &object->id, false);
+	if (!refused)
+		return false;
+	*ret = refused->story;
+	ret->now = ps_clock_mono_ns() < refused->until_ns;
+	return true;
+}
+
+/* Comparing --------------------------------------------------------------------------------------- */
+
+/* A block as it is in the file. -EAGAIN: it is not there any more. */
+static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct ps_checksum *sum)
+{
+	size_t nbytes = ps_object_block_nbytes(object, block);
+	struct ps_hold hold;
+
+	int e = ps_object_hold(object, block * PS_BLOCK_SIZE, nbytes, &hold);
+	if (e < 0)
+		return e;
+	if (ps_object_block(object, block) != PS_BLOCK_PRESENT)
+		e = -EAGAIN;
+	if (e == 0)
+		e = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
+	if (e == 0)
+		ps_checksum_update(sum, buf, nbytes);
+	ps_object_release(&hold);
+	return e;
+}
+
+/* 0 or -EBADMSG, and what its bytes come to; other errors: it cannot be told. */
+static int sum_object(struct ps_object *object, const char *expected, char ret_seen[static PS_CHECKSUM_LEN])
+{
+	ps_autofree void *buf = malloc(PS_BLOCK_SIZE);
+	struct ps_checksum sum;
+
+	int e = buf ? ps_checksum_init(&sum, expected, object->remote.size) : -ENOMEM;
+	if (e < 0)
+		return e;
+	for (uint64_t i = 0; e == 0 && i < object->nblocks; i++) {
+		if (object->store->sums_stop)
+			e = -ECANCELED;
+		else
+			e = sum_block(object, i, buf, &sum);
+	}
+	if (e == 0 && !ps_checksum_final(&sum, ret_seen))
+		e = -EBADMSG;
+	ps_checksum_fini(&sum);
+	return e;
+}
+
+static void matched(struct ps_object *object, const char *expected)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+
+	/* Unless another one was told, or a block went, while we read. */
+	if (strcmp(object->checksum, expected) != 0 || !ps_object_complete(object))
+		return;
+	object->sum_matched = true;
+	ps_commit_queue_locked(object, 0);
+}
+
+static void refuse(struct ps_object *object, const char *expected, const char *seen)
+{
+	struct ps_store *store = object->store;
+	uint64_t node = 0;
+
+	/* The nodes that there are may have pages of these bytes in the kernel. */
+	if (ps_index_new_node(store->index, &node) < 0)
+		node = UINT64_MAX;
+	if (atomic_exchange(&object->corrupt, true))
+		return; /* by another thread, just now */
+	store->checksum_errors++;
+	pthread_mutex_lock(&store->lock);
+	struct ps_refused *refused = refused_of(store, &object->id, true);
+	uint64_t s = 0;
+	if (refused) {
+		uint64_t ns = refused_ns(store, ++refused->times);
+
+		s = ns / PS_NS_PER_S;
+		refused->until_ns = ps_clock_mono_ns() + ns;
+		refused->story.nodes_below = node;
+		snprintf(refused->story.text, sizeof refused->story.text,
+		        "its data have %s, the origin or its list says %s; dropped", seen, expected);
+	}
+	pthread_mutex_unlock(&store->lock);
+	ps_log_error("checksum: %s: its data have %s, the origin or its list says %s; dropped, and not fetched for %llu s",
+	        object->url, seen, expected, (unsigned long long)s);
+	if (ps_object_retire(object) < 0)
+		ps_log_error("checksum: %s: cannot be dropped: out of memory", object->url);
+}
+
+int ps_sum_check(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	char expected[PS_CHECKSUM_LEN], seen[PS_CHECKSUM_LEN];
+	{
+		PS_LOCK_SCOPE(&store->lock);
+		if (!object->checksum[0] || object->sum_matched || !ps_object_complete(object))
+			return 0;
+		memcpy(expected, object->checksum, sizeof expected);
+	}
+	int e = sum_object(object, expected, seen);
+	if (e == 0)
+		matched(object, expected);
+	else if (e == -EBADMSG)
+		refuse(object, expected, seen);
+	else if (e != -ECANCELED && e != -EAGAIN)
+		ps_log_warning("checksum: %s: cannot be compared: %s", object->url, strerror(-e));
+	return e == -EBADMSG ? e : 0;
+}
+
+/* The thread -------------------------------------------------------------------------------------- */
+
+/* Readers and writers of the same disk come first. */
+static void step_back(void)
+{
+	pid_t tid = (pid_t)syscall(SYS_gettid);
+
+	(void)setpriority(PRIO_PROCESS, (id_t)tid, 10);
+	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, tid, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+}
+
+static void *sum_main(void *arg)
+{
+	struct ps_store *store = arg;
+
+	step_back();
+	pthread_mutex_lock(&store->lock);
+	while (!store->sums_stop) {
+		if (ps_list_empty(&store->sums)) {
+			pthread_cond_wait(&store->sums_wake, &store->lock);
+			continue;
+		}
+		struct ps_object *object = PS_CONTAINER_OF(store->sums.next, struct ps_object, sum_link);
+		ps_list_remove(&object->sum_link);
+		object->sum_queued = false;
+		pthread_mutex_unlock(&store->lock);
+		ps_sum_check(object);
+		pthread_mutex_lock(&store->lock);
+		ps_object_unref_locked(object);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return NULL;
+}
+
+/* store->lock held. Most caches never need it. */
+static bool start_thread(struct ps_store *store)
+{
+	if (!store->summer_started && !store->sums_stop)
+		store->summer_started = ps_thread_start(&store->summer, "checksum", sum_main, store) == 0;
+	return store->summer_started;
+}
+
+void ps_sum_look(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	if (!object->checksum[0] || object->state != PS_OBJECT_READY)
+		return;
+	if (!ps_object_complete(object)) {
+		object->sum_matched = false;
+		return;
+	}
+	if (object->sum_matched || object->sum_queued || object->nblocks == 0 || !start_thread(store))
+		return;
+	object->sum_queued = true;
+	object->refs++;
+	ps_list_append(&store->sums, &object->sum_link);
+	pthread_cond_signal(&store->sums_wake);
+}
+
+void ps_sum_stop(struct ps_store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	store->sums_stop = true;
+	pthread_cond_signal(&store->sums_wake);
+	bool started = store->summer_started;
+	pthread_mutex_unlock(&store->lock);
+	if (started)
+		pthread_join(store->summer, NULL);
+	PS_LOCK_SCOPE(&store->lock);
+	store->summer_started = false;
+	while (!ps_list_empty(&store->sums)) {
+		struct ps_object *object = PS_CONTAINER_OF(store->sums.next, struct ps_object, sum_link);
+
+		ps_list_remove(&object->sum_link);
+		object->sum_queued = false;
+		ps_object_unref_locked(object);
+	}
+}
+
+void ps_sum_free(struct ps_store *store)
+{
+	struct ps_refused *refused, *next;
+
+	HASH_ITER (hh, store->refused, refused, next) {
+		HASH_DELETE(hh, store->refused, refused);
+		free(refused);
+	}
+}
+
+/* What objects are told --------------------------------------------------------------------------- */
+
+void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
+{
+	char text[PS_CHECKSUM_LEN];
+
+	if (!ps_checksum_parse(checksum, text))
+		return;
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (strcmp(object->checksum, text) == 0 || (object->checksum[0] && !sure))
+		return;
+	memcpy(object->checksum, text, sizeof text);
+	object->sum_matched = false;
+	if (object->npresent > 0)
+		ps_commit_queue_locked(object, 0);
+	ps_sum_look(object);
+}
+
+enum ps_sum ps_object_sum(struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (object->corrupt)
+		return PS_SUM_CORRUPT;
+	if (!object->checksum[0] || object->nblocks == 0)
+		return PS_SUM_NONE;
+	return object->sum_matched ? PS_SUM_MATCHED : PS_SUM_PENDING;
+}
+
+bool ps_object_corrupt(const struct ps_object *object)
+{
+	return object->corrupt;
+}

@@ -1,0 +1,134 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/xattr.h>
+
+#include "base/size.h"
+#include "base/strbuf.h"
+#include "cli/commands.h"
+#include "fuse/ioctl.h"
+#include "daemon/mounts.h"
+#include "options/options.h"
+#include "cli/walk.h"
+
+struct evict {
+	char *cache_dir;
+	const char *mountpoint;
+	uint64_t nfiles, nbytes, npinned; /* dropped; that match and stay */
+};
+
+static const struct ps_opt options[] = {
+        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct evict, cache_dir), "DIR",
+                "drop from this cache, which no mount may be using"},
+        {0},
+};
+static const struct ps_opts opts = {
+        .command = "evict",
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
+        .about = "Drops files from the cache: those that match a GLOB, or all. Whoever has one open keeps "
+                 "reading it.\n"
+                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
+        .tables = {options},
+};
+
+static int evict_file(void *arg, const char *path, uint64_t size)
+{
+	struct evict *e = arg;
+	ps_autostrbuf struct ps_strbuf b = {0};
+	uint64_t nbytes = 0;
+
+	(void)size;
+	ps_strbuf_addf(&b, "%s/%s", e->mountpoint, path);
+	ps_autofree char *whole = ps_strbuf_take(&b);
+	if (!whole)
+		return -ENOMEM;
+	if (!ps_walk_is(whole, "cached", "0")) {
+		ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+		if (fd < 0 || ioctl(fd, PS_IOC_EVICT, &nbytes) < 0)
+			return -errno;
+	}
+	e->nfiles += nbytes > 0;
+	e->nbytes += nbytes;
+	e->npinned += nbytes == 0 && ps_walk_is(whole, "pinned", "yes");
+	return 0;
+}
+
+static int print(const struct evict *e)
+{
+	char size[PS_SIZE_TEXT_LEN];
+
+	printf("%s dropped, %s", PS_COUNTED(e->nfiles, "file"),
+	        ps_size_format(e->nbytes, size));
+	if (e->npinned > 0)
+		printf("; %llu pinned %s", (unsigned long long)e->npinned,
+		        e->npinned == 1 ? "one stays" : "ones stay");
+	putchar('\n');
+	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+static int from_mount(struct evict *e, const char *arg, const char *const *globs, size_t nglobs)
+{
+	const struct ps_mount_info *info;
+	struct ps_error err = {0};
+	struct ps_mounts mounts;
+
+	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s", err.text);
+	e->mountpoint = info->mountpoint;
+	int rc = ps_walk_mount(info->mountpoint, globs, nglobs, evict_file, e, &err);
+	ps_mounts_fini(&mounts);
+	return rc < 0 ? ps_cli_fail("evict", PS_EXIT_FAILED, "%s", err.text) : print(e);
+}
+
+static int count_pin(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes)
+{
+	struct evict *e = arg;
+
+	(void)url;
+	(void)nbytes;
+	(void)cached_nbytes;
+	e->npinned++;
+	return 0;
+}
+
+static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
+{
+	struct ps_store *store;
+	int code = ps_open_unserved_store("evict", e->cache_dir, &store);
+
+	if (code)
+		return code;
+	int rc = ps_store_evict(store, globs, nglobs, &e->nfiles, &e->nbytes);
+	if (rc == 0)
+		rc = ps_store_each_pin(store, globs, nglobs, count_pin, e);
+	ps_store_close(store);
+	if (rc < 0)
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s: %s", e->cache_dir, strerror(-rc));
+	if (nglobs && e->nfiles + e->npinned == 0)
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "nothing in %s matches", e->cache_dir);
+	return print(e);
+}
+
+int ps_cmd_evict(int argc, char **argv)
+{
+	struct evict e = {0};
+	int nargs, code;
+
+	if (ps_cli_begin(&opts, &e, argc, argv, 0, -1, &nargs, &code)) {
+		const char *const *args = (const char *const *)argv + 1;
+
+		if (e.cache_dir)
+			code = from_cache(&e, args, (size_t)nargs);
+		else if (nargs < 1)
+			code = ps_cli_fail("evict", PS_EXIT_USAGE,
+			        "too few arguments; usage: penstock evict %s", opts.usage);
+		else
+			code = from_mount(&e, argv[1], args + 1, (size_t)nargs - 1);
+	}
+	ps_opts_fini(&opts, &e);
+	return code;
+}

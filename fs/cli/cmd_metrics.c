@@ -1,0 +1,140 @@
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "daemon/timed_call.h"
+#include "daemon/control_client.h"
+#include "fuse/metrics.h"
+#include "daemon/mounts.h"
+
+struct metrics {
+	char *cache_dir;
+};
+
+static const struct ps_opt options[] = {
+        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct metrics, cache_dir), "DIR",
+                "of the daemon that serves this cache, whatever namespaces its mounts are in"},
+        {0},
+};
+static const struct ps_opts opts = {
+        .command = "metrics",
+        .usage = "[OPTION...]",
+        .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
+                 "each\n"
+                 "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
+        .tables = {options},
+};
+
+/* The document of the same daemon among those that came before, or NULL. */
+static json_t *find_daemon(const json_t *docs, const json_t *doc)
+{
+	const json_t *dir = json_object_get(json_object_get(doc, "cache"), "dir");
+	json_t *other;
+	size_t i;
+
+	json_array_foreach(docs, i, other)
+	{
+		if (json_equal(dir, json_object_get(json_object_get(other, "cache"), "dir")) &&
+		        json_equal(json_object_get(doc, "pid"), json_object_get(other, "pid")) &&
+		        json_equal(json_object_get(doc, "started_at"), json_object_get(other, "started_at")))
+			return other;
+	}
+	return NULL;
+}
+
+/* A daemon lists all its mounts, whichever is asked; to other users than its own only the one asked. */
+static void add_mounts(json_t *known, const json_t *doc)
+{
+	json_t *mounts = json_object_get(known, "mounts"), *mount, *other;
+	size_t i, j;
+
+	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
+	{
+		bool found = false;
+
+		json_array_foreach(mounts, j, other) found |=
+		        json_equal(json_object_get(mount, "device"), json_object_get(other, "device"));
+		if (!found)
+			json_array_append(mounts, mount);
+	}
+}
+
+static void add_answer(json_t *docs, json_t *doc)
+{
+	json_t *known = find_daemon(docs, doc);
+
+	if (known)
+		add_mounts(known, doc);
+	else
+		json_array_append(docs, doc);
+}
+
+static int collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
+{
+	ps_autofree struct ps_mount_answer *answers = ps_mounts_ask(mounts, PS_GUARDED_TIMEOUT_MS);
+
+	for (size_t i = 0; answers && i < mounts->n; i++) {
+		const struct ps_mount_info *info = &mounts->v[i];
+		int rc = answers[i].rc;
+		json_t *mountpoint = ps_json_lossy(info->mountpoint);
+
+		if (rc == 0)
+			add_answer(docs, answers[i].doc);
+		/* Whose series are not ours to see are not down. */
+		if (rc == -EACCES || rc == -EPERM)
+			ps_cli_fail(
+			        "metrics", 0, "%s: left out: %s", info->mountpoint, ps_mounts_why_not(rc));
+		else
+			json_object_set_new(up, json_string_value(mountpoint), json_boolean(rc == 0));
+		json_decref(mountpoint);
+		json_decref(answers[i].doc);
+	}
+	return answers ? 0 : -ENOMEM;
+}
+
+static int of_mounts(json_t *docs, json_t *up)
+{
+	struct ps_mounts mounts;
+	int rc = ps_mounts_read(NULL, false, &mounts);
+
+	if (rc < 0)
+		return ps_cli_fail("metrics", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
+	rc = collect(&mounts, docs, up);
+	ps_mounts_fini(&mounts);
+	return rc < 0 ? ps_cli_fail("metrics", PS_EXIT_FAILED, "%s", strerror(-rc)) : PS_EXIT_OK;
+}
+
+static int of_cache(const char *cache_dir, json_t *docs)
+{
+	struct ps_error err = {0};
+	json_t *doc;
+
+	if (ps_join_status(cache_dir, PS_GUARDED_TIMEOUT_MS, &doc, &err) < 0)
+		return ps_cli_fail("metrics", PS_EXIT_FAILED, "%s", err.text);
+	json_array_append_new(docs, doc);
+	return PS_EXIT_OK;
+}
+
+int ps_cmd_metrics(int argc, char **argv)
+{
+	struct metrics m = {0};
+	json_t *docs = json_array(), *up = json_object();
+	int nargs, code;
+
+	if (ps_cli_begin(&opts, &m, argc, argv, 0, 0, &nargs, &code)) {
+		code = m.cache_dir ? of_cache(m.cache_dir, docs) : of_mounts(docs, up);
+		ps_autofree char *text =
+		        code ? NULL : ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up);
+		if (!code && !text)
+			code = ps_cli_fail("metrics", PS_EXIT_FAILED, "out of memory");
+		if (!code && (fputs(text, stdout) < 0 || fflush(stdout)))
+			code = ps_cli_fail("metrics", PS_EXIT_FAILED, "output: %s", strerror(errno));
+	}
+	ps_opts_fini(&opts, &m);
+	json_decref(docs);
+	json_decref(up);
+	return code;
+}

@@ -1,0 +1,402 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/conf_file.h"
+#include "daemon/daemon.h"
+#include "daemon/timed_call.h"
+#include "daemon/control_client.h"
+#include "daemon/mountpoint.h"
+#include "daemon/mounts.h"
+#include "daemon/privileges.h"
+#include "cli/option_scope.h"
+
+/* How long a cache may be locked by somebody who cannot be joined: a daemon that is just coming or going. */
+#define BUSY_MS 10000
+#define RETRY_MS 20
+
+struct mount {
+	struct ps_mount_options options; /* first: the tables of options.h count from here */
+	struct ps_mount_request request;
+	struct ps_launch launch;
+	char *config;  /* of --config */
+	char *unnamed; /* why the first argument is no name of penstock.conf(5); NULL: it cannot be one */
+	bool all;
+	bool logs; /* the log is open */
+};
+
+static struct ps_given *given_of(void *ctx)
+{
+	return &((struct mount *)ctx)->options.given;
+}
+
+static const struct ps_opt own_options[] = {
+        {"all", 'a', PS_OPT_FLAG, offsetof(struct mount, all), NULL, "mount all that penstock.conf(5) names",
+                PS_OPT_CLI_ONLY},
+        {"config", 0, PS_OPT_PATH, offsetof(struct mount, config), "FILE",
+                "instead of ~/.config/penstock.conf, /etc/penstock.conf"},
+        {0},
+};
+static const struct ps_opts opts = {
+        .command = "mount",
+        .usage = "SOURCE|NAME=SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT] [OPTION...]",
+        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
+                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
+                 "@FILE),\n"
+                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
+                 "Several, as NAME=SOURCE, get a folder each.\n"
+                 "NAME: a mount of penstock.conf(5). penstock-mount(1) tells more.",
+        .tables = {own_options, ps_options_source, ps_options_mount},
+        .other = ps_options_generic,
+        .given = given_of,
+};
+
+static void mount_ready(void *arg)
+{
+	struct mount *m = arg;
+
+	ps_launch_ready(&m->launch);
+}
+
+/* "in use by pid N" is the store's story; which mount that is, is ours. */
+static void name_server(struct ps_error *err, const char *cache_dir)
+{
+	ps_autofree char *mountpoint = err->err == EBUSY ? ps_mounts_of_cache(cache_dir) : NULL;
+	char old[PS_ERROR_TEXT_LEN];
+
+	if (!mountpoint)
+		return;
+	memcpy(old, err->text, sizeof old);
+	ps_error_set(err, EBUSY, "%.300s (it serves %s)", old, mountpoint);
+}
+
+static int join(struct mount *m, struct ps_error *err)
+{
+	const struct ps_join_options options = {.allow_other = m->options.allow_other,
+	        .stay = m->options.foreground,
+	        .ready = mount_ready,
+	        .arg = m};
+
+	return ps_join_mount(m->options.cache_dir, &m->request, &options, err);
+}
+
+static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
+{
+	const struct ps_daemon_options options = {
+	        .options = &m->options, .request = &m->request, .launch = &m->launch};
+	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
+	int rc = m->logs ? 0 : ps_log_open(log, m->options.log_level, "penstock", err);
+
+	m->logs = rc == 0;
+	ps_privileges_drop();
+	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
+}
+
+/* Joins the daemon of the cache, or becomes it. Whoever else tries the same at this moment does, too. */
+static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + BUSY_MS * PS_NS_PER_MS;
+
+	for (;;) {
+		*err = (struct ps_error){0};
+		ps_launch_tie(&m->launch, true); /* who joins only asks: it ends with the one who wants the mount */
+		int rc = join(m, err);
+		ps_launch_tie(&m->launch, false);
+
+		if (rc != -ENOENT || err->err)
+			return rc;
+		rc = serve(m, ret_exit, err);
+		if (rc != -EBUSY)
+			return rc;
+		if (ps_clock_mono_ns() > until_ns || ps_launch_abandoned(&m->launch)) {
+			name_server(err, m->options.cache_dir);
+			return rc;
+		}
+		poll(NULL, 0, RETRY_MS);
+	}
+}
+
+static int add_source(struct mount *m, char *arg, struct ps_error *err)
+{
+	ps_autofree char *name = NULL;
+	size_t n;
+	bool named = ps_source_has_name(arg, &n);
+
+	name = named ? strndup(arg, n) : strdup("");
+	if (!name)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	return ps_request_add_source(&m->request, name, named ? arg + n + 1 : arg, err);
+}
+
+static int check_places(struct mount *m, struct ps_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < m->request.nsources; i++)
+		rc = ps_mountpoint_apart(
+		        m->request.mountpoint, m->request.sources[i].source, m->options.cache_dir, err);
+	return rc;
+}
+
+/* With the sources in the request. */
+static int run(struct mount *m, const char *mountpoint)
+{
+	struct ps_error err = {0};
+	int code = PS_EXIT_OK;
+
+	ps_privileges_no_core();
+	if (ps_mount_options_finish(&m->options, &err) < 0 ||
+	        ps_request_take_options(&m->request, &m->options, &err) < 0 ||
+	        ps_request_check(&m->request, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err) < 0 ||
+	        ps_mount_options_cache_dir(&m->options, &err) < 0 || check_places(m, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+	if (ps_launch_start(&m->launch, "mount", !m->options.foreground, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+	ps_environment_forget();
+	if (join_or_serve(m, &code, &err) < 0)
+		return ps_launch_failed(&m->launch, "mount", err.text);
+	return code;
+}
+
+/* The mount that penstock.conf(5) calls so; mountpoint NULL: where that says. */
+static int mount_section(struct mount *m, const struct ps_conf *conf, const struct ps_conf_section *section,
+        const char *mountpoint)
+{
+	struct ps_conf_mount told = {0};
+	struct ps_error err = {0};
+	size_t ngiven = m->options.given.n;
+
+	if (ps_conf_apply(conf, section, &m->options, &m->request, &told, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	ps_autofree char *where = told.mountpoint;
+	if (ps_options_in_vain(&m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	if (!mountpoint && !where)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
+		                                           "MOUNTPOINT",
+		        conf->path, section->line, section->name, section->name);
+	return run(m, mountpoint ? mountpoint : where);
+}
+
+/* A name of the configuration? Its exit code to *ret_code if so. must: it can be nothing else. */
+static bool mount_by_name(struct mount *m, const char *name, const char *mountpoint, bool must, int *ret_code)
+{
+	struct ps_conf conf = {0};
+	struct ps_error err = {0};
+
+	if (!ps_conf_is_name(name)) {
+		if (must)
+			*ret_code = ps_cli_fail(
+			        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+		return must;
+	}
+	int rc = ps_conf_read(m->config, &conf, &err);
+	if (rc == -ENOENT && !must && !m->config) {
+		m->unnamed = strdup(err.text);
+		return false;
+	}
+	if (rc == -ENOENT && !m->config && !getenv("PENSTOCK_CONFIG"))
+		ps_error_set(&err, ENOENT,
+		        "there is no mount named %s: no penstock.conf in ~/.config or /etc; to mount a source: "
+		        "penstock mount SOURCE MOUNTPOINT",
+		        name);
+	else if (rc == -ENOENT)
+		ps_error_prefix(&err, "there is no mount named %s", name);
+	if (rc < 0) {
+		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
+		return true;
+	}
+	const struct ps_conf_section *section = ps_conf_find(&conf, name);
+	bool found = section && ps_conf_is_mount(section);
+	if (!found)
+		ps_conf_no_such(&conf, name, &err);
+	if (found)
+		*ret_code = mount_section(m, &conf, section, mountpoint);
+	else if (must)
+		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+	else
+		m->unnamed = strdup(err.text);
+	ps_conf_fini(&conf);
+	return found || must;
+}
+
+/* Of a source that makes no sense. It may have been meant as a name of the configuration. */
+static int refuse_source(const struct mount *m, const struct ps_error *err)
+{
+	if (!m->unnamed)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err->text);
+	return ps_cli_fail("mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s", err->text, m->unnamed);
+}
+
+static bool is_mounted(const char *mountpoint)
+{
+	struct ps_mounts mounts;
+	ps_autofree char *path = NULL;
+	json_t *stats = NULL;
+
+	if (!mountpoint || ps_mounts_resolve(mountpoint, &path, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
+		return false;
+	const struct ps_mount_info *info = ps_mounts_find(&mounts, path);
+	bool alive = info && ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &stats) == 0;
+	json_decref(stats);
+	ps_mounts_fini(&mounts);
+	return alive;
+}
+
+/* In a process of its own, as mounting ends one. */
+static int mount_in_child(const struct ps_conf *conf, const struct ps_conf_section *section)
+{
+	int status = 0;
+
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct mount own = {0};
+
+		ps_mount_options_init(&own.options);
+		_exit(mount_section(&own, conf, section, NULL));
+	}
+	if (pid < 0)
+		return ps_cli_fail("mount", PS_EXIT_FAILED, "fork: %s", strerror(errno));
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED;
+}
+
+/* Every mount of the configuration that is not there yet; the others, too, when one fails. */
+static int mount_all(struct mount *m)
+{
+	struct ps_conf conf = {0};
+	struct ps_error err = {0};
+	int code = PS_EXIT_OK;
+
+	if (m->options.given.n > 1 + (m->config != NULL))
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no options but --config; write them to [defaults]");
+	int rc = ps_conf_read(m->config, &conf, &err);
+	if (rc < 0)
+		return ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
+	for (size_t i = 0; i < conf.n; i++) {
+		struct mount look = {0};
+		struct ps_conf_mount told = {0};
+
+		if (!ps_conf_is_mount(&conf.v[i]))
+			continue;
+		ps_mount_options_init(&look.options);
+		err = (struct ps_error){0};
+		rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &told, &err);
+		int one = PS_EXIT_OK;
+		if (rc < 0)
+			one = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+		else if (told.automatic && !is_mounted(told.mountpoint))
+			one = mount_in_child(&conf, &conf.v[i]);
+		code = code ? code : one;
+		free(told.mountpoint);
+		ps_mount_options_fini(&look.options);
+		ps_request_fini(&look.request);
+	}
+	ps_conf_fini(&conf);
+	return code;
+}
+
+/* args: SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT]. */
+static int mount_with(struct mount *m, char **args, int nargs)
+{
+	struct ps_error err = {0};
+	size_t n;
+	int rc = 0, code = PS_EXIT_USAGE;
+
+	if (m->all)
+		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
+	if (nargs < 1)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+	if (nargs <= 2 && mount_by_name(m, args[0], nargs == 2 ? args[1] : NULL, nargs == 1, &code))
+		return code;
+	for (int i = 0; nargs > 2 && i < nargs - 1; i++)
+		if (!ps_source_has_name(args[i], &n))
+			return ps_cli_fail("mount", PS_EXIT_USAGE,
+			        "too many arguments; several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
+	if (nargs > 1 && strstr(args[nargs - 1], "://"))
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "the MOUNTPOINT comes last, behind what is mounted; usage: penstock mount %s",
+		        opts.usage);
+	/* A source that makes no sense is told of before anything is touched. */
+	for (int i = 0; rc == 0 && i < nargs - 1; i++) {
+		rc = add_source(m, args[i], &err);
+		ps_source_wipe(args[i]);
+	}
+	if (rc < 0)
+		return refuse_source(m, &err);
+	rc = ps_options_in_vain(
+	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
+	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text) : run(m, args[nargs - 1]);
+}
+
+static void mount_fini(struct mount *m)
+{
+	ps_mount_options_fini(&m->options);
+	ps_request_fini(&m->request);
+	free(m->config);
+	free(m->unnamed);
+}
+
+int ps_cmd_mount(int argc, char **argv)
+{
+	struct mount m = {0};
+	int nargs, code;
+
+	ps_mount_options_init(&m.options);
+	if (ps_cli_begin(&opts, &m, argc, argv, 0, -1, &nargs, &code))
+		code = mount_with(&m, argv + 1, nargs);
+	mount_fini(&m);
+	return code;
+}
+
+/* mount.penstock SOURCE MOUNTPOINT [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]: mount(8)'s own letters,
+ * among which -f means "only pretend". */
+int ps_cmd_mount_helper(int argc, char **argv)
+{
+	struct mount m = {0};
+	struct ps_error err = {0};
+	bool fake = false;
+	int nargs = 0, code = PS_EXIT_OK, c;
+
+	ps_mount_options_init(&m.options);
+	m.options.lenient = true;
+	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+		puts("Usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION[=VALUE],...]\n\n"
+		     "What mount -t penstock runs. penstock mount --help lists the options.");
+		ps_mount_options_fini(&m.options);
+		return PS_EXIT_OK;
+	}
+	opterr = 0;
+	while ((c = getopt(argc, argv, "sfnvN:o:t:")) != -1) {
+		if (c == 'f') {
+			fake = true;
+		} else if (c == 'o') {
+			if (ps_opts_parse_list(&opts, &m, optarg, &err) < 0)
+				code = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+			if (ps_opts_list_has_secret(&opts, optarg))
+				ps_cli_wipe(optarg);
+		} else if (c == 'N' || c == '?') {
+			code = ps_cli_fail(
+			        "mount", PS_EXIT_USAGE, "unknown option -%c", c == '?' ? optopt : c);
+		}
+		if (code)
+			break;
+	}
+	nargs = argc - optind;
+	if (!code && nargs != 2)
+		code = ps_cli_fail(
+		        "mount", PS_EXIT_USAGE, "usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION,...]");
+	if (!code && !fake)
+		code = mount_with(&m, argv + optind, nargs);
+	mount_fini(&m);
+	return code;
+}

@@ -1,0 +1,212 @@
+/* penstock pin and unpin: what must stay in the cache. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/size.h"
+#include "base/strbuf.h"
+#include "cli/commands.h"
+#include "fuse/ioctl.h"
+#include "daemon/mounts.h"
+#include "options/options.h"
+#include "cli/pin_list.h"
+#include "cli/walk.h"
+
+#define STATS_TIMEOUT_MS 5000
+
+struct pin {
+	char *cache_dir;
+	const char *mountpoint;
+	const char *command;
+	unsigned long request; /* of the walk that is under way */
+	bool list, json;
+	uint64_t nfiles, nbytes;
+};
+
+static const struct ps_opt pin_options[] = {
+        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct pin, cache_dir), "DIR",
+                "pin what is in this cache, which no mount may be using"},
+        {"list", 0, PS_OPT_FLAG, offsetof(struct pin, list), NULL,
+                "pin nothing, tell what is pinned; of all mounts where none is named"},
+        {"json", 0, PS_OPT_FLAG, offsetof(struct pin, json), NULL, "with --list: print JSON"},
+        {0},
+};
+static const struct ps_opts pin_opts = {
+        .command = "pin",
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
+        .about = "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
+                 "nothing.\n"
+                 "Refused if all that is pinned would not fit into the cache. With --cache-dir a GLOB is "
+                 "matched\n"
+                 "against the URL, or its last part.",
+        .tables = {pin_options},
+};
+
+static const struct ps_opt unpin_options[] = {
+        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct pin, cache_dir), "DIR",
+                "unpin what is pinned in this cache, which no mount may be using"},
+        {0},
+};
+static const struct ps_opts unpin_opts = {
+        .command = "unpin",
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
+        .about = "Lets files that were pinned go when room is needed: those that match a GLOB, or all. Drops "
+                 "nothing\n"
+                 "now. With --cache-dir a GLOB is matched against the URL, or its last part.",
+        .tables = {unpin_options},
+};
+
+static int each_file(void *arg, const char *path, uint64_t size)
+{
+	struct pin *p = arg;
+	ps_autostrbuf struct ps_strbuf b = {0};
+	uint64_t nbytes = 0;
+
+	(void)size;
+	ps_strbuf_addf(&b, "%s/%s", p->mountpoint, path);
+	ps_autofree char *whole = ps_strbuf_take(&b);
+	if (!whole)
+		return -ENOMEM;
+	if (p->request == PS_IOC_UNPIN && ps_walk_is(whole, "pinned", "no"))
+		return 0;
+	ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0 || ioctl(fd, p->request, &nbytes) < 0)
+		return -errno;
+	p->nfiles += nbytes > 0;
+	p->nbytes += nbytes;
+	return 0;
+}
+
+static int walk(
+        struct pin *p, unsigned long request, const char *const *globs, size_t nglobs, struct ps_error *err)
+{
+	p->request = request;
+	p->nfiles = p->nbytes = 0;
+	return ps_walk_mount(p->mountpoint, globs, nglobs, each_file, p, err);
+}
+
+static int refuse(const struct pin *p, uint64_t pinned, uint64_t limit)
+{
+	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN], c[PS_SIZE_TEXT_LEN];
+
+	return ps_cli_fail(p->command, PS_EXIT_FAILED,
+	        "%llu files take %s, %s are pinned already, and the cache holds %s: nothing was pinned",
+	        (unsigned long long)p->nfiles, ps_size_format(p->nbytes, a), ps_size_format(pinned, b),
+	        ps_size_format(limit, c));
+}
+
+static int print(const struct pin *p)
+{
+	char size[PS_SIZE_TEXT_LEN];
+
+	printf("%s %sned, %s\n", PS_COUNTED(p->nfiles, "file"), p->command,
+	        ps_size_format(p->nbytes, size));
+	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+/* All or nothing, but for what others pin at the same time. */
+static int check_room(struct pin *p, const struct ps_mount_info *info)
+{
+	json_t *stats = NULL;
+	int rc = ps_mounts_stats(info, STATS_TIMEOUT_MS, &stats);
+
+	if (rc < 0)
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
+	const json_t *cache = json_object_get(stats, "cache");
+	uint64_t limit = (uint64_t)json_integer_value(json_object_get(cache, "limit_bytes"));
+	uint64_t pinned = (uint64_t)json_integer_value(json_object_get(cache, "pinned_bytes"));
+	json_decref(stats);
+	return p->nbytes > limit - PS_MIN(pinned, limit) ? refuse(p, pinned, limit) : PS_EXIT_OK;
+}
+
+static int in_mount(
+        struct pin *p, const struct ps_mount_info *info, bool pin, const char *const *globs, size_t nglobs)
+{
+	struct ps_error err = {0};
+	int rc = pin ? walk(p, PS_IOC_PIN_NBYTES, globs, nglobs, &err) : 0;
+
+	if (rc == 0 && pin) {
+		int code = check_room(p, info);
+		if (code)
+			return code;
+	}
+	if (rc == 0)
+		rc = walk(p, pin ? PS_IOC_PIN : PS_IOC_UNPIN, globs, nglobs, &err);
+	return rc < 0 ? ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text) : print(p);
+}
+
+static int from_mount(struct pin *p, const char *arg, bool pin, const char *const *globs, size_t nglobs)
+{
+	const struct ps_mount_info *info;
+	struct ps_error err = {0};
+	struct ps_mounts mounts;
+
+	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text);
+	p->mountpoint = info->mountpoint;
+	int code = in_mount(p, info, pin, globs, nglobs);
+	ps_mounts_fini(&mounts);
+	return code;
+}
+
+static int from_cache(struct pin *p, bool pin, const char *const *globs, size_t nglobs)
+{
+	char size[PS_SIZE_TEXT_LEN];
+	struct ps_store *store;
+	int code = ps_open_unserved_store(p->command, p->cache_dir, &store);
+
+	if (code)
+		return code;
+	int rc = ps_store_pin(store, globs, nglobs, pin, &p->nfiles, &p->nbytes);
+	ps_store_close(store);
+	if (rc == -ENOSPC)
+		return ps_cli_fail(p->command, PS_EXIT_FAILED,
+		        "%s: with that %s would be pinned, more than it may hold: nothing was pinned",
+		        p->cache_dir, ps_size_format(p->nbytes, size));
+	if (rc < 0)
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", p->cache_dir, strerror(-rc));
+	if (nglobs && p->nfiles == 0)
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "nothing in %s matches", p->cache_dir);
+	return print(p);
+}
+
+static int run(const struct ps_opts *opts, bool pin, int argc, char **argv)
+{
+	struct pin p = {.command = opts->command};
+	int nargs, code;
+
+	if (ps_cli_begin(opts, &p, argc, argv, 0, -1, &nargs, &code)) {
+		const char *const *args = (const char *const *)argv + 1;
+
+		if (p.json && !p.list)
+			code = ps_cli_fail(
+			        opts->command, PS_EXIT_USAGE, "option json: it is for --list; add that");
+		else if (p.list && p.cache_dir)
+			code = ps_pin_list_cache(p.cache_dir, args, (size_t)nargs, p.json);
+		else if (p.list)
+			code = ps_pin_list_mount(nargs ? argv[1] : NULL, args + (nargs > 0),
+			        (size_t)(nargs - (nargs > 0)), p.json);
+		else if (p.cache_dir)
+			code = from_cache(&p, pin, args, (size_t)nargs);
+		else if (nargs < 1)
+			code = ps_cli_fail(opts->command, PS_EXIT_USAGE,
+			        "too few arguments; usage: penstock %s %s", opts->command, opts->usage);
+		else
+			code = from_mount(&p, argv[1], pin, args + 1, (size_t)nargs - 1);
+	}
+	ps_opts_fini(opts, &p);
+	return code;
+}
+
+int ps_cmd_pin(int argc, char **argv)
+{
+	return run(&pin_opts, true, argc, argv);
+}
+
+int ps_cmd_unpin(int argc, char **argv)
+{
+	return run(&unpin_opts, false, argc, argv);
+}

@@ -1,0 +1,219 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/commands.h"
+#include "fuse/ioctl.h"
+#include "daemon/mounts.h"
+
+#define BEAT_S 15         /* a plan is dropped after 60 s of silence */
+#define FILES_MAX 100000U /* that a daemon takes of an epoch */
+
+struct plan_opts {
+	char *job;
+};
+
+static const struct ps_opt table[] = {
+        {"job", 0, PS_OPT_STRING, offsetof(struct plan_opts, job), "NAME",
+                "the plan's name in penstock status; plan-PID by default", 0, NULL},
+        {.name = NULL},
+};
+
+static const struct ps_opts opts = {
+        .command = "plan",
+        .usage = "MOUNTPOINT [OPTION...] <LIST",
+        .about = "Announces the files that a program is going to read, a path a line and in that order: they are fetched\n"
+                 "ahead of it, and kept until it has read them. Lasts until the command is ended (kill, Ctrl-C).\n\n"
+                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill $plan",
+        .tables = {table, NULL},
+};
+
+/* What is told to the daemon. */
+struct teller {
+	int fd;
+	json_t *job;
+	const char *where;
+};
+
+static int refuse(const struct teller *t, int errnum)
+{
+	if (errnum == ENOTTY)
+		return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: its --policy follows no plans; mount it with --policy plan",
+		        t->where);
+	if (errnum == ENOSPC)
+		return ps_cli_fail("plan", PS_EXIT_FAILED,
+		        "%s: the plans that were told of it take all the memory there is for them (penstock status lists "
+		        "them)",
+		        t->where);
+	return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: %s", t->where, strerror(errnum));
+}
+
+/* Tells a line, and frees it: 0 or an errno. */
+static int tell(const struct teller *t, json_t *line)
+{
+	ps_autofree char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+	ps_autofree struct ps_ioc_text *part = malloc(sizeof *part);
+	size_t len = text ? strlen(text) + 1 : 0;
+	int e = 0;
+
+	json_decref(line);
+	if (!text || !part)
+		return ENOMEM;
+	text[len - 1] = '\n'; /* what ends a line takes the place of what ended the string */
+	for (size_t done = 0; done < len; done += part->nbytes) {
+		part->nbytes = (uint32_t)(len - done < PS_IOC_TEXT_NBYTES ? len - done : PS_IOC_TEXT_NBYTES);
+		memcpy(part->text, text + done, part->nbytes);
+		if (ioctl(t->fd, PS_IOC_PLAN, part) < 0 && !e)
+			e = errno;
+	}
+	return e;
+}
+
+static int tell_files(const struct teller *t, json_t *files)
+{
+	return tell(t, json_pack("{s:i, s:O, s:i, s:i, s:i, s:O}", "penstock_plan", 1, "job", t->job, "rank", 0, "world",
+	                       1, "epoch", 0, "files", files));
+}
+
+static int tell_position(const struct teller *t)
+{
+	return tell(t, json_pack("{s:i, s:O, s:i, s:i, s:i}", "penstock_position", 1, "job", t->job, "rank", 0, "epoch",
+	                       0, "files_done", 0));
+}
+
+struct names {
+	size_t nbad, nover;
+	char *first_bad;
+};
+
+/* Takes a line of the list: a path, below the mountpoint or absolute. */
+static int name_take(struct names *n, json_t *files, int root, const char *where, const char *name)
+{
+	size_t len = strlen(where);
+	struct stat st;
+
+	if (strncmp(name, where, len) == 0 && name[len] == '/')
+		name += len + strspn(name + len, "/");
+	if (name[0] == '/' || fstatat(root, name, &st, 0) < 0 || !S_ISREG(st.st_mode)) {
+		if (n->nbad++ == 0)
+			n->first_bad = strdup(name);
+		return 0;
+	}
+	if (json_array_size(files) == FILES_MAX) {
+		n->nover++;
+		return 0;
+	}
+	/* json_string() takes UTF-8 alone, as the daemon does; a name of other bytes is one that it cannot be told. */
+	json_t *s = json_string(name);
+	if (!s && n->nbad++ == 0)
+		n->first_bad = strdup(name);
+	return s ? json_array_append_new(files, s) : 0;
+}
+
+static int list_read(struct names *n, json_t *files, int root, const char *where)
+{
+	ps_autofree char *line = NULL;
+	size_t cap = 0;
+	ssize_t len;
+	int r = 0;
+
+	while (r == 0 && (len = getline(&line, &cap, stdin)) > 0) {
+		if (line[len - 1] == '\n')
+			line[--len] = 0;
+		if (len > 0 && line[0] != '#')
+			r = name_take(n, files, root, where, line);
+	}
+	return r < 0 ? -ENOMEM : ferror(stdin) ? -EIO : 0;
+}
+
+/* Until a signal, says that it is still there. */
+static int hold(const struct teller *t, json_t *files, const sigset_t *signals)
+{
+	const struct timespec beat = {.tv_sec = BEAT_S};
+	int e = 0;
+
+	while (!e && sigtimedwait(signals, NULL, &beat) < 0 && (errno == EAGAIN || errno == EINTR)) {
+		e = tell_position(t);
+		if (e == ESTALE) /* this process had been stopped */
+			e = tell_files(t, files);
+	}
+	return e;
+}
+
+static int plan(const struct ps_mount_info *info, const struct plan_opts *o)
+{
+	ps_autofree char *path = NULL;
+	struct names names = {0};
+	json_t *files = json_array();
+	sigset_t signals;
+	ps_autofd int root = open(info->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int e, code = PS_EXIT_OK;
+
+	if (asprintf(&path, "%s/.penstock/plan", info->mountpoint) < 0)
+		path = NULL;
+	ps_autofd int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	struct teller t = {.fd = fd,
+	        .job = o->job ? json_string(o->job) : json_sprintf("plan-%ld", (long)getpid()),
+	        .where = info->mountpoint};
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	e = root < 0 || fd < 0 ? errno : !files || !t.job ? EINVAL : -list_read(&names, files, root, info->mountpoint);
+	if (e)
+		code = refuse(&t, e);
+	if (code == PS_EXIT_OK && names.nbad > 0)
+		code = ps_cli_fail("plan", PS_EXIT_FAILED, "%zu of %zu names are not files of %s, the first: %s", names.nbad,
+		        names.nbad + names.nover + json_array_size(files), info->mountpoint,
+		        names.first_bad ? names.first_bad : "");
+	if (names.nover > 0)
+		ps_cli_fail("plan", 0, "only the first %u files are announced, %zu are not", FILES_MAX, names.nover);
+	if (!e && json_array_size(files) > 0) {
+		e = tell_files(&t, files);
+		if (!e) {
+			printf("%s announced to %s\n", PS_COUNTED(json_array_size(files), "file"), info->mountpoint);
+			(void)fflush(stdout);
+			e = hold(&t, files, &signals);
+		}
+		if (e)
+			code = refuse(&t, e);
+	} else if (!e && code == PS_EXIT_OK) {
+		code = ps_cli_fail("plan", PS_EXIT_FAILED, "standard input names no file");
+	}
+	json_decref(files);
+	json_decref(t.job);
+	free(names.first_bad);
+	return code;
+}
+
+int ps_cmd_plan(int argc, char **argv)
+{
+	const struct ps_mount_info *info;
+	struct plan_opts o = {0};
+	struct ps_error err = {0};
+	struct ps_mounts mounts;
+	int nargs, code;
+
+	if (!ps_cli_begin(&opts, &o, argc, argv, 1, 1, &nargs, &code)) {
+		ps_opts_fini(&opts, &o);
+		return code;
+	}
+	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0) {
+		code = ps_cli_fail("plan", PS_EXIT_FAILED, "%s", err.text);
+	} else {
+		code = plan(info, &o);
+		ps_mounts_fini(&mounts);
+	}
+	ps_opts_fini(&opts, &o);
+	return code;
+}

@@ -1,0 +1,82 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/cleanup.h"
+#include "cli/commands.h"
+#include "fuse/ioctl.h"
+#include "daemon/mounts.h"
+
+#define STATS_TIMEOUT_MS 5000
+
+static const struct ps_opts opts = {
+        .command = "refresh",
+        .usage = "MOUNTPOINT",
+        .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no longer has\n"
+                 "vanish. Open files are read on. Without it a mount shows the names that it was made with.",
+        .tables = {NULL},
+};
+
+/* What the daemon says of the listing that failed; NULL: nothing. The caller frees it. */
+static char *listing_error(const struct ps_mount_info *info)
+{
+	json_t *stats = NULL;
+
+	if (ps_mounts_stats(info, STATS_TIMEOUT_MS, &stats) < 0)
+		return NULL;
+	const json_t *mount = json_array_get(json_object_get(stats, "mounts"), 0);
+	const char *text = json_string_value(json_object_get(mount, "listing_error"));
+	char *copy = text && *text ? strdup(text) : NULL;
+	json_decref(stats);
+	return copy;
+}
+
+static int refuse(const struct ps_mount_info *info, int errnum)
+{
+	const char *where = info->mountpoint;
+
+	if (errnum == EPERM)
+		return ps_cli_fail("refresh", PS_EXIT_FAILED,
+		        "%s: only root and the owner of the mount may do this", where);
+	if (errnum == EINTR)
+		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: interrupted; the listing goes on", where);
+	if (errnum == ENOTTY)
+		return ps_cli_fail("refresh", PS_EXIT_FAILED,
+		        "%s: its daemon is of an older version, which lists a source once; unmount and mount again",
+		        where);
+	ps_autofree char *why = listing_error(info);
+	return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: the listing failed, no name is taken away: %s", where,
+	        why ? why : strerror(errnum));
+}
+
+static int refresh(const struct ps_mount_info *info)
+{
+	struct ps_ioc_refreshed r;
+	ps_autofd int fd = open(info->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: %s", info->mountpoint, strerror(errno));
+	if (ioctl(fd, PS_IOC_REFRESH, &r) < 0)
+		return refuse(info, errno);
+	printf("%s listed, %llu new, %llu gone\n", PS_COUNTED(r.nfiles, "file"), (unsigned long long)r.nadded,
+	        (unsigned long long)r.nvanished);
+	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+int ps_cmd_refresh(int argc, char **argv)
+{
+	const struct ps_mount_info *info;
+	struct ps_error err = {0};
+	struct ps_mounts mounts;
+	int nargs, code;
+
+	if (!ps_cli_begin(&opts, NULL, argc, argv, 1, 1, &nargs, &code))
+		return code;
+	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0)
+		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s", err.text);
+	code = refresh(info);
+	ps_mounts_fini(&mounts);
+	return code;
+}

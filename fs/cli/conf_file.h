@@ -1,0 +1,71 @@
+/* penstock.conf(5): named mounts with their sources and options.
+ *
+ *   # comment
+ *   [defaults]
+ *   cache-dir = /nvme/penstock
+ *   [pets]
+ *   mountpoint = /data/pets
+ *   source.train = https://data.example.org/train/
+ *   source.val = s3://bucket/val/
+ *   val.header-file = /etc/penstock/val.header
+ *
+ * Keys are the options of penstock-mount(1), with yes or no for those without a value, and those of the table in
+ * conf_apply.c. A secret may stand in the file only if nobody else can read that; NAME-file names a file that holds it.
+ *
+ * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one.
+ * Errors: -errno and a text that begins with FILE:LINE, without the value, which may be secret. */
+#ifndef PS_CLI_CONF_FILE_H
+#define PS_CLI_CONF_FILE_H
+
+#include <sys/types.h>
+
+#include "daemon/request.h"
+
+#define PS_CONF_MAX_NBYTES (1u << 20)
+#define PS_CONF_DEFAULT "/etc/penstock.conf"
+
+struct ps_conf_entry {
+	char *key, *value;
+	unsigned line;
+};
+
+struct ps_conf_section {
+	char *name;
+	unsigned line;
+	struct ps_conf_entry *v;
+	size_t n;
+};
+
+struct ps_conf {
+	char *path;
+	mode_t mode; /* of the file */
+	struct ps_conf_section *v;
+	size_t n;
+};
+
+/* "[a-zA-Z0-9._-]+": what may stand in brackets. */
+bool ps_conf_is_name(const char *text);
+
+/* text need not end with a NUL. Checks the form, not the keys. */
+int ps_conf_parse(const char *path, mode_t mode, const char *text, size_t nbytes, struct ps_conf *ret,
+        struct ps_error *err) PS_MUST_USE;
+/* path NULL: $PENSTOCK_CONFIG, ~/.config/penstock.conf, or PS_CONF_DEFAULT; -ENOENT if there is none. */
+int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err) PS_MUST_USE;
+void ps_conf_fini(struct ps_conf *conf);
+
+const struct ps_conf_section *ps_conf_find(const struct ps_conf *conf, const char *name);
+/* -ENOENT and a text, with the name that was most likely meant. */
+int ps_conf_no_such(const struct ps_conf *conf, const char *name, struct ps_error *err);
+bool ps_conf_is_mount(const struct ps_conf_section *section); /* not [defaults] */
+
+struct ps_conf_mount {
+	char *mountpoint; /* NULL: the section tells none */
+	bool automatic;   /* mount -a mounts it */
+};
+
+/* Options of [defaults] and of the section go to *o, but for those that are in o->given already (the command line
+ * comes first), its sources to *request. The caller frees ret->mountpoint. */
+int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section, struct ps_mount_options *o,
+        struct ps_mount_request *request, struct ps_conf_mount *ret, struct ps_error *err) PS_MUST_USE;
+
+#endif

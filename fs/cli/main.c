@@ -1,0 +1,131 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/strbuf.h"
+#include "cli/commands.h"
+#include "config.h"
+#include "base/suggest.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *about;
+} commands[] = {
+        {"mount", ps_cmd_mount, "show a remote dataset as local files"},
+        {"umount", ps_cmd_umount, "take a mount away"},
+        {"warm", ps_cmd_warm, "fetch files into the cache ahead of time"},
+        {"plan", ps_cmd_plan, "announce the files that a program is going to read"},
+        {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
+        {"refresh", ps_cmd_refresh, "list the source of a mount again"},
+        {"metrics", ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},
+        {"verify", ps_cmd_verify, "check every cached block against its checksum"},
+        {"evict", ps_cmd_evict, "drop files from the cache"},
+        {"pin", ps_cmd_pin, "keep files in the cache"},
+        {"unpin", ps_cmd_unpin, "let pinned files go when room is needed"},
+};
+
+static void usage(FILE *out)
+{
+	fputs("Usage: penstock COMMAND [ARGUMENT...]\n\n"
+	      "Shows remote sharded datasets as local files, through a cache on a local disk.\n\nCommands:\n",
+	        out);
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].about);
+	fputs("  NAME       runs the program penstock-NAME from the PATH\n\n"
+	      "Options:\n  -h, --help     print this; penstock COMMAND --help tells of one command\n"
+	      "  -V, --version  print the version\n",
+	        out);
+}
+
+static int unknown_command(const char *word)
+{
+	struct ps_guess guess = {.word = word, .len = strlen(word)};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		ps_guess_offer(&guess, commands[i].name);
+	if (guess.best)
+		return ps_cli_fail(
+		        "", PS_EXIT_USAGE, "unknown command '%.64s'; did you mean '%s'?", word, guess.best);
+	return ps_cli_fail("", PS_EXIT_USAGE, "unknown command '%.64s' (penstock --help lists them)", word);
+}
+
+static int unknown_option(const char *word)
+{
+	static const char *const known[] = {"help", "version"};
+	size_t dashes = strspn(word, "-");
+	struct ps_guess guess = {.word = word + dashes, .len = strlen(word) - dashes};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
+		ps_guess_offer(&guess, known[i]);
+	if (guess.best)
+		return ps_cli_fail(
+		        "", PS_EXIT_USAGE, "unknown option '%.64s'; did you mean '--%s'?", word, guess.best);
+	return ps_cli_fail("", PS_EXIT_USAGE, "unknown option '%.64s' (see penstock --help)", word);
+}
+
+static mode_t given_umask;
+
+/* Only names that could be a program's: no path, no option. */
+static int run_external(char **argv)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	umask(given_umask);
+	if (strchr(argv[0], '/') || !argv[0][0] || strlen(argv[0]) > 64)
+		return unknown_command(argv[0]);
+	ps_strbuf_addf(&b, "penstock-%s", argv[0]);
+	ps_autofree char *name = ps_strbuf_take(&b);
+	if (!name)
+		return ps_cli_fail("", PS_EXIT_FAILED, "out of memory");
+	char *own = argv[0];
+	argv[0] = name;
+	execvp(name, argv);
+	if (errno == ENOENT)
+		return unknown_command(own);
+	return ps_cli_fail("", PS_EXIT_FAILED, "%s: %s", name, strerror(errno));
+}
+
+/* A command with its arguments; "help COMMAND" as others spell COMMAND --help. */
+static int run(int argc, char **argv)
+{
+	char option[] = "--help";
+
+	if (strcmp(argv[0], "help") == 0) {
+		if (argc > 1 && argv[1][0] != '-')
+			return run(2, (char *[]){argv[1], option, NULL});
+		usage(stdout);
+		return fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		if (strcmp(argv[0], commands[i].name) == 0)
+			return commands[i].run(argc, argv);
+	return run_external(argv);
+}
+
+int main(int argc, char **argv)
+{
+	const char *self = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1
+	                   : argc > 0                        ? argv[0]
+	                                                     : "";
+
+	/* Also for files that RocksDB makes, which cannot be told their modes. */
+	given_umask = umask(077);
+	if (strcmp(self, "mount.penstock") == 0 || strcmp(self, "mount.fuse.penstock") == 0)
+		return ps_cmd_mount_helper(argc, argv);
+	if (argc < 2) {
+		usage(stderr);
+		return PS_EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		usage(stdout);
+		return fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
+	}
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+		return puts("penstock " PACKAGE_VERSION) >= 0 && fflush(stdout) == 0 ? PS_EXIT_OK
+		                                                                     : PS_EXIT_FAILED;
+	if (argv[1][0] == '-')
+		return unknown_option(argv[1]);
+	return run(argc - 1, argv + 1);
+}

@@ -1,0 +1,78 @@
+#include "cli/walk.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "cli/match.h"
+#include "daemon/mounts.h"
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+	return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+/* The kernel's words for a mount without a daemon are of sockets. */
+static const char *why_not(int errnum)
+{
+	if (errnum == EPERM)
+		return "only root and the owner of the mount may do this";
+	return errnum == ENOTCONN || errnum == ECONNABORTED ? ps_mounts_why_not(-errnum) : strerror(errnum);
+}
+
+int ps_walk_check_used(const char *const *globs, size_t nglobs, const bool *used, struct ps_error *err)
+{
+	for (size_t i = 0; i < nglobs; i++)
+		if (!used[i])
+			return ps_error_set(err, ENOENT, "no file matches '%s'", globs[i]);
+	return 0;
+}
+
+int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
+        struct ps_error *err)
+{
+	ps_autofree char *top = strdup(mountpoint);
+	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof *used);
+	char *const tops[] = {top, NULL};
+	int rc = 0;
+	FTSENT *e;
+
+	if (!top || !used)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	FTS *fts = fts_open(tops, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, by_name);
+	if (!fts)
+		return ps_error_set(err, errno, "%s: %s", mountpoint, strerror(errno));
+	while (rc == 0 && (e = fts_read(fts))) {
+		const char *path = e->fts_path + strlen(top);
+
+		while (*path == '/')
+			path++;
+		if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS)
+			rc = ps_error_set(err, e->fts_errno, "%s: %s", e->fts_path, why_not(e->fts_errno));
+		if (rc < 0 || e->fts_info != FTS_F)
+			continue;
+		/* All of them are asked, so that each glob that matches counts as used. */
+		bool matches = nglobs == 0;
+		for (size_t i = 0; i < nglobs; i++)
+			if (ps_match(globs[i], path))
+				matches = used[i] = true;
+		if (matches)
+			rc = fn(arg, path, (uint64_t)e->fts_statp->st_size);
+		if (rc < 0 && !err->err)
+			ps_error_set(err, -rc, "%s: %s", path, why_not(-rc));
+	}
+	fts_close(fts);
+	return rc < 0 ? rc : ps_walk_check_used(globs, nglobs, used, err);
+}
+
+bool ps_walk_is(const char *file, const char *name, const char *value)
+{
+	char attribute[64], seen[64];
+
+	snprintf(attribute, sizeof attribute, "user.penstock.%s", name);
+	ssize_t n = getxattr(file, attribute, seen, sizeof seen);
+	return n >= 0 && (size_t)n == strlen(value) && memcmp(seen, value, (size_t)n) == 0;
+}

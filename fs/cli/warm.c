@@ -1,0 +1,300 @@
+#include "cli/warm.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "base/strbuf.h"
+#include "base/progress.h"
+
+#define POLL_MS 100
+/* A request that failed for good leaves no trace but the lack of progress; it is repeated. */
+#define AGAIN_NS (10 * PS_NS_PER_S)
+/* With an error told, and nothing coming for so long, a file has failed; without, the cache may just be slow. Sooner where
+ * readers give up sooner (--timeout), if nothing comes of the others either. */
+#define FAILED_NS (25 * PS_NS_PER_S)
+#define FAILED_LEAST_NS (3 * PS_NS_PER_S)
+#define STUCK_NS (120 * PS_NS_PER_S)
+#define FAILURES_TOLD 10
+/* The cache remembers for a second that it had no room, also when room was made meanwhile. */
+#define REFUSED_MS 1100
+
+struct run {
+	const struct ps_warm_target *target;
+	const struct ps_warm_options *options;
+	struct ps_warm_list list;
+	struct ps_progress progress;
+	uint64_t patience_ns; /* with a file of which an error is told, while nothing comes */
+	uint64_t came_ns;     /* when something last came, of whichever file */
+	size_t next, active, failed;
+	bool refused;          /* a file for lack of room, at least once */
+	size_t waited_in_vain; /* files that failed after a long wait, since anything came */
+};
+
+int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
+{
+	if (list->n == list->cap) {
+		size_t cap = list->cap ? 2 * list->cap : 64;
+		struct ps_warm_item *v = realloc(list->v, cap * sizeof *v);
+
+		if (!v)
+			return -ENOMEM;
+		list->v = v;
+		list->cap = cap;
+	}
+	struct ps_warm_item item = {.path = strdup(path), .size = size, .fd = -1, .node = node};
+	if (!item.path)
+		return -ENOMEM;
+	list->v[list->n++] = item;
+	return 0;
+}
+
+static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		target->end(target->ctx, &list->v[i]);
+		free(list->v[i].path);
+	}
+	free(list->v);
+}
+
+static void fail(struct run *r, struct ps_warm_item *item, const char *why)
+{
+	if (item->state == PS_WARM_STARTED)
+		r->active--;
+	item->state = PS_WARM_FAILED;
+	r->target->end(r->target->ctx, item);
+	ps_progress_end(&r->progress);
+	if (r->failed++ < FAILURES_TOLD)
+		ps_cli_fail("warm", PS_EXIT_FAILED, "%s: %s", item->path, why);
+}
+
+static void sum(const struct run *r, uint64_t *ret_cached, uint64_t *ret_total)
+{
+	*ret_cached = *ret_total = 0;
+	for (size_t i = 0; i < r->list.n; i++) {
+		*ret_cached += r->list.v[i].cached;
+		*ret_total += r->list.v[i].size;
+	}
+}
+
+/* Why the cache has no room: its disk, or its quota. The caller frees it; NULL: out of memory. */
+static char *no_room(const struct ps_warm_target *target)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	json_t *stats = target->stats(target->ctx);
+	const json_t *cache = json_object_get(stats, "cache");
+	const char *error = json_string_value(json_object_get(cache, "disk_error"));
+	const char *dir = json_string_value(json_object_get(cache, "dir"));
+	json_int_t floor = json_integer_value(json_object_get(cache, "min_free_bytes"));
+	char size[PS_SIZE_TEXT_LEN];
+
+	if (error && *error && dir) {
+		ps_strbuf_addf(&b, "%s: %s", error, dir);
+		if (floor > 1)
+			ps_strbuf_addf(&b, ", where %s stay free (--min-free)", ps_size_format((uint64_t)floor, size));
+	} else {
+		ps_strbuf_add(&b, "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
+		                  "was evicted while open (held_bytes in penstock status --json)");
+	}
+	json_decref(stats);
+	return ps_strbuf_take(&b);
+}
+
+/* What the file itself tells of its failure, or the call. */
+static void fail_to_start(struct run *r, struct ps_warm_item *item, int rc)
+{
+	ps_autofree char *error = NULL, *room = rc == -ENOSPC ? no_room(r->target) : NULL;
+
+	if (rc != -ENOSPC)
+		(void)r->target->look(r->target->ctx, item, &error);
+	fail(r, item, room ? room : error && *error ? error : strerror(-rc));
+}
+
+/* False if the file has failed. */
+static bool start(struct run *r, struct ps_warm_item *item)
+{
+	int rc = r->target->start(r->target->ctx, item);
+
+	if (rc == -ENOSPC && !r->refused) {
+		r->refused = true;
+		poll(NULL, 0, REFUSED_MS);
+		rc = r->target->start(r->target->ctx, item);
+	}
+	r->waited_in_vain += rc == -ETIMEDOUT;
+	if (rc < 0)
+		fail_to_start(r, item, rc);
+	return rc >= 0;
+}
+
+/* A whole wave has waited in vain: the others would do so, too, one timeout after another. */
+static bool no_answer(const struct run *r)
+{
+	return r->waited_in_vain >= r->options->jobs;
+}
+
+static void start_more(struct run *r)
+{
+	while (r->active < r->options->jobs && r->next < r->list.n && !*r->options->stop && !no_answer(r)) {
+		struct ps_warm_item *item = &r->list.v[r->next++];
+
+		if (item->state != PS_WARM_WAITING)
+			continue;
+		if (!start(r, item))
+			continue;
+		item->state = PS_WARM_STARTED;
+		item->progress_ns = item->started_ns = ps_clock_mono_ns();
+		r->active++;
+	}
+}
+
+/* What a reader of this mount would wait for. */
+static uint64_t patience_ns(const struct ps_warm_target *target)
+{
+	json_t *stats = target->stats(target->ctx);
+	double s = json_number_value(json_object_get(json_object_get(stats, "origin"), "timeout_seconds"));
+
+	json_decref(stats);
+	if (s <= 0 || s >= (double)FAILED_NS / PS_NS_PER_S)
+		return FAILED_NS;
+	return PS_MAX((uint64_t)(s * PS_NS_PER_S), FAILED_LEAST_NS);
+}
+
+static bool has_failed(const struct run *r, const struct ps_warm_item *item, const char *error, uint64_t now)
+{
+	uint64_t quiet = now - item->progress_ns;
+
+	if (!error || !*error)
+		return quiet > STUCK_NS;
+	return quiet > FAILED_NS || (quiet > r->patience_ns && now - r->came_ns > r->patience_ns);
+}
+
+static void look_at(struct run *r, struct ps_warm_item *item)
+{
+	uint64_t before = item->cached, now = ps_clock_mono_ns();
+	ps_autofree char *error = NULL;
+	int rc = r->target->look(r->target->ctx, item, &error);
+
+	if (rc < 0) {
+		fail(r, item, strerror(-rc));
+		return;
+	}
+	if (item->cached >= item->size) {
+		r->came_ns = now;
+		r->waited_in_vain = 0;
+		item->state = PS_WARM_DONE;
+		r->target->end(r->target->ctx, item);
+		r->active--;
+		return;
+	}
+	if (item->cached != before) {
+		item->progress_ns = item->started_ns = r->came_ns = now;
+		r->waited_in_vain = 0;
+	} else if (has_failed(r, item, error, now)) {
+		r->waited_in_vain++;
+		fail(r, item,
+		        error && *error ? error
+		                        : "no progress; is the cache too small for it? (penstock status)");
+	} else if (now - item->started_ns > AGAIN_NS) {
+		item->started_ns = now;
+		start(r, item);
+	}
+}
+
+/* What is there already, so that a run resumes where an earlier one ended. Returns how many bytes. */
+static uint64_t look_at_all(struct run *r)
+{
+	uint64_t cached = 0;
+
+	for (size_t i = 0; i < r->list.n && !*r->options->stop; i++) {
+		struct ps_warm_item *item = &r->list.v[i];
+		ps_autofree char *error = NULL;
+
+		if (r->target->look(r->target->ctx, item, &error) < 0)
+			continue; /* starting it will tell why */
+		cached += item->cached;
+		if (item->state == PS_WARM_WAITING && item->size > 0 && item->cached >= item->size)
+			item->state = PS_WARM_DONE;
+	}
+	return cached;
+}
+
+static void work(struct run *r)
+{
+	char note[64];
+	uint64_t cached, total;
+
+	while (!*r->options->stop) {
+		start_more(r);
+		if (r->active == 0)
+			return;
+		for (size_t i = 0; i < r->next; i++)
+			if (r->list.v[i].state == PS_WARM_STARTED)
+				look_at(r, &r->list.v[i]);
+		sum(r, &cached, &total);
+		snprintf(note, sizeof note, "%zu of %zu files", r->next - r->active, r->list.n);
+		ps_progress_update(&r->progress, cached, total, note);
+		if (r->active >= r->options->jobs || (r->active > 0 && r->next >= r->list.n))
+			poll(NULL, 0, POLL_MS);
+	}
+}
+
+static int conclude(struct run *r, uint64_t had)
+{
+	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
+	uint64_t cached, total;
+	size_t gone = 0, untried = 0;
+
+	ps_progress_end(&r->progress);
+	if (*r->options->stop)
+		return ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "interrupted; what has arrived is kept, run it again to go on");
+	/* Those that were in first may have had to make room. */
+	look_at_all(r);
+	sum(r, &cached, &total);
+	for (size_t i = 0; i < r->list.n; i++) {
+		gone += r->list.v[i].state == PS_WARM_DONE && r->list.v[i].cached < r->list.v[i].size;
+		untried += r->list.v[i].state == PS_WARM_WAITING;
+	}
+	if (untried)
+		ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "nothing comes from the origin: %s not tried; what is there is "
+		        "kept, run it "
+		        "again to go on",
+		        PS_COUNTED(untried, "more file"));
+	if (r->failed > FAILURES_TOLD)
+		ps_cli_fail("warm", PS_EXIT_FAILED, "and %s failed",
+		        PS_COUNTED(r->failed - FAILURES_TOLD, "more file"));
+	if (gone)
+		ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "%s had to make room for others: the cache is too small", PS_COUNTED(gone, "file"));
+	size_t done = r->list.n - r->failed - gone - untried;
+	if (!r->options->quiet)
+		printf("%s, %s in the cache, %s of it fetched now\n", PS_COUNTED(done, "file"),
+		        ps_size_format(cached, a), ps_size_format(cached > had ? cached - had : 0, b));
+	return r->failed || gone || untried || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
+}
+
+int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options)
+{
+	struct run r = {.target = target, .options = options};
+	struct ps_error err = {0};
+	int code;
+
+	if (target->list(target->ctx, &r.list, &err) < 0) {
+		code = ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	} else {
+		uint64_t had = look_at_all(&r);
+
+		ps_progress_init(&r.progress, !options->quiet, had);
+		r.patience_ns = patience_ns(target);
+		r.came_ns = ps_clock_mono_ns();
+		work(&r);
+		code = conclude(&r, had);
+	}
+	list_fini(target, &r.list);
+	return code;
+}

@@ -1,0 +1,255 @@
+#include "daemon/control_client.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/log.h"
+#include "daemon/control.h"
+#include "daemon/daemon.h"
+#include "daemon/mountfd.h"
+#include "daemon/mounts.h"
+
+#define WORD_MS 60000 /* for what a daemon can say at once; its machine may be busy */
+
+/* What the daemon says next, which must be this word. */
+static int expect(int sock, const char *word, int timeout_ms, struct ps_given *ret, struct ps_error *err)
+{
+	uint32_t protocol = 0;
+	int rc = ps_wire_receive(sock, timeout_ms, ret, NULL, &protocol);
+
+	if (rc == -EPROTONOSUPPORT)
+		return ps_error_set(err, EPROTONOSUPPORT,
+		        "the daemon that serves this cache is of another version (protocol %u, this is %d); "
+		        "unmount what "
+		        "it serves first, or use the same version",
+		        (unsigned)protocol, PS_WIRE_PROTOCOL);
+	if (rc == -EPIPE)
+		return ps_error_set(err, EPIPE, "the daemon that serves this cache has died (see its log)");
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+	const char *said = ps_wire_get(ret, PS_DO), *text = ps_wire_get(ret, "text");
+	if (said && strcmp(said, word) == 0)
+		return 0;
+	if (said && text && strcmp(said, "error") == 0)
+		rc = ps_error_set(err, EIO, "%s", text);
+	else
+		rc = ps_error_set(err, EPROTO, "the daemon that serves this cache says '%.32s', not '%s'",
+		        said ? said : "", word);
+	ps_given_fini(ret);
+	return rc;
+}
+
+static int say(int sock, const char *word, const char *name, const char *value, int fd)
+{
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, PS_DO, word, NULL);
+
+	if (rc == 0 && name)
+		rc = ps_given_add(&message, name, value, NULL);
+	if (rc == 0)
+		rc = ps_wire_send(sock, &message, fd);
+	ps_given_fini(&message);
+	return rc;
+}
+
+static int ask(int sock, const struct ps_mount_request *request)
+{
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, PS_DO, "mount", NULL);
+
+	if (rc == 0)
+		rc = ps_request_encode(request, &message);
+	for (unsigned i = 0; rc == 0 && ps_log_early(i); i++)
+		rc = ps_given_add(&message, PS_WARNED, ps_log_early(i), NULL);
+	if (rc == 0)
+		rc = ps_wire_send(sock, &message, -1);
+	ps_given_fini(&message);
+	return rc;
+}
+
+static const char *id_text(struct ps_mount_id id, char buf[static 48])
+{
+	snprintf(buf, 48, "%u:%u %" PRIu64, major(id.dev), minor(id.dev), id.number);
+	return buf;
+}
+
+/* From "prepared": mounts, hands the descriptor over, and sees the mount answer. */
+static int hand_over(int sock, const struct ps_mount_request *request, const struct ps_join_options *options,
+        const char *device, struct ps_mount_id *ret_id, struct ps_error *err)
+{
+	const char *mountpoint = request->mountpoint;
+	struct ps_given message = {0};
+	struct stat st;
+	char text[48];
+	ps_autofd int fd = -1;
+
+	int rc = ps_mountfd_mount(
+	        &(struct ps_mountfd_options){
+	                .source = device, .mountpoint = mountpoint, .allow_other = options->allow_other},
+	        &fd, err);
+	if (rc < 0)
+		return rc;
+	struct ps_mount_id id = *ret_id = ps_mounts_id(mountpoint);
+	rc = say(sock, "mounted", "mount", id_text(id, text), fd);
+	if (rc < 0)
+		ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+	close(ps_steal_fd(&fd)); /* only the daemon has it now: when that dies, the kernel answers for it */
+	if (rc == 0)
+		rc = expect(sock, "serving", WORD_MS, &message, err);
+	ps_given_fini(&message);
+	if (rc == 0 && stat(mountpoint, &st) < 0)
+		rc = ps_error_set(
+		        err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
+	if (rc == 0 && !ps_mount_id_same(id, ps_mounts_id(mountpoint)))
+		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
+	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
+		ps_error_set(err, -rc, "the daemon that serves this cache has died (see its log)");
+	if (rc < 0)
+		ps_mountfd_detach(mountpoint, id);
+	return rc;
+}
+
+/* Staying -------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int signo)
+{
+	stop_signal = signo;
+}
+
+/* Until the daemon says that the mount is gone. Signals are blocked but while it waits. */
+static int stay(int sock, const struct ps_mount_request *request, struct ps_mount_id id, const sigset_t *unblocked,
+        struct ps_error *err)
+{
+	struct ps_given message = {0};
+	bool detached = false;
+
+	for (;;) {
+		struct pollfd p = {.fd = sock, .events = POLLIN};
+
+		if (stop_signal && !detached) {
+			ps_mountfd_detach(request->mountpoint, id);
+			detached = true;
+		}
+		if (ppoll(&p, 1, NULL, unblocked) > 0)
+			break;
+	}
+	int rc = expect(sock, "ended", WORD_MS, &message, err);
+	ps_given_fini(&message);
+	if (rc < 0)
+		ps_mountfd_detach(request->mountpoint, id); /* of a dead daemon */
+	return rc;
+}
+
+static void block_signals(sigset_t *ret_unblocked)
+{
+	struct sigaction act = {.sa_handler = on_signal};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, ret_unblocked);
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGHUP, &act, NULL);
+}
+
+int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
+        const struct ps_join_options *options, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	ps_autofd int sock = -1;
+	sigset_t unblocked;
+	struct ps_mount_id id;
+	pid_t pid;
+	int rc = ps_control_connect(cache_dir, &sock, &pid, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ask(sock, request);
+	if (rc == 0 || rc == -EPIPE) /* who is refused may find the door shut, and yet a word behind it */
+		rc = expect(sock, "prepared", -1, &message, err);
+	if (rc == -EPIPE) {
+		*err = (struct ps_error){0}; /* it was on its way out when we came */
+		return -ENOENT;
+	}
+	if (rc < 0)
+		return err->err ? rc
+		                : ps_error_set(
+		                          err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
+	for (size_t i = 0; i < message.n; i++)
+		if (strcmp(message.v[i].name, "warning") == 0)
+			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
+	const char *device = ps_wire_get(&message, "device");
+	/* From here on a signal would leave a mount behind that nobody serves. */
+	block_signals(&unblocked);
+	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
+	ps_given_fini(&message);
+	if (rc < 0)
+		return rc;
+	options->ready(options->arg);
+	return options->stay ? stay(sock, request, id, &unblocked, err) : 0;
+}
+
+/* Questions ------------------------------------------------------------------------------------------ */
+
+static int question(const char *cache_dir, const char *word, const char *name, const char *value,
+        const char *answer, int timeout_ms, struct ps_given *ret, struct ps_error *err)
+{
+	ps_autofd int sock = -1;
+	pid_t pid;
+	int rc = ps_control_connect(cache_dir, &sock, &pid, err);
+
+	if (rc < 0)
+		return rc;
+	rc = say(sock, word, name, value, -1);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the daemon that serves %s: %s", cache_dir, strerror(-rc));
+	return expect(sock, answer, timeout_ms, ret, err);
+}
+
+int ps_join_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	int rc = question(cache_dir, "status", NULL, NULL, "status", timeout_ms, &message, err);
+
+	if (rc == -ENOENT && !err->err)
+		return ps_error_set(err, ENOENT, "%s: no daemon serves it", cache_dir);
+	if (rc < 0)
+		return rc;
+	const char *text = ps_wire_get(&message, "json");
+	json_t *doc = text ? json_loads(text, 0, NULL) : NULL;
+	ps_given_fini(&message);
+	if (!json_is_object(doc)) {
+		json_decref(doc);
+		return ps_error_set(err, EPROTO, "%s: its daemon's answer is no JSON", cache_dir);
+	}
+	*ret = doc;
+	return 0;
+}
+
+int ps_join_await_end(
+        const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	char text[48];
+	int rc = question(cache_dir, "wait", "mount", id_text((struct ps_mount_id){.dev = dev}, text), "ended",
+	        timeout_ms, &message, err);
+
+	if (rc < 0)
+		return rc;
+	const char *left = ps_wire_get(&message, "mounts");
+	*ret_left = left ? (unsigned)strtoul(left, NULL, 10) : 0;
+	ps_given_fini(&message);
+	return 0;
+}

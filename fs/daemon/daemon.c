@@ -1,0 +1,455 @@
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "daemon/cgroup.h"
+#include "daemon/control.h"
+#include "daemon/daemon_private.h"
+#include "daemon/mountfd.h"
+#include "daemon/mounts.h"
+#include "fuse/stats.h"
+
+#define STOP_GRACE_MS 300 /* for users without open files, whose detached mount ends by itself */
+#define KICK_MS 20
+#define LARGE_NBYTES (256 * 1024)
+
+/* Written by the handler: async-signal-safe, and poll()ed by the main thread. */
+static int signal_fd = -1;
+static _Atomic int stop_signal, hangup; /* lock-free, so fit for a handler */
+
+static void on_signal(int signo)
+{
+	uint64_t one = 1;
+	int saved = errno;
+
+	if (signo == SIGHUP)
+		hangup = 1;
+	else
+		stop_signal = signo;
+	if (write(signal_fd, &one, sizeof one) < 0) {
+		/* An eventfd refuses only when it is readable already. */
+	}
+	errno = saved;
+}
+
+static int handle_signals(int wake_fd)
+{
+	struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+	signal_fd = wake_fd;
+	ps_session_setup();
+	return sigaction(SIGTERM, &act, NULL) < 0 || sigaction(SIGINT, &act, NULL) < 0 ||
+	                       sigaction(SIGHUP, &act, NULL) < 0
+	               ? -errno
+	               : 0;
+}
+
+static void wake(struct ps_daemon *d)
+{
+	uint64_t one = 1;
+
+	if (write(d->wake_fd, &one, sizeof one) < 0) {
+		/* Readable already. */
+	}
+}
+
+/* Mounts --------------------------------------------------------------------------------------------- */
+
+json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
+{
+	json_t *list = json_array();
+
+	PS_LOCK_SCOPE(&d->lock);
+	if (first && !ps_list_empty(&first->link))
+		json_array_append_new(list, ps_mount_json(first));
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (m != first)
+			json_array_append_new(list, ps_mount_json(m));
+	}
+	return list;
+}
+
+static json_t *mounts_of(void *arg)
+{
+	struct ps_mount *m = arg;
+
+	return ps_daemon_mounts(m->owner, m);
+}
+
+int ps_daemon_start_mount(
+        struct ps_daemon *d, struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
+{
+	m->owner = d;
+	m->fs.mounts = mounts_of;
+	m->fs.mounts_arg = m;
+	{
+		/* On the list first: an order to stop that comes now must find it. */
+		PS_LOCK_SCOPE(&d->lock);
+		if (d->stopping) {
+			close(fd);
+			return ps_error_set(err, ECANCELED, "the daemon has been told to stop");
+		}
+		int rc = ps_mount_start(m, fd, id, err);
+		if (rc < 0)
+			return rc;
+		ps_list_append(&d->mounts, &m->link);
+	}
+	return 0;
+}
+
+void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
+{
+	ps_autofree char *mountpoint = strdup(m->request.mountpoint);
+	bool served = m->session.started;
+
+	if (served) {
+		ps_session_await(&m->session);
+		/* After an abort the dead mount is still there. */
+		if (m->here)
+			ps_mountfd_detach(m->request.mountpoint, m->id);
+	}
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		ps_list_remove(&m->link);
+	}
+	int rc = ps_mount_finish(m);
+	if (rc == -EDEADLK) {
+		/* The cache survives a process that ends anywhere, so this one shall when its time comes. */
+		ps_log_error("mount: %s: reads do not end; it stays in memory", m->request.mountpoint);
+		atomic_store(&d->leaked, true);
+	}
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		pthread_cond_broadcast(&d->ended);
+	}
+	if (served && mountpoint)
+		ps_log_info("mount: %s: unmounted", mountpoint);
+	if (rc != -EDEADLK)
+		ps_mount_free(m);
+}
+
+static bool serves_device(struct ps_daemon *d, dev_t dev)
+{
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		if (PS_CONTAINER_OF(l, struct ps_mount, link)->id.dev == dev)
+			return true;
+	return false;
+}
+
+unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
+{
+	unsigned left = 0;
+
+	PS_LOCK_SCOPE(&d->lock);
+	while (serves_device(d, dev))
+		pthread_cond_wait(&d->ended, &d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		left++;
+	return left;
+}
+
+/* The first mount ------------------------------------------------------------------------------------ */
+
+/* Through the kernel, as any program would ask. */
+static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
+{
+	struct stat st;
+
+	if (stat(m->request.mountpoint, &st) < 0)
+		return ps_error_set(err, errno, "the mount on %s does not answer: %s", m->request.mountpoint,
+		        strerror(errno));
+	if (!ps_mount_id_same(m->id, ps_mounts_id(m->request.mountpoint)))
+		return ps_error_set(err, EIO, "the mount on %s was unmounted at once", m->request.mountpoint);
+	return 0;
+}
+
+static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *err)
+{
+	const char *mountpoint = m->request.mountpoint;
+	int fd;
+
+	if (ps_launch_abandoned(d->launch))
+		return ps_error_set(err, ECANCELED, "interrupted");
+	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = m->device,
+	                                  .mountpoint = mountpoint,
+	                                  .allow_other = m->options->allow_other},
+	        &fd, err);
+	if (rc < 0)
+		return rc;
+	struct ps_mount_id id = ps_mounts_id(mountpoint);
+	rc = ps_daemon_start_mount(d, m, fd, id, err);
+	if (rc < 0) {
+		ps_mountfd_detach(mountpoint, id);
+		return rc;
+	}
+	rc = see_it_answer(m, err);
+	if (rc < 0) {
+		ps_mountfd_detach(mountpoint, id);
+		while (!atomic_load(&m->session.ended)) {
+			ps_session_kick(&m->session);
+			poll(NULL, 0, KICK_MS);
+		}
+	}
+	return rc;
+}
+
+static void *first_main(void *arg)
+{
+	struct ps_daemon *d = arg;
+	struct ps_error err = {0};
+	struct ps_mount *m = NULL;
+
+	pthread_setname_np(pthread_self(), "mount");
+	int rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
+	/* The log says so, too: in the foreground that may be the same. */
+	for (size_t i = 0; rc == 0 && d->launch->background && i < m->warnings.n; i++)
+		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
+	if (rc == 0)
+		rc = mount_here(d, m, &err);
+	if (rc == 0) {
+		ps_session_answers(&m->session);
+		ps_log_info("mount: %s on %s", m->device, m->request.mountpoint);
+		if (d->launch->background)
+			ps_cgroup_leave();
+	} else {
+		ps_log_error("mount: %s", err.text);
+	}
+	{
+		/* The main thread looks at the launch as long as it is not told. */
+		PS_LOCK_SCOPE(&d->lock);
+		d->told = true;
+		if (rc == 0)
+			ps_launch_ready(d->launch);
+		else
+			d->exit_code = ps_launch_failed(d->launch, "mount", err.text);
+	}
+	if (m)
+		ps_daemon_end_mount(d, m);
+	ps_daemon_thread_ends(d);
+	return NULL;
+}
+
+/* Threads and their end ------------------------------------------------------------------------------ */
+
+int ps_daemon_thread(struct ps_daemon *d, void *(*fn)(void *), void *arg)
+{
+	return ps_threads_start(&d->threads, fn, arg);
+}
+
+static void thread_leaves(void *arg)
+{
+	wake(arg);
+}
+
+void ps_daemon_thread_ends(struct ps_daemon *d)
+{
+	ps_threads_go(&d->threads, thread_leaves, d);
+}
+
+/* Stopping ------------------------------------------------------------------------------------------- */
+
+struct place {
+	char *mountpoint;
+	struct ps_mount_id id;
+};
+
+/* Where mounts are that we may detach: that waits for others, so not under the lock. */
+static size_t own_places(struct ps_daemon *d, struct place **ret)
+{
+	size_t n = 0, max = 0;
+
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		max++;
+	*ret = calloc(max + 1, sizeof **ret);
+	for (struct ps_list *l = d->mounts.next; *ret && l != &d->mounts; l = l->next) {
+		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+		char *copy = m->here ? strdup(m->request.mountpoint) : NULL;
+
+		if (copy)
+			(*ret)[n++] = (struct place){copy, m->id};
+	}
+	return n;
+}
+
+static bool any_mounts(struct ps_daemon *d, bool kick)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; kick && l != &d->mounts; l = l->next)
+		ps_session_kick(&PS_CONTAINER_OF(l, struct ps_mount, link)->session);
+	return !ps_list_empty(&d->mounts);
+}
+
+/* Somebody may have files open. They get ENOTCONN: an order to stop is not to wait for them. */
+static void stop(struct ps_daemon *d)
+{
+	struct place *places = NULL;
+
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		d->stopping = true;
+		atomic_store(&d->first_cancelled, true);
+		ps_guests_cancel(d);
+	}
+	size_t n = own_places(d, &places);
+	for (size_t i = 0; i < n; i++) {
+		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
+		ps_mountfd_detach(places[i].mountpoint, places[i].id);
+		free(places[i].mountpoint);
+	}
+	free(places);
+	for (int ms = 0; any_mounts(d, ms >= STOP_GRACE_MS); ms += KICK_MS)
+		poll(NULL, 0, KICK_MS);
+}
+
+static void heed_signals(struct ps_daemon *d)
+{
+	const struct ps_mount_options *o = d->options;
+
+	if (hangup) {
+		hangup = 0;
+		if (o->log && o->log[0] == '/')
+			ps_log_reopen();
+		else if (o->foreground)
+			stop_signal = SIGHUP; /* the terminal is gone */
+	}
+	if (stop_signal && !d->stopping)
+		stop(d);
+}
+
+/* The main thread ------------------------------------------------------------------------------------ */
+
+#define POLL_FIXED 3
+
+static void main_loop(struct ps_daemon *d)
+{
+	struct pollfd p[POLL_FIXED + PS_GUESTS_MAX];
+	uint64_t count;
+
+	for (;;) {
+		size_t n = POLL_FIXED;
+		if (ps_threads_count(&d->threads) == 0) {
+			ps_threads_join(&d->threads);
+			return;
+		}
+		{
+			PS_LOCK_SCOPE(&d->lock);
+			/* The parent that was ended, and guests that went away while they wait. */
+			p[2] = (struct pollfd){
+			        .fd = d->told || atomic_load(&d->first_cancelled) ? -1 : d->launch->pipe};
+			n += ps_guests_poll(d, p + POLL_FIXED);
+		}
+		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
+		if (poll(p, n, -1) < 0 && errno != EINTR)
+			return;
+		if (p[0].revents && read(d->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+			return;
+		heed_signals(d);
+		if (p[2].fd >= 0 && p[2].revents)
+			atomic_store(&d->first_cancelled, true);
+		ps_guests_gone(d, p + POLL_FIXED, n - POLL_FIXED);
+		if (p[1].revents)
+			ps_guest_accept(d);
+	}
+}
+
+/* Of more than the disk has, who gave the size is told. */
+static void report_reach(const struct ps_daemon *d)
+{
+	struct ps_store *store = ps_cache_store(d->cache);
+	uint64_t limit = ps_store_limit(store), reachable = ps_store_reachable(store);
+	const char *given = d->options->cache_size;
+	bool exact = given && !strchr(given, '%');
+	char text[PS_ERROR_TEXT_LEN], a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
+
+	if (reachable >= limit)
+		return;
+	snprintf(text, sizeof text, "cache %.300s: the limit is %s, but the disk has room for %s", ps_store_dir(store),
+	        ps_size_format(limit, a), ps_size_format(reachable, b));
+	ps_log(exact ? PS_LOG_WARNING : PS_LOG_INFO, "%s", text);
+	if (exact && d->launch->background)
+		ps_cli_fail("mount", 0, "warning: %s", text);
+}
+
+static int open_all(struct ps_daemon *d, struct ps_error *err)
+{
+	struct ps_mount_options options = *d->options; /* a shallow one: it fills in what is not told */
+	struct ps_cache_options cache;
+	int rc = ps_mount_options_cache(&options, &cache, err);
+
+#ifdef M_MMAP_THRESHOLD
+	/* What is freed of large buffers goes back to the system. By itself the limit would rise with the
+	 * first of them, and each thread's arena keep its own: several times what --memory says. */
+	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
+#endif
+	if (rc == 0)
+		rc = ps_cache_open(&cache, &d->cache, err);
+	if (rc < 0)
+		return rc;
+	report_reach(d);
+	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (d->wake_fd < 0)
+		rc = ps_error_set(err, errno, "eventfd: %s", strerror(errno));
+	if (rc == 0)
+		rc = ps_control_listen(d->options->cache_dir, &d->listen_fd, err);
+	if (rc == 0 && (rc = handle_signals(d->wake_fd)) < 0)
+		ps_error_set(err, -rc, "signals: %s", strerror(-rc));
+	return rc;
+}
+
+static void close_all(struct ps_daemon *d)
+{
+	/* The socket before the lock of the cache: a new daemon's must not be taken away. Who has connected
+	 * and was not heard finds it closed, and tries again. */
+	if (d->listen_fd >= 0) {
+		ps_control_remove(d->options->cache_dir);
+		close(d->listen_fd);
+	}
+	if (!atomic_load(&d->leaked))
+		ps_cache_close(d->cache);
+}
+
+int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err)
+{
+	struct ps_daemon d = {.options = options->options,
+	        .given = &options->options->given,
+	        .first = options->request,
+	        .launch = options->launch,
+	        .listen_fd = -1,
+	        .wake_fd = -1};
+
+	pthread_mutex_init(&d.lock, NULL);
+	pthread_cond_init(&d.ended, NULL);
+	ps_list_init(&d.mounts);
+	ps_list_init(&d.guests);
+	ps_threads_init(&d.threads);
+	int rc = open_all(&d, err);
+	if (rc == 0 && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
+		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	if (rc == 0) {
+		main_loop(&d);
+		*ret_exit = d.exit_code;
+	}
+	close_all(&d);
+	if (atomic_load(&d.leaked))
+		_exit(PS_EXIT_FAILED);
+	if (d.wake_fd >= 0)
+		close(d.wake_fd);
+	ps_threads_fini(&d.threads);
+	pthread_cond_destroy(&d.ended);
+	pthread_mutex_destroy(&d.lock);
+	return rc;
+}

@@ -1,0 +1,221 @@
+#include "daemon/mount.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "daemon/mounts.h"
+#include "base/progress.h"
+#include "fuse/stats.h"
+
+#define DEVICE_MAX_NBYTES 2000 /* mount(2) takes a page */
+#define MISSING_WAIT_MS 1000
+
+static void detach_all(struct ps_mount *m)
+{
+	for (size_t i = 0; i < m->nsources; i++)
+		ps_dataset_detach(ps_steal_ptr(&m->sources[i].dataset));
+}
+
+static void free_all(struct ps_mount *m)
+{
+	for (size_t i = 0; m->options && i < m->nsources; i++)
+		ps_mount_options_fini(&m->options[i]);
+	free(m->options);
+	free(m->sources);
+	free(m->device);
+	ps_request_fini(&m->request);
+	ps_given_fini(&m->warnings);
+	free(m);
+}
+
+/* Names of a list that are not at the origin. Whoever mounts is told if that turns out soon, the log in any case. */
+static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *cancelled, struct ps_error *err)
+{
+	bool fail = m->options[i].missing_fail;
+	char text[PS_ERROR_TEXT_LEN];
+	int n = ps_dataset_missing(m->sources[i].dataset, fail ? UINT64_MAX : MISSING_WAIT_MS, cancelled, text);
+
+	if (n == -ECANCELED)
+		return ps_error_set(err, ECANCELED, "%s: interrupted", ps_dataset_source(m->sources[i].dataset));
+	if (n > 0 && fail)
+		return ps_error_set(err, ENOENT, "%s: %s", ps_dataset_source(m->sources[i].dataset), text);
+	return n > 0 ? ps_given_add(&m->warnings, "warning", text, err) : 0;
+}
+
+static void listed(void *arg, const char *source, uint64_t nfiles)
+{
+	char what[128];
+
+	snprintf(what, sizeof what, "listing %.100s", source);
+	ps_progress_count(arg, what, nfiles);
+}
+
+static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _Atomic bool *cancelled,
+        struct ps_error *err)
+{
+	const struct ps_source_request *source = &m->request.sources[i];
+	struct ps_dataset_options options;
+	struct ps_progress progress;
+
+	m->sources[i].name = source->name;
+	int rc = ps_request_options(&m->request, source, &m->options[i], err);
+	if (rc == 0)
+		rc = ps_request_same_place(source, err);
+	if (rc < 0)
+		return rc;
+	ps_mount_options_dataset(&m->options[i], &options);
+	options.origin.env = (const char *const *)m->request.env;
+	options.cancelled = cancelled;
+	/* Once the daemon is in the background its stderr is no terminal any more. */
+	ps_progress_init(&progress, true, 0);
+	options.listed = listed;
+	options.listed_arg = &progress;
+	rc = ps_dataset_attach(cache, source->source, &options, &m->sources[i].dataset, err);
+	ps_progress_end(&progress);
+	if (rc < 0) {
+		m->sources[i].dataset = NULL;
+		return source->name[0] ? ps_error_prefix(err, "%s", source->name) : rc;
+	}
+	m->sources[i].root = ps_dataset_root(m->sources[i].dataset);
+	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
+		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
+		        ps_dataset_source(m->sources[i].dataset));
+	rc = look_for_missing(m, i, cancelled, err);
+	if (rc == 0 && ps_dataset_versionless(m->sources[i].dataset))
+		rc = ps_given_add(&m->warnings, "warning", PS_VERSIONLESS_TEXT, err);
+	return rc;
+}
+
+static char *device_text(const struct ps_mount *m)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	for (size_t i = 0; i < m->nsources; i++) {
+		const char *name = m->sources[i].name, *source = ps_dataset_source(m->sources[i].dataset);
+
+		if (i > 0 && b.len + strlen(name) + strlen(source) > DEVICE_MAX_NBYTES) {
+			ps_strbuf_add(&b, " ...");
+			break;
+		}
+		ps_strbuf_addf(&b, "%s%s%s%s", i ? " " : "", name, *name ? "=" : "", source);
+	}
+	return ps_strbuf_take(&b);
+}
+
+int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const _Atomic bool *cancelled,
+        struct ps_mount **ret, struct ps_error *err)
+{
+	struct ps_mount *m = calloc(1, sizeof *m);
+	int rc = 0;
+
+	if (!m) {
+		ps_request_fini(request);
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	m->request = *request;
+	*request = (struct ps_mount_request){0};
+	ps_list_init(&m->link);
+	m->nsources = m->request.nsources;
+	m->sources = calloc(m->nsources, sizeof *m->sources);
+	m->options = calloc(m->nsources, sizeof *m->options);
+	if (!m->sources || !m->options)
+		rc = ps_error_set(err, ENOMEM, "out of memory");
+	for (size_t i = 0; rc == 0 && i < m->nsources; i++)
+		rc = attach(m, cache, i, cancelled, err);
+	if (rc == 0 && !(m->device = device_text(m)))
+		rc = ps_error_set(err, ENOMEM, "out of memory");
+	if (rc < 0) {
+		if (m->sources)
+			detach_all(m);
+		free_all(m);
+		return rc;
+	}
+	ps_fs_init(&m->fs, cache, m->sources, m->nsources, m->options, m->request.mountpoint);
+	*ret = m;
+	return 0;
+}
+
+int ps_mount_start(struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
+{
+	m->id = id;
+	m->here = ps_mount_id_same(id, ps_mounts_id(m->request.mountpoint));
+	return ps_session_start(&m->session, &m->fs, fd, id.dev, err);
+}
+
+int ps_mount_finish(struct ps_mount *m)
+{
+	int rc = m->session.started ? ps_session_finish(&m->session) : 0;
+
+	if (rc != -EDEADLK)
+		detach_all(m);
+	return rc;
+}
+
+void ps_mount_free(struct ps_mount *m)
+{
+	/* A lookup that came late waits for a dataset that another mount keeps. */
+	while (!ps_pending_drain(&m->fs.pending, false, 1000))
+		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
+	ps_session_free(&m->session);
+	ps_stats_mount_ends(&m->fs);
+	ps_fs_fini(&m->fs);
+	free_all(m);
+}
+
+/* Of several sources the first that is due counts, and the one that was listed longest ago. */
+static bool is_time(const char *key)
+{
+	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 || strcmp(key, "refresh_seconds") == 0;
+}
+
+/* 0 and null are none. */
+static json_t *sooner(json_t *a, json_t *b)
+{
+	json_int_t x = json_integer_value(a), y = json_integer_value(b);
+
+	return y == 0 || (x != 0 && x <= y) ? a : b;
+}
+
+/* Sums over the sources of what is a number; for one source, what that tells. */
+json_t *ps_mount_json(struct ps_mount *m)
+{
+	json_t *doc = json_object(), *sources = json_array();
+	char device[24];
+
+	for (size_t i = 0; i < m->nsources; i++) {
+		json_t *one = ps_dataset_stats(m->sources[i].dataset), *value;
+		const char *key;
+
+		json_object_foreach(one, key, value)
+		{
+			json_t *sum = json_object_get(doc, key);
+
+			if (!sum)
+				json_object_set_new(doc, key, json_deep_copy(value));
+			else if (is_time(key))
+				json_object_set(doc, key, sooner(sum, value));
+			else if (json_is_integer(value))
+				json_object_set_new(doc, key,
+				        json_integer(json_integer_value(sum) + json_integer_value(value)));
+			else if (json_is_array(value))
+				json_array_extend(json_object_get(doc, key), value);
+			else if (json_is_true(value) || (json_is_string(value) && json_string_length(value)))
+				json_object_set(doc, key, value);
+		}
+		json_object_set_new(one, "name", ps_json_lossy(m->sources[i].name));
+		json_array_append_new(sources, one);
+	}
+	json_object_set_new(doc, "source", ps_json_lossy(m->device));
+	snprintf(device, sizeof device, "%u:%u", major(m->session.dev), minor(m->session.dev));
+	json_object_set_new(doc, "device", json_string(device));
+	if (m->fs.named)
+		json_object_set(doc, "sources", sources);
+	json_decref(sources);
+	ps_stats_add_mount(&m->fs, doc);
+	return doc;
+}

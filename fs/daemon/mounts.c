@@ -1,0 +1,355 @@
+#include "daemon/mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/strbuf.h"
+#include "options/command_line.h"
+#include "daemon/timed_call.h"
+#include "store/store_dir.h"
+
+static const char our_fstype[] = "fuse.penstock";
+
+void ps_mounts_unescape(char *s)
+{
+	char *out = s;
+
+	while (*s) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' &&
+		        s[3] <= '7') {
+			*out++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0'));
+			s += 4;
+		} else {
+			*out++ = *s++;
+		}
+	}
+	*out = '\0';
+}
+
+static char *next_field(char **rest)
+{
+	return strsep(rest, " \n");
+}
+
+/* "36 35 98:0 /root /mnt opts optional... - fstype source superopts". False: not of that form. */
+static bool parse_line(char *line, struct ps_mount_info *ret)
+{
+	char *rest = line, *id = next_field(&rest), *word;
+
+	next_field(&rest); /* parent */
+	char *dev = next_field(&rest);
+	next_field(&rest); /* root */
+	ret->mountpoint = next_field(&rest);
+	while ((word = next_field(&rest)) && strcmp(word, "-") != 0) {
+	}
+	ret->fstype = next_field(&rest);
+	ret->source = next_field(&rest);
+	if (!ret->source || !dev || sscanf(dev, "%u:%u", &ret->dev_major, &ret->dev_minor) != 2)
+		return false;
+	ret->mnt_id = strtoull(id, NULL, 10);
+	ret->uid = ret->gid = (uid_t)-1;
+	while ((word = strsep(&rest, ",\n"))) {
+		sscanf(word, "user_id=%u", &ret->uid);
+		sscanf(word, "group_id=%u", &ret->gid);
+	}
+	return true;
+}
+
+static int add(struct ps_mounts *mounts, const struct ps_mount_info *seen)
+{
+	struct ps_mount_info *v = realloc(mounts->v, (mounts->n + 1) * sizeof *v);
+
+	if (!v)
+		return -ENOMEM;
+	mounts->v = v;
+	struct ps_mount_info *m = &v[mounts->n++];
+	*m = *seen;
+	m->mountpoint = strdup(seen->mountpoint);
+	m->fstype = strdup(seen->fstype);
+	m->source = strdup(seen->source);
+	if (!m->mountpoint || !m->fstype || !m->source)
+		return -ENOMEM;
+	ps_mounts_unescape(m->mountpoint);
+	ps_mounts_unescape(m->fstype);
+	ps_mounts_unescape(m->source);
+	return 0;
+}
+
+int ps_mounts_read(const char *mountinfo, bool any, struct ps_mounts *ret)
+{
+	struct ps_mounts mounts = {0};
+	ps_autofree char *line = NULL;
+	size_t cap = 0;
+	int rc = 0;
+	FILE *f = fopen(mountinfo ? mountinfo : "/proc/self/mountinfo", "re");
+
+	if (!f)
+		return -errno;
+	while (rc == 0 && getline(&line, &cap, f) > 0) {
+		struct ps_mount_info seen = {0};
+
+		if (parse_line(line, &seen) && (any || strcmp(seen.fstype, our_fstype) == 0))
+			rc = add(&mounts, &seen);
+	}
+	fclose(f);
+	if (rc < 0) {
+		ps_mounts_fini(&mounts);
+		return rc;
+	}
+	*ret = mounts;
+	return 0;
+}
+
+void ps_mounts_fini(struct ps_mounts *mounts)
+{
+	for (size_t i = 0; i < mounts->n; i++) {
+		free(mounts->v[i].mountpoint);
+		free(mounts->v[i].fstype);
+		free(mounts->v[i].source);
+	}
+	free(mounts->v);
+	*mounts = (struct ps_mounts){0};
+}
+
+const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path)
+{
+	for (size_t i = mounts->n; i-- > 0;)
+		if (strcmp(mounts->v[i].mountpoint, path) == 0)
+			return &mounts->v[i];
+	return NULL;
+}
+
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000U
+#endif
+
+uint64_t ps_mounts_number(int fd)
+{
+	char path[48], line[128];
+	unsigned long long number = 0;
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID_UNIQUE, &st) == 0 &&
+	        st.stx_mask & STATX_MNT_ID_UNIQUE)
+		return st.stx_mnt_id;
+	/* An older kernel, or a mount of another user, of which statx tells nothing. */
+	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+	FILE *f = fopen(path, "re");
+	while (f && number == 0 && fgets(line, sizeof line, f))
+		if (sscanf(line, "mnt_id: %llu", &number) != 1)
+			number = 0;
+	if (f)
+		fclose(f);
+	return number;
+}
+
+struct ps_mount_id ps_mounts_id(const char *mountpoint)
+{
+	struct ps_mount_id id = {0};
+	struct ps_mounts mounts;
+
+	if (ps_mounts_read(NULL, false, &mounts) < 0)
+		return id;
+	const struct ps_mount_info *info = ps_mounts_find(&mounts, mountpoint);
+	if (info) {
+		ps_autofd int fd = open(mountpoint, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
+
+		id.dev = makedev(info->dev_major, info->dev_minor);
+		id.number = fd >= 0 ? ps_mounts_number(fd) : 0;
+	}
+	ps_mounts_fini(&mounts);
+	return id;
+}
+
+int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)
+{
+	ps_autofree char *path = ps_path_absolute(arg);
+	ps_autofree char *parent = NULL;
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (!path)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+		path[n - 1] = '\0';
+	char *slash = strrchr(path, '/'), *last = slash + 1;
+	bool whole = strcmp(last, "..") == 0 || strcmp(last, ".") == 0 || !*last;
+	if (!whole)
+		*slash = '\0';
+	int rc = ps_guarded_realpath(*path ? path : "/", PS_GUARDED_TIMEOUT_MS, &parent);
+	if (rc < 0)
+		return ps_error_set(
+		        err, -rc, "%s: %s", arg, rc == -ENOENT ? "there is no such folder" : strerror(-rc));
+	if (whole) {
+		*ret_path = ps_steal_ptr(&parent);
+		return 0;
+	}
+	ps_strbuf_addf(&b, "%s/%s", strcmp(parent, "/") == 0 ? "" : parent, last);
+	*ret_path = ps_strbuf_take(&b);
+	return *ret_path ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+int ps_mounts_lookup(
+        const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info, struct ps_error *err)
+{
+	ps_autofree char *path = NULL, *real = NULL;
+	int rc = ps_mounts_resolve(arg, &path, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ps_mounts_read(NULL, true, ret);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
+	const struct ps_mount_info *info = ps_mounts_find(ret, path);
+	/* Not a mountpoint as spelt: it may be a link to one. */
+	if (!info && ps_guarded_realpath(path, PS_GUARDED_TIMEOUT_MS, &real) == 0)
+		info = ps_mounts_find(ret, real);
+	if (info && strcmp(info->fstype, our_fstype) == 0) {
+		*ret_info = info;
+		return 0;
+	}
+	mode_t mode;
+	if (info)
+		rc = ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype);
+	else if (ps_guarded_stat(path, PS_GUARDED_TIMEOUT_MS, &mode) == -ENOENT)
+		rc = ps_error_set(err, ENOENT, "%s: there is no such folder (penstock status lists the mounts)", arg);
+	else
+		rc = ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
+	ps_mounts_fini(ret);
+	return rc;
+}
+
+static int copy_stats(const char *path, int out)
+{
+	char buf[65536];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	while ((n = read(fd, buf, sizeof buf)) > 0)
+		if (write(out, buf, (size_t)n) != n)
+			return -EIO;
+	return n < 0 ? -errno : 0;
+}
+
+/* In a child. What FUSE refuses to root it grants to the mount's owner. */
+static int read_stats(void *arg, int out)
+{
+	const struct ps_mount_info *info = arg;
+	ps_autostrbuf struct ps_strbuf path = {0};
+
+	ps_strbuf_addf(&path, "%s/.penstock/stats", info->mountpoint);
+	if (path.failed)
+		return -ENOMEM;
+	int rc = copy_stats(ps_strbuf_peek(&path), out);
+	if (rc == -EACCES && geteuid() == 0 && info->uid != (uid_t)-1 && setgroups(0, NULL) == 0 &&
+	        setresgid(info->gid, info->gid, info->gid) == 0 &&
+	        setresuid(info->uid, info->uid, info->uid) == 0)
+		rc = copy_stats(ps_strbuf_peek(&path), out);
+	return rc;
+}
+
+static struct ps_mount_answer take_answer(struct ps_guarded_call *call)
+{
+	ps_autofree char *text = ps_guarded_take(call);
+	struct ps_mount_answer answer = {.rc = call->rc};
+
+	if (answer.rc < 0)
+		return answer;
+	answer.doc = json_loads(text, 0, NULL);
+	if (json_is_object(answer.doc))
+		return answer;
+	json_decref(answer.doc);
+	return (struct ps_mount_answer){.rc = -EPROTO};
+}
+
+struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeout_ms)
+{
+	ps_autofree struct ps_guarded_call *calls = calloc(mounts->n + 1, sizeof *calls);
+	struct ps_mount_answer *answers = calloc(mounts->n + 1, sizeof *answers);
+
+	if (!calls || !answers) {
+		free(answers);
+		return NULL;
+	}
+	for (size_t i = 0; i < mounts->n; i++)
+		calls[i] = (struct ps_guarded_call){.fn = read_stats, .arg = &mounts->v[i]};
+	ps_guarded_run_all(calls, mounts->n, timeout_ms);
+	for (size_t i = 0; i < mounts->n; i++)
+		answers[i] = take_answer(&calls[i]);
+	return answers;
+}
+
+int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret)
+{
+	struct ps_guarded_call call = {.fn = read_stats, .arg = (void *)(uintptr_t)info};
+
+	ps_guarded_run_all(&call, 1, timeout_ms);
+	struct ps_mount_answer answer = take_answer(&call);
+	if (answer.rc == 0)
+		*ret = answer.doc;
+	return answer.rc;
+}
+
+const char *ps_mounts_why_not(int rc)
+{
+	switch (rc) {
+	case -ETIMEDOUT:
+		return "its daemon does not answer; penstock umount --force clears it away";
+	case -ENOTCONN:
+	case -ECONNABORTED:
+		return "its daemon is gone; penstock umount clears it away";
+	case -EACCES:
+	case -EPERM:
+		return "belongs to another user";
+	default:
+		return strerror(-rc);
+	}
+}
+
+pid_t ps_mounts_pid(const json_t *stats)
+{
+	json_int_t pid = json_integer_value(json_object_get(stats, "pid"));
+	char path[64], comm[32] = "";
+
+	if (pid <= 1 || pid > INT32_MAX)
+		return 0;
+	snprintf(path, sizeof path, "/proc/%lld/comm", (long long)pid);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	/* The daemon may live in another pid namespace; then this is somebody else. */
+	bool ours = fgets(comm, sizeof comm, f) && strstr(comm, "penstock"); /* also mount.penstock */
+	fclose(f);
+	return ours ? (pid_t)pid : 0;
+}
+
+char *ps_mounts_of_cache(const char *cache_dir)
+{
+	struct ps_mounts mounts;
+	char *found = NULL;
+	ps_autofree char *real = NULL;
+	ps_autofd int fd = -1;
+
+	if (ps_store_dir_find(cache_dir, false, &fd, &real, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
+		return NULL;
+	for (size_t i = 0; i < mounts.n && !found; i++) {
+		json_t *stats = NULL;
+
+		if (ps_mounts_stats(&mounts.v[i], PS_GUARDED_TIMEOUT_MS, &stats) < 0)
+			continue;
+		const char *dir = json_string_value(json_object_get(json_object_get(stats, "cache"), "dir"));
+		ps_autofree char *dir_real = dir ? realpath(dir, NULL) : NULL;
+		if (dir_real && strcmp(dir_real, real) == 0)
+			found = strdup(mounts.v[i].mountpoint);
+		json_decref(stats);
+	}
+	ps_mounts_fini(&mounts);
+	return found;
+}

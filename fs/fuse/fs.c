@@ -1,0 +1,236 @@
+#include "fuse/fs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
+        const struct ps_mount_options *options, const char *mountpoint)
+{
+	*fs = (struct ps_fs){.cache = cache,
+	        .sources = sources,
+	        .nsources = nsources,
+	        .named = sources[0].name[0],
+	        .options = options,
+	        .mountpoint = mountpoint,
+	        .mounted_at_s = ps_clock_real_s(),
+	        .read_ahead_nbytes = 128 * 1024};
+	_Static_assert(PS_FS_READ_NBYTES <= PS_READ_MAX_NBYTES, "a READ is one read of the cache");
+	pthread_mutex_init(&fs->lock, NULL);
+	ps_list_init(&fs->opens);
+	ps_pending_table_init(&fs->pending);
+	ps_openmode_init(&fs->openmodes);
+	ps_background_init(&fs->background);
+	ps_read_stats_init(&fs->reads);
+}
+
+void ps_fs_fini(struct ps_fs *fs)
+{
+	ps_read_stats_fini(&fs->reads);
+	ps_background_fini(&fs->background);
+	ps_openmode_fini(&fs->openmodes);
+	ps_pending_table_fini(&fs->pending);
+	pthread_mutex_destroy(&fs->lock);
+}
+
+/* Names ------------------------------------------------------------------------------------------- */
+
+static bool begin_notifying(struct ps_fs *fs)
+{
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->nnotifying += !fs->hushed;
+	return !fs->hushed;
+}
+
+/* Negative entries, too. The kernel takes the folder's lock: a LOOKUP that was answered before is over then. */
+static void name_changed(void *arg, uint64_t parent, const char *name)
+{
+	struct ps_fs_source *source = arg;
+	struct ps_fs *fs = source->fs;
+
+	if (!begin_notifying(fs))
+		return;
+	/* What the kernel does not know (ENOENT) need not be forgotten. */
+	(void)fuse_lowlevel_notify_inval_entry(
+	        fs->session, ps_fs_ino(fs, source, parent), name, strlen(name));
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->nnotifying--;
+}
+
+void ps_fs_watch(struct ps_fs *fs)
+{
+	for (size_t i = 0; i < fs->nsources; i++) {
+		struct ps_fs_source *source = &fs->sources[i];
+
+		source->fs = fs;
+		source->watch = (struct ps_watch){.dataset = source->dataset,
+		        .changed = name_changed,
+		        .arg = source,
+		        .refresh_ms = fs->options[i].refresh_ms};
+		ps_dataset_watch(&source->watch);
+	}
+}
+
+void ps_fs_unwatch(struct ps_fs *fs)
+{
+	for (size_t i = 0; i < fs->nsources; i++)
+		ps_dataset_unwatch(&fs->sources[i].watch);
+}
+
+bool ps_fs_hush(struct ps_fs *fs)
+{
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->hushed = true;
+	return fs->nnotifying == 0;
+}
+
+/* Open files --------------------------------------------------------------------------------------- */
+
+static void close_open(struct ps_fs *fs, struct ps_open *open)
+{
+	if (open->in_mode)
+		ps_openmode_leave(&fs->openmodes, &fs->passthrough, open->ino, open->mode);
+	if (open->handle)
+		ps_handle_close(open->handle);
+	if (open->dir)
+		ps_dir_close(open->dir);
+	ps_plan_feed_free(open->feed);
+	free(open->text);
+}
+
+struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like)
+{
+	struct ps_open *open = malloc(sizeof *open), copy = *like;
+	bool closing;
+
+	if (!open) {
+		close_open(fs, &copy);
+		return NULL;
+	}
+	*open = copy;
+	pthread_mutex_init(&open->reader, NULL);
+	ps_list_init(&open->link);
+	pthread_mutex_lock(&fs->lock);
+	closing = fs->closing;
+	if (!closing)
+		ps_list_append(&fs->opens, &open->link);
+	pthread_mutex_unlock(&fs->lock);
+	if (closing) {
+		ps_fs_open_free(fs, open);
+		return NULL;
+	}
+	return open;
+}
+
+void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
+{
+	pthread_mutex_lock(&fs->lock);
+	ps_list_remove(&open->link);
+	pthread_mutex_unlock(&fs->lock);
+	/* The kernel may let a file go while the thread that answered its last read returns from doing so. */
+	pthread_mutex_lock(&open->reader);
+	pthread_mutex_unlock(&open->reader);
+	close_open(fs, open);
+	pthread_mutex_destroy(&open->reader);
+	free(open);
+}
+
+void ps_fs_close_all(struct ps_fs *fs)
+{
+	struct ps_list opens;
+
+	ps_list_init(&opens);
+	pthread_mutex_lock(&fs->lock);
+	fs->closing = true;
+	ps_list_splice(&opens, &fs->opens);
+	pthread_mutex_unlock(&fs->lock);
+	while (!ps_list_empty(&opens))
+		ps_fs_open_free(fs, PS_CONTAINER_OF(opens.next, struct ps_open, link));
+}
+
+bool ps_fs_is_top(const struct ps_fs *fs, fuse_ino_t ino)
+{
+	return fs->named && ino == FUSE_ROOT_ID;
+}
+
+const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino)
+{
+	size_t i = ps_node_number(ino) >> PS_SOURCE_SHIFT;
+
+	return &fs->sources[i < fs->nsources ? i : 0]; /* the kernel names what it was told */
+}
+
+uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)
+{
+	return ino == FUSE_ROOT_ID ? fs->sources[0].root : ino & ((UINT64_C(1) << PS_SOURCE_SHIFT) - 1);
+}
+
+static uint64_t bits_of(const struct ps_fs *fs, const struct ps_fs_source *source)
+{
+	return source ? (uint64_t)(source - fs->sources) << PS_SOURCE_SHIFT : 0;
+}
+
+fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64_t node)
+{
+	if (!fs->named && node == source->root)
+		return FUSE_ROOT_ID;
+	return ps_openmode_ino(&fs->openmodes, bits_of(fs, source) | node);
+}
+
+void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret)
+{
+	*ret = (struct ps_attr){
+	        .node = source->root, .ino = source->root, .is_dir = true, .complete_attr = true};
+}
+
+void ps_fs_stat(
+        const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct stat *ret)
+{
+	const struct ps_mount_options *o = fs->options;
+
+	*ret = (struct stat){
+	        .st_ino = bits_of(fs, source) | attr->ino,
+	        .st_mode = attr->is_dir ? S_IFDIR | o->dir_mode : S_IFREG | o->file_mode,
+	        .st_nlink = attr->is_dir ? 2 : 1,
+	        .st_uid = o->uid,
+	        .st_gid = o->gid,
+	        .st_blksize = PS_FS_BLKSIZE,
+	};
+	if (!attr->is_dir) {
+		ret->st_size = (off_t)attr->size;
+		/* All of it, whatever is cached: fewer would look like holes to tar and cp. */
+		ret->st_blocks = (blkcnt_t)(attr->size / 512 + (attr->size % 512 != 0));
+	}
+	/* An origin that tells no time gives the epoch; the time of the mount would change with every mount.
+	 */
+	ret->st_mtim.tv_sec = attr->mtime_s > 0 ? attr->mtime_s : 0;
+	ret->st_atim = ret->st_ctim = ret->st_mtim;
+}
+
+int ps_fs_errno(int errnum)
+{
+	switch (errnum) {
+	case 0:
+	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+	case ESTALE:
+	case EACCES:
+	case ENOMEM:
+	case EINVAL:
+	case ENAMETOOLONG:
+	case EMFILE:
+	case ENFILE:
+		return errnum;
+	case ECANCELED:
+		return EINTR;
+	default: /* also a timeout: programs know EIO, and few know ETIMEDOUT from read() */
+		return EIO;
+	}
+}
+
+struct ps_handshake *ps_handshake_of(void *userdata)
+{
+	return &((struct ps_fs *)userdata)->passthrough.handshake;
+}

@@ -1,0 +1,137 @@
+#include "fuse/handshake.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#if PS_FUSE_KNOWS_PASSTHROUGH
+
+int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session)
+{
+	(void)hs, (void)session;
+	return 0;
+}
+
+void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn)
+{
+	bool passthrough = hs->want_passthrough && (conn->capable & FUSE_CAP_PASSTHROUGH);
+	bool direct_mmap = conn->capable & FUSE_CAP_DIRECT_IO_ALLOW_MMAP;
+
+	conn->want |= (passthrough ? FUSE_CAP_PASSTHROUGH : 0) |
+	              (direct_mmap ? FUSE_CAP_DIRECT_IO_ALLOW_MMAP : 0);
+	conn->max_backing_stack_depth = hs->stacked;
+	atomic_store(&hs->passthrough, passthrough);
+	atomic_store(&hs->direct_mmap, direct_mmap);
+}
+
+#else
+
+/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are older. */
+
+struct kernel_in_header {
+	uint32_t len, opcode;
+	uint64_t unique, nodeid;
+	uint32_t uid, gid, pid;
+	uint16_t total_extlen, padding;
+};
+
+struct kernel_out_header {
+	uint32_t len;
+	int32_t error;
+	uint64_t unique;
+};
+
+struct kernel_init_in {
+	uint32_t major, minor, max_readahead, flags, flags2, unused[11];
+};
+
+struct kernel_init_out {
+	uint32_t major, minor, max_readahead, flags;
+	uint16_t max_background, congestion_threshold;
+	uint32_t max_write, time_gran;
+	uint16_t max_pages, map_alignment;
+	uint32_t flags2, max_stack_depth;
+	uint16_t request_timeout, unused[11];
+};
+_Static_assert(sizeof(struct kernel_init_out) == 64, "struct fuse_init_out of protocol 7.23 and later");
+
+#define KERNEL_OP_INIT 26
+#define KERNEL_PARALLEL_DIROPS (UINT32_C(1) << 18)
+#define KERNEL_INIT_EXT (UINT32_C(1) << 30)
+/* Of flags2: */
+#define KERNEL_DIRECT_IO_ALLOW_MMAP (UINT32_C(1) << (36 - 32))
+#define KERNEL_PASSTHROUGH (UINT32_C(1) << (37 - 32))
+
+static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
+{
+	struct ps_handshake *hs = ps_handshake_of(userdata);
+	ssize_t n = read(fd, buf, len);
+	const struct kernel_in_header *header = buf;
+
+	if (n < (ssize_t)(sizeof *header + sizeof(struct kernel_init_in)) || header->opcode != KERNEL_OP_INIT)
+		return n;
+	const struct kernel_init_in *init = (const void *)(header + 1);
+	uint32_t offer = init->flags & KERNEL_INIT_EXT ? init->flags2 : 0;
+	atomic_store(&hs->passthrough, hs->want_passthrough && (offer & KERNEL_PASSTHROUGH));
+	atomic_store(&hs->direct_mmap, offer & KERNEL_DIRECT_IO_ALLOW_MMAP);
+	atomic_store(&hs->parallel_dirops, init->flags & KERNEL_PARALLEL_DIROPS);
+	atomic_store(&hs->init_unique, header->unique);
+	return n;
+}
+
+static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
+{
+	struct ps_handshake *hs = ps_handshake_of(userdata);
+	const struct kernel_out_header *header = iov[0].iov_base;
+	struct kernel_init_out init;
+
+	if (!atomic_load_explicit(&hs->init_unique, memory_order_relaxed) ||
+	        header->unique != atomic_load(&hs->init_unique))
+		return writev(fd, iov, count);
+	atomic_store(&hs->init_unique, 0);
+	if (header->error || count != 2 || iov[1].iov_len != sizeof init) {
+		atomic_store(&hs->passthrough, false);
+		atomic_store(&hs->direct_mmap, false);
+		return writev(fd, iov, count);
+	}
+	memcpy(&init, iov[1].iov_base, sizeof init);
+	/* This libfuse knows the flag and does not send it; without it a lookup that waits for the origin holds up
+	 * everything in its folder. */
+	if (atomic_load(&hs->parallel_dirops))
+		init.flags |= KERNEL_PARALLEL_DIROPS;
+	if (atomic_load(&hs->direct_mmap)) {
+		init.flags |= KERNEL_INIT_EXT;
+		init.flags2 |= KERNEL_DIRECT_IO_ALLOW_MMAP;
+	}
+	if (atomic_load(&hs->passthrough)) {
+		init.flags |= KERNEL_INIT_EXT;
+		init.flags2 |= KERNEL_PASSTHROUGH;
+		init.max_stack_depth = hs->stacked + 1; /* the kernel counts this mount as well */
+	}
+	struct iovec completed[2] = {iov[0], {&init, sizeof init}};
+	return writev(fd, completed, 2);
+}
+
+static ssize_t io_splice_send(
+        int fd_in, off_t *off_in, int fd_out, off_t *off_out, size_t len, unsigned flags, void *userdata)
+{
+	(void)userdata;
+	return splice(fd_in, off_in, fd_out, off_out, len, flags);
+}
+
+int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session)
+{
+	static const struct fuse_custom_io io = {
+	        .read = io_read, .writev = io_writev, .splice_send = io_splice_send};
+
+	(void)hs;
+	return fuse_session_custom_io(session, &io, fuse_session_fd(session)) < 0 ? -ENOTSUP : 0;
+}
+
+void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn)
+{
+	(void)hs, (void)conn; /* libfuse would refuse flags that it does not know */
+}
+
+#endif

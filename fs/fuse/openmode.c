@@ -1,0 +1,303 @@
+#include "fuse/openmode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hashtable.h"
+
+/* A thread that has not come again after so long was killed, or found the name gone. */
+#define STALE_NS (90 * PS_NS_PER_S)
+/* Who cannot be told from others is not sent on twice within so long, whoever it was. */
+#define STALE_ANYONE_NS PS_NS_PER_S
+
+/* One node id with handles. */
+struct alias {
+	struct alias *next;
+	uint64_t number;           /* of the alias: the high bits */
+	unsigned n[PS_MODE_COUNT]; /* handles */
+	int backing_id;
+	struct ps_keep keep; /* of the backing id */
+	bool mapped;         /* a direct one, some time */
+};
+
+struct ps_openmode_node {
+	uint64_t number;  /* the cache's */
+	uint64_t current; /* the alias that lookups are given */
+	struct alias *aliases;
+	UT_hash_handle hh;
+};
+
+void ps_openmode_init(struct ps_openmode_table *table)
+{
+	*table = (struct ps_openmode_table){0};
+	pthread_mutex_init(&table->lock, NULL);
+}
+
+static void put_keep(struct ps_keep *keep)
+{
+	if (keep->put)
+		keep->put(keep->arg);
+	keep->put = NULL;
+}
+
+void ps_openmode_fini(struct ps_openmode_table *table)
+{
+	struct ps_openmode_node *node, *next;
+
+	/* Handles the kernel never released: the connection is gone, and the backing ids with it. */
+	HASH_ITER (hh, table->nodes, node, next) {
+		HASH_DEL(table->nodes, node);
+		while (node->aliases) {
+			struct alias *alias = node->aliases;
+
+			node->aliases = alias->next;
+			put_keep(&alias->keep);
+			free(alias);
+		}
+		free(node);
+	}
+	pthread_mutex_destroy(&table->lock);
+}
+
+/* The functions below need the table's lock held. ---------------------------------------------------- */
+
+static struct ps_openmode_node *find(struct ps_openmode_table *table, uint64_t number)
+{
+	struct ps_openmode_node *node;
+
+	HASH_FIND(hh, table->nodes, &number, sizeof number, node);
+	return node;
+}
+
+static struct ps_openmode_node *find_or_add(struct ps_openmode_table *table, fuse_ino_t ino)
+{
+	uint64_t number = ps_node_number(ino);
+	struct ps_openmode_node *node = find(table, number);
+
+	if (node)
+		return node;
+	node = calloc(1, sizeof *node);
+	if (!node)
+		return NULL;
+	node->number = number;
+	node->current = ino >> PS_ALIAS_SHIFT; /* what the kernel has is as good as any */
+	HASH_ADD(hh, table->nodes, number, sizeof node->number, node);
+	if (!node->hh.tbl) { /* out of memory inside uthash */
+		free(node);
+		return NULL;
+	}
+	return node;
+}
+
+static struct alias *find_alias(struct ps_openmode_node *node, uint64_t number)
+{
+	struct alias *alias = node->aliases;
+
+	while (alias && alias->number != number)
+		alias = alias->next;
+	return alias;
+}
+
+static struct alias *find_or_add_alias(struct ps_openmode_node *node, uint64_t number)
+{
+	struct alias *alias = find_alias(node, number);
+
+	if (alias)
+		return alias;
+	alias = calloc(1, sizeof *alias);
+	if (!alias)
+		return NULL;
+	alias->number = number;
+	alias->next = node->aliases;
+	node->aliases = alias;
+	return alias;
+}
+
+/* Frees the alias if it has no handles, and the node if it has no aliases. */
+static void tidy(struct ps_openmode_table *table, struct ps_openmode_node *node, struct alias *alias)
+{
+	if (alias && !alias->n[PS_MODE_CACHED] && !alias->n[PS_MODE_DIRECT] && !alias->n[PS_MODE_PASSED]) {
+		struct alias **at = &node->aliases;
+
+		while (*at != alias)
+			at = &(*at)->next;
+		*at = alias->next;
+		free(alias);
+	}
+	if (!node->aliases) {
+		HASH_DEL(table->nodes, node);
+		free(node);
+	}
+}
+
+/* An alias that can be opened passed through: one that is, or one without handles. */
+static bool pick_alias(const struct ps_openmode_node *node, uint64_t *ret)
+{
+	uint64_t used = 0;
+	bool current_held = false;
+
+	for (const struct alias *a = node->aliases; a; a = a->next) {
+		if (a->n[PS_MODE_PASSED]) {
+			*ret = a->number;
+			return true;
+		}
+		used = PS_MAX(used, a->number);
+		current_held |= a->number == node->current;
+	}
+	if (!current_held)
+		*ret = node->current;
+	else if (used < PS_ALIAS_MAX)
+		*ret = used + 1;
+	else
+		return false;
+	return true;
+}
+
+/* Forgets that the thread was sent on; true: it was. */
+static bool came_again(struct ps_openmode_table *table, pid_t tid)
+{
+	for (size_t i = 0; tid && i < PS_STALE_SLOTS; i++) {
+		if (table->stale[i].tid == tid) {
+			table->stale[i].tid = 0;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Notes that the thread is sent on. With must false: only if it is sure to be known when it comes again. */
+static bool note_stale(struct ps_openmode_table *table, pid_t tid, bool must)
+{
+	uint64_t now = ps_clock_mono_ns();
+	struct ps_stale *oldest = &table->stale[0];
+	bool alone = !table->last_stale_ns || now - table->last_stale_ns > STALE_ANYONE_NS;
+
+	if (!must && !tid && !alone)
+		return false;
+	for (size_t i = 0; tid && i < PS_STALE_SLOTS && oldest->tid; i++)
+		if (!table->stale[i].tid || table->stale[i].at_ns < oldest->at_ns)
+			oldest = &table->stale[i];
+	if (!must && tid && oldest->tid && now - oldest->at_ns < STALE_NS)
+		return false;
+	if (tid)
+		*oldest = (struct ps_stale){tid, now};
+	table->last_stale_ns = now;
+	return true;
+}
+
+static bool send_on(struct ps_openmode_table *table, struct ps_openmode_node *node, pid_t tid)
+{
+	uint64_t to;
+
+	if (!pick_alias(node, &to) || !note_stale(table, tid, false))
+		return false;
+	node->current = to;
+	atomic_fetch_add(&table->nupgrades, 1);
+	return true;
+}
+
+/* -------------------------------------------------------------------------------------------------- */
+
+static int enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
+        const struct ps_openmode_wish *wish, struct ps_keep *keep, enum ps_open_mode *ret_mode,
+        int *ret_backing_id)
+{
+	PS_LOCK_SCOPE(&table->lock);
+	bool again = came_again(table, wish->tid);
+	bool pass = wish->complete_fd >= 0 && ps_passthrough_active(pt);
+	enum ps_open_mode mode = wish->direct ? PS_MODE_DIRECT : PS_MODE_CACHED;
+	struct ps_openmode_node *node = find_or_add(table, wish->ino);
+	struct alias *alias = node ? find_or_add_alias(node, wish->ino >> PS_ALIAS_SHIFT) : NULL;
+
+	if (!alias) {
+		if (node)
+			tidy(table, node, NULL);
+		return -ENOMEM;
+	}
+	if (mode == PS_MODE_DIRECT && alias->mapped)
+		mode = PS_MODE_CACHED;
+	if (alias->n[PS_MODE_PASSED]) {
+		mode = PS_MODE_PASSED;
+	} else if (pass && !alias->n[PS_MODE_CACHED] && !alias->n[PS_MODE_DIRECT]) {
+		int id = ps_passthrough_backing_open(pt, req, wish->complete_fd);
+
+		if (id > 0) {
+			alias->backing_id = id;
+			alias->keep = *keep;
+			keep->put = NULL;
+			mode = PS_MODE_PASSED;
+		}
+	} else if (pass && !again && send_on(table, node, wish->tid)) {
+		return -ESTALE;
+	}
+	alias->n[mode]++;
+	atomic_fetch_add(&table->nopens[mode], 1);
+	atomic_fetch_add(&table->nopen[mode], 1);
+	*ret_mode = mode;
+	*ret_backing_id = alias->backing_id;
+	return 0;
+}
+
+int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
+        const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id)
+{
+	struct ps_keep keep = wish->keep;
+	int rc = enter(table, pt, req, wish, &keep, ret_mode, ret_backing_id);
+
+	put_keep(&keep);
+	return rc;
+}
+
+static void leave(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino,
+        enum ps_open_mode mode, struct ps_keep *ret_keep)
+{
+	PS_LOCK_SCOPE(&table->lock);
+	struct ps_openmode_node *node = find(table, ps_node_number(ino));
+	struct alias *alias = node ? find_alias(node, ino >> PS_ALIAS_SHIFT) : NULL;
+
+	if (!alias || !alias->n[mode])
+		return;
+	atomic_fetch_sub(&table->nopen[mode], 1);
+	if (--alias->n[mode] == 0 && mode == PS_MODE_PASSED) {
+		ps_passthrough_backing_close(pt, alias->backing_id);
+		*ret_keep = alias->keep;
+		alias->keep.put = NULL;
+	}
+	tidy(table, node, alias);
+}
+
+void ps_openmode_leave(
+        struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode)
+{
+	struct ps_keep keep = {0};
+
+	leave(table, pt, ino, mode, &keep);
+	put_keep(&keep);
+}
+
+void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino)
+{
+	PS_LOCK_SCOPE(&table->lock);
+	struct ps_openmode_node *node = find(table, ps_node_number(ino));
+	struct alias *alias = node ? find_alias(node, ino >> PS_ALIAS_SHIFT) : NULL;
+
+	if (alias)
+		alias->mapped = true;
+}
+
+void ps_openmode_stale(struct ps_openmode_table *table, pid_t tid)
+{
+	PS_LOCK_SCOPE(&table->lock);
+	came_again(table, tid);
+	note_stale(table, tid, true);
+}
+
+fuse_ino_t ps_openmode_ino(struct ps_openmode_table *table, uint64_t number)
+{
+	PS_LOCK_SCOPE(&table->lock);
+	const struct ps_openmode_node *node = find(table, number);
+
+	return node ? number | node->current << PS_ALIAS_SHIFT : number;
+}

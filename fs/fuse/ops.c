@@ -1,0 +1,308 @@
+#include "fuse/ops.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "fuse/virtual.h"
+
+#define STATFS_BLOCK 4096
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct ps_fs *fs = userdata;
+
+	/* Sixteen stuck read-aheads delayed a file that was ready by 7.5 s at libfuse's 12. The kernel cuts
+	 * this for mounts of ordinary users (/sys/module/fuse/parameters/max_user_bgreq). */
+	conn->max_background = 4096;
+	conn->congestion_threshold = 3072;
+	conn->max_read = PS_FS_READ_NBYTES;
+	conn->time_gran = 1000000000;
+	conn->want |=
+	        conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_SPLICE_WRITE |
+	                                FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPLICIT_INVAL_DATA);
+	/* A node's data never changes, so its pages are never stale. With asynchronous direct I/O the kernel
+	 * would not interrupt an O_DIRECT read: a killed reader stayed until the timeout. */
+	conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_SPLICE_READ |
+	                          FUSE_CAP_ASYNC_DIO);
+	ps_handshake_init_op(&fs->passthrough.handshake, conn);
+}
+
+/* What is damaged may be tried again. */
+static double attr_timeout_s(const struct ps_attr *attr)
+{
+	return attr->complete_attr ? PS_FS_TIMEOUT_S : PS_FS_NEGATIVE_TIMEOUT_S;
+}
+
+void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
+        struct fuse_entry_param *ret)
+{
+	double timeout_s = attr_timeout_s(attr);
+
+	*ret = (struct fuse_entry_param){.ino = source ? ps_fs_ino(fs, source, attr->node) : attr->node,
+	        .attr_timeout = timeout_s,
+	        .entry_timeout = timeout_s};
+	ps_fs_stat(fs, source, attr, &ret->attr);
+}
+
+/* Lookup and getattr, which may wait for a HEAD. */
+struct attr_op {
+	struct ps_pending pending;
+	struct ps_fs *fs;
+	const struct ps_fs_source *source;
+};
+
+static void free_attr_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct attr_op, pending));
+}
+
+static struct attr_op *new_attr_op(fuse_req_t req, fuse_ino_t ino)
+{
+	struct attr_op *op = malloc(sizeof *op);
+
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return NULL;
+	}
+	op->fs = ps_op_fs(req);
+	op->source = ps_fs_source(op->fs, ino);
+	ps_pending_init(&op->pending, &op->fs->pending, req, free_attr_op, NULL);
+	return op;
+}
+
+static void reply_entry(fuse_req_t req, struct ps_fs *fs, const struct ps_fs_source *source, int errnum,
+        const struct ps_attr *attr)
+{
+	struct fuse_entry_param entry = {.entry_timeout = PS_FS_NEGATIVE_TIMEOUT_S};
+
+	if (errnum && errnum != ENOENT) {
+		fuse_reply_err(req, ps_fs_errno(errnum));
+		return;
+	}
+	if (!errnum)
+		ps_op_entry(fs, source, attr, &entry);
+	fuse_reply_entry(req, &entry);
+}
+
+static void reply_attr(fuse_req_t req, const struct ps_fs *fs, const struct ps_fs_source *source, int errnum,
+        const struct ps_attr *attr)
+{
+	struct stat st;
+
+	if (errnum) {
+		fuse_reply_err(req, ps_fs_errno(errnum));
+		return;
+	}
+	ps_fs_stat(fs, source, attr, &st);
+	fuse_reply_attr(req, &st, attr_timeout_s(attr));
+}
+
+static void lookup_done(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct attr_op *op = arg;
+
+	if (ps_pending_claim(&op->pending))
+		reply_entry(op->pending.req, op->fs, op->source, errnum, attr);
+	ps_pending_put(&op->pending);
+}
+
+static void getattr_done(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct attr_op *op = arg;
+
+	if (ps_pending_claim(&op->pending))
+		reply_attr(op->pending.req, op->fs, op->source, errnum, attr);
+	ps_pending_put(&op->pending);
+}
+
+static void lookup_source(fuse_req_t req, struct ps_fs *fs, const char *name)
+{
+	const struct ps_fs_source *source = fs->sources;
+	struct ps_attr attr;
+
+	while (source < fs->sources + fs->nsources && strcmp(source->name, name) != 0)
+		source++;
+	if (source == fs->sources + fs->nsources) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	ps_fs_root_attr(source, &attr);
+	reply_entry(req, fs, source, 0, &attr);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	fuse_ino_t virtual = ps_virtual_lookup(parent, name);
+	struct ps_attr attr;
+
+	if (virtual || ps_virtual_is(parent)) {
+		if (virtual)
+			ps_virtual_attr(virtual, &attr);
+		reply_entry(req, fs, NULL, virtual ? 0 : ENOENT, &attr);
+		return;
+	}
+	if (ps_fs_is_top(fs, parent)) {
+		lookup_source(req, fs, name);
+		return;
+	}
+	struct attr_op *op = new_attr_op(req, parent);
+	if (!op)
+		return;
+	ps_dataset_lookup(op->source->dataset, ps_fs_node(fs, parent), name, lookup_done, op);
+	ps_pending_issued(&op->pending);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_attr attr;
+
+	(void)fi;
+	if (ps_virtual_is(ino) || ps_fs_is_top(fs, ino)) {
+		ps_virtual_attr(ino, &attr);
+		reply_attr(req, fs, NULL, 0, &attr);
+		return;
+	}
+	struct attr_op *op = new_attr_op(req, ino);
+	if (!op)
+		return;
+	ps_dataset_getattr(op->source->dataset, ps_fs_node(fs, ino), getattr_done, op);
+	ps_pending_issued(&op->pending);
+}
+
+/* The cache: its quota, and what of it is still free. */
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct statvfs st = {
+	        .f_bsize = PS_FS_BLKSIZE, .f_frsize = STATFS_BLOCK, .f_namemax = 255, .f_flag = ST_RDONLY};
+	uint64_t limit, used, reserved;
+
+	(void)ino;
+	ps_store_room(ps_cache_store(fs->cache), &limit, &used, &reserved);
+	st.f_blocks = limit / STATFS_BLOCK;
+	st.f_bfree = (limit - PS_MIN(used, limit)) / STATFS_BLOCK;
+	st.f_bavail = (limit - PS_MIN(used + reserved, limit)) / STATFS_BLOCK;
+	fuse_reply_statfs(req, &st);
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	(void)ino;
+	fuse_reply_err(req, EINVAL);
+}
+
+/* The mount is read-only to the kernel; should it be remounted otherwise, it still is to us. */
+
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
+{
+	(void)ino, (void)attr, (void)set, (void)fi;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
+{
+	(void)parent, (void)name, (void)mode, (void)dev;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	(void)parent, (void)name, (void)mode;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_remove(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	(void)parent, (void)name;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
+{
+	(void)link, (void)parent, (void)name;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
+        const char *newname, unsigned flags)
+{
+	(void)parent, (void)name, (void)newparent, (void)newname, (void)flags;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
+{
+	(void)ino, (void)newparent, (void)newname;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_write(
+        fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	(void)ino, (void)buf, (void)size, (void)off, (void)fi;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_create(
+        fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	(void)parent, (void)name, (void)mode, (void)fi;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_setxattr(
+        fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+{
+	(void)ino, (void)name, (void)value, (void)size, (void)flags;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	(void)ino, (void)name;
+	fuse_reply_err(req, EROFS);
+}
+
+static void op_fallocate(
+        fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+	(void)ino, (void)mode, (void)offset, (void)length, (void)fi;
+	fuse_reply_err(req, EROFS);
+}
+
+/* Not here: forget (nothing is counted), access (default_permissions), flush and fsync (nothing is written),
+ * lseek and locks (the kernel's own do). */
+const struct fuse_lowlevel_ops ps_ops = {
+        .init = op_init,
+        .lookup = op_lookup,
+        .getattr = op_getattr,
+        .readlink = op_readlink,
+        .opendir = ps_op_opendir,
+        .readdir = ps_op_readdir,
+        .readdirplus = ps_op_readdirplus,
+        .releasedir = ps_op_release,
+        .open = ps_op_open_file,
+        .read = ps_op_read,
+        .release = ps_op_release,
+        .statfs = op_statfs,
+        .getxattr = ps_op_getxattr,
+        .listxattr = ps_op_listxattr,
+        .ioctl = ps_op_ioctl,
+        .setattr = op_setattr,
+        .mknod = op_mknod,
+        .mkdir = op_mkdir,
+        .unlink = op_remove,
+        .rmdir = op_remove,
+        .symlink = op_symlink,
+        .rename = op_rename,
+        .link = op_link,
+        .write = op_write,
+        .create = op_create,
+        .setxattr = op_setxattr,
+        .removexattr = op_removexattr,
+        .fallocate = op_fallocate,
+};

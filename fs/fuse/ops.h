@@ -1,0 +1,43 @@
+/* The FUSE callbacks. userdata is a struct ps_fs.
+ *
+ * Threads: libfuse's workers call them, threads of the cache answer what needs the network: no callback
+ * sleeps on it. ops.c: names and attributes.  ops_dir.c: folders.  ops_file.c: open, read, release, ioctl.
+ * ops_xattr.c */
+#ifndef PS_FUSE_OPS_H
+#define PS_FUSE_OPS_H
+
+#include "fuse/fs.h"
+
+extern const struct fuse_lowlevel_ops ps_ops;
+
+static inline struct ps_fs *ps_op_fs(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
+{
+	return (struct ps_open *)(uintptr_t)fi->fh;
+}
+
+/* Is the request root's, or of the user who mounts and serves this? */
+bool ps_op_is_owner(fuse_req_t req);
+
+/* What the kernel is told of a node. */
+void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct fuse_entry_param *ret);
+
+/* Answers an open of a folder or a virtual file; what is opened is a copy of `like`, whose contents it takes over. */
+void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like);
+
+void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void ps_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi); /* files and folders */
+void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+        unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes);
+void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+
+#endif

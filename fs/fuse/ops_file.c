@@ -1,0 +1,495 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "fuse/ioctl.h"
+#include "fuse/ops.h"
+#include "fuse/virtual.h"
+
+/* Open and release --------------------------------------------------------------------------------- */
+
+struct open_op {
+	struct ps_pending pending;
+	struct ps_fs *fs;
+	fuse_ino_t ino;
+	struct fuse_file_info fi;
+};
+
+static void free_open_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct open_op, pending));
+}
+
+void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_open *open = ps_fs_open_new(fs, like);
+
+	if (!open) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	fi->fh = (uintptr_t)open;
+	/* The kernel sends no release for an open whose caller was killed meanwhile. */
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		ps_fs_open_free(fs, open);
+}
+
+/* Is an incomplete file best opened for direct I/O? */
+static bool wants_direct(struct ps_fs *fs, pid_t tid)
+{
+	if (!atomic_load(&fs->passthrough.handshake.direct_mmap))
+		return false;
+	if (fs->options->cold_reads != PS_COLD_AUTO)
+		return fs->options->cold_reads == PS_COLD_DIRECT;
+	return ps_appetite_guess(&fs->appetite, tid) == PS_EATS_LARGE;
+}
+
+static void put_object(void *object)
+{
+	ps_object_put(object);
+}
+
+/* Through the page cache, straight through us, or passed through to the data file; see openmode.h. */
+static void reply_file(struct open_op *op, struct ps_handle *handle)
+{
+	struct ps_fs *fs = op->fs;
+	fuse_req_t req = op->pending.req;
+	pid_t tid = fuse_req_ctx(req)->pid;
+	struct ps_open like = {.kind = PS_OPEN_FILE, .ino = op->ino, .handle = handle, .meal = {.tid = tid}};
+	int fd = ps_handle_complete_fd(handle), backing_id = 0;
+	const struct ps_openmode_wish wish = {.ino = op->ino,
+	        .tid = tid,
+	        .complete_fd = fd,
+	        .keep = {.arg = fd >= 0 ? ps_object_ref(ps_handle_object(handle)) : NULL,
+	                .put = fd >= 0 ? put_object : NULL},
+	        .direct = fd < 0 && wants_direct(fs, tid)};
+
+	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);
+	like.in_mode = rc == 0;
+	/* On failure the open takes `like` down with it, the mode too. */
+	struct ps_open *open = rc == 0 ? ps_fs_open_new(fs, &like) : NULL;
+	if (!open) {
+		if (rc < 0)
+			ps_handle_close(handle);
+		fuse_reply_err(req, rc < 0 ? -rc : ENOMEM);
+		return;
+	}
+	op->fi.fh = (uintptr_t)open;
+	if (like.mode == PS_MODE_PASSED) {
+		rc = ps_passthrough_reply_open(req, &op->fi, backing_id);
+	} else {
+		/* A node's pages are valid for ever. Without this an open would also wait for READs in
+		 * flight. */
+		op->fi.keep_cache = 1;
+		op->fi.direct_io = like.mode == PS_MODE_DIRECT;
+		rc = fuse_reply_open(req, &op->fi);
+	}
+	/* The kernel sends no release for an open whose caller was killed meanwhile. */
+	if (rc == -ENOENT)
+		ps_fs_open_free(fs, open);
+}
+
+static void open_done(void *arg, int errnum, struct ps_handle *handle)
+{
+	struct open_op *op = arg;
+
+	if (!ps_pending_claim(&op->pending)) {
+		if (handle)
+			ps_handle_close(handle);
+	} else if (errnum) {
+		/* ESTALE makes the kernel look the name up again, and open the version that stands for it
+		 * now. */
+		if (errnum == ESTALE)
+			ps_openmode_stale(&op->fs->openmodes, fuse_req_ctx(op->pending.req)->pid);
+		fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
+	} else {
+		reply_file(op, handle);
+	}
+	ps_pending_put(&op->pending);
+}
+
+bool ps_op_is_owner(fuse_req_t req)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return uid == 0 || uid == geteuid();
+}
+
+static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_open like = {.kind = PS_OPEN_VIRTUAL, .ino = ino};
+	int rc = ps_virtual_text(fs, ino, ps_op_is_owner(req), &like.text, &like.text_len);
+
+	if (rc < 0) {
+		fuse_reply_err(req, ps_fs_errno(-rc));
+		return;
+	}
+	fi->direct_io = 1; /* read until it ends, whatever the size says */
+	ps_op_reply_open(req, fi, &like);
+}
+
+void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+
+	if ((fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC) {
+		fuse_reply_err(req, EROFS);
+		return;
+	}
+	if (ps_virtual_is(ino)) {
+		open_virtual(req, fs, ino, fi);
+		return;
+	}
+	struct open_op *op = malloc(sizeof *op);
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	op->fs = fs;
+	op->ino = ino;
+	op->fi = *fi;
+	ps_pending_init(&op->pending, &fs->pending, req, free_open_op, NULL);
+	ps_handle_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), open_done, op);
+	ps_pending_issued(&op->pending);
+}
+
+void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	ps_fs_open_free(ps_op_fs(req), ps_op_open(fi));
+	fuse_reply_err(req, 0);
+}
+
+/* Read --------------------------------------------------------------------------------------------- */
+
+struct read_op {
+	struct ps_pending pending;
+	struct ps_fs *fs;
+	pthread_t issuer; /* who is called back from there did not wait */
+	struct ps_read read;
+};
+
+static void free_read_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct read_op, pending));
+}
+
+static void cancel_read_op(struct ps_pending *pending)
+{
+	ps_read_cancel(&PS_CONTAINER_OF(pending, struct read_op, pending)->read);
+}
+
+/* Memory as it is; what is in files goes to the kernel through a pipe, without a copy of ours. But on a
+ * thread that is not the session's (`late`): libfuse would keep a pipe for it that outlives the session. */
+static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late)
+{
+	struct {
+		struct fuse_bufvec vec;
+		struct fuse_buf more[PS_READ_MAX_SEGMENTS - 1];
+	} v = {.vec = {.count = nsegs}};
+	struct iovec iov[PS_READ_MAX_SEGMENTS];
+	bool in_files = false;
+
+	for (size_t i = 0; i < nsegs; i++) {
+		struct fuse_buf *buf = i == 0 ? &v.vec.buf[0] : &v.more[i - 1];
+		void *data = (void *)(uintptr_t)segs[i].data;
+
+		iov[i] = (struct iovec){data, segs[i].nbytes};
+		*buf = (struct fuse_buf){.size = segs[i].nbytes,
+		        .mem = data,
+		        .fd = segs[i].fd,
+		        .pos = (off_t)segs[i].pos,
+		        .flags = data ? 0 : FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK};
+		in_files |= !data;
+	}
+	if (in_files)
+		fuse_reply_data(req, &v.vec, late ? FUSE_BUF_NO_SPLICE : FUSE_BUF_SPLICE_MOVE);
+	else
+		fuse_reply_iov(req, iov, (int)nsegs);
+}
+
+static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)
+{
+	struct read_op *op = PS_CONTAINER_OF(read, struct read_op, read);
+
+	if (ps_pending_claim(&op->pending)) {
+		if (errnum)
+			fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
+		else if (nsegs == 0)
+			fuse_reply_buf(op->pending.req, NULL, 0);
+		else
+			reply_segments(
+			        op->pending.req, segs, nsegs, !pthread_equal(op->issuer, pthread_self()));
+	}
+	ps_pending_put(&op->pending);
+}
+
+static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_t off)
+{
+	PS_LOCK_SCOPE(&open->reader);
+	size_t from = (size_t)PS_MIN((uint64_t)off, (uint64_t)open->text_len);
+	size_t n = PS_MIN(size, open->text_len - from);
+	/* A copy: as soon as the kernel has the answer, RELEASE may free the text under this thread. */
+	ps_autofree char *copy = malloc(n + 1);
+
+	if (!copy) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	memcpy(copy, open->text + from, n);
+	fuse_reply_buf(req, copy, n);
+}
+
+/* What the READ tells of how the file is read. The kernel names a lock owner for read(2), and none for pages
+ * that it wants for a mapping or sendfile(2). */
+static void note_read(
+        struct ps_fs *fs, struct ps_open *open, size_t size, uint64_t off, const struct fuse_file_info *fi)
+{
+	if (open->mode == PS_MODE_DIRECT) {
+		if (fi->lock_owner == 0 && atomic_load(&open->meal.nmapped) == 0)
+			ps_openmode_mapped(&fs->openmodes, open->ino);
+		ps_appetite_direct_read(&fs->appetite, &open->meal, size, fi->lock_owner == 0);
+	} else if (open->mode == PS_MODE_CACHED && off + size < ps_handle_size(open->handle)) {
+		ps_appetite_cached_read(
+		        &fs->appetite, &open->meal, size, atomic_load(&fs->read_ahead_nbytes));
+	}
+}
+
+void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_open *open = ps_op_open(fi);
+
+	(void)ino;
+	if (off < 0) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	if (open->kind == PS_OPEN_VIRTUAL) {
+		read_virtual(req, open, size, off);
+		return;
+	}
+	struct read_op *op = malloc(sizeof *op);
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	note_read(fs, open, size, (uint64_t)off, fi);
+	op->fs = fs;
+	op->issuer = pthread_self();
+	op->read = (struct ps_read){.handle = open->handle,
+	        .offset = (uint64_t)off,
+	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),
+	        .stats = &fs->reads,
+	        .done = read_done};
+	ps_pending_init(&op->pending, &fs->pending, req, free_read_op, cancel_read_op);
+	ps_handle_read(&op->read);
+	ps_pending_issued(&op->pending);
+}
+
+/* Requests on a file ------------------------------------------------------------------------------- */
+
+static int run_warm(struct ps_handle *handle, uint64_t *ret_nbytes)
+{
+	*ret_nbytes = 0;
+	return ps_handle_warm(handle);
+}
+
+/* The kernel releases no file while a request on it is under way: the handle lives until the answer. */
+struct ioctl_op {
+	struct ps_job job;
+	fuse_req_t req;
+	struct ps_handle *handle;
+	int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
+};
+
+static void run_ioctl(struct ps_job *job)
+{
+	ps_autofree struct ioctl_op *op = PS_CONTAINER_OF(job, struct ioctl_op, job);
+	uint64_t nbytes = 0;
+	int rc = op->run(op->handle, &nbytes);
+
+	if (rc < 0) /* ENOSPC is what the commands ask for */
+		fuse_reply_err(op->req, rc == -ENOSPC ? ENOSPC : ps_fs_errno(-rc));
+	else
+		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof nbytes);
+}
+
+struct plan_op {
+	struct ps_job job;
+	fuse_req_t req;
+	struct ps_fs *fs;
+	struct ps_open *open;
+	bool stranger;
+	struct ps_ioc_text text;
+};
+
+static int feed_new(struct ps_fs *fs, bool stranger, struct ps_plan_feed **ret)
+{
+	struct ps_plan_source *sources = calloc(fs->nsources, sizeof *sources);
+	int rc = sources ? 0 : -ENOMEM;
+
+	for (size_t i = 0; sources && i < fs->nsources; i++)
+		sources[i] = (struct ps_plan_source){fs->sources[i].name, fs->sources[i].dataset};
+	if (rc == 0)
+		rc = ps_plan_feed_new(sources, fs->nsources, stranger, ret);
+	free(sources);
+	return rc;
+}
+
+static void run_plan(struct ps_job *job)
+{
+	ps_autofree struct plan_op *op = PS_CONTAINER_OF(job, struct plan_op, job);
+	int rc = 0;
+
+	if (!op->open->feed)
+		rc = feed_new(op->fs, op->stranger, &op->open->feed);
+	if (rc == 0)
+		rc = ps_plan_feed_write(op->open->feed, op->text.text, op->text.nbytes);
+	if (rc < 0)
+		fuse_reply_err(op->req, rc == -EOPNOTSUPP ? ENOTTY : -rc);
+	else
+		fuse_reply_ioctl(op->req, 0, NULL, 0);
+}
+
+static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, size_t in_nbytes)
+{
+	struct plan_op *op = in_nbytes == sizeof op->text ? malloc(sizeof *op) : NULL;
+
+	if (!op) {
+		fuse_reply_err(req, in_nbytes == sizeof op->text ? ENOMEM : EINVAL);
+		return;
+	}
+	*op = (struct plan_op){.job.run = run_plan,
+	        .req = req,
+	        .fs = ps_op_fs(req),
+	        .open = open,
+	        .stranger = !ps_op_is_owner(req)};
+	memcpy(&op->text, in, sizeof op->text);
+	if (op->text.nbytes > sizeof op->text.text) {
+		free(op);
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	ps_background_add(&ps_op_fs(req)->background, &op->job);
+}
+
+/* Listing again ------------------------------------------------------------------------------------ */
+
+struct refresh_op {
+	struct ps_pending pending;
+	struct ps_fs *fs;
+	size_t nleft; /* with what follows under fs.lock */
+	int errnum;   /* the first failure */
+	struct ps_ioc_refreshed sum;
+	struct ps_refresh of[]; /* each source */
+};
+
+static void free_refresh_op(struct ps_pending *pending)
+{
+	free(PS_CONTAINER_OF(pending, struct refresh_op, pending));
+}
+
+/* One source's, or (NULL) that all have been asked. */
+static void count_refreshed(struct refresh_op *op, int errnum, const struct ps_refreshed *result)
+{
+	struct ps_fs *fs = op->fs;
+
+	pthread_mutex_lock(&fs->lock);
+	if (errnum && !op->errnum)
+		op->errnum = errnum;
+	if (result) {
+		op->sum.nfiles += result->nfiles;
+		op->sum.nadded += result->nadded;
+		op->sum.nvanished += result->nvanished;
+	}
+	bool last = --op->nleft == 0;
+	pthread_mutex_unlock(&fs->lock);
+	if (!last)
+		return;
+	if (ps_pending_claim(&op->pending)) {
+		if (op->errnum)
+			fuse_reply_err(op->pending.req, ps_fs_errno(op->errnum));
+		else
+			fuse_reply_ioctl(op->pending.req, 0, &op->sum, sizeof op->sum);
+	}
+	ps_pending_put(&op->pending);
+}
+
+static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
+{
+	count_refreshed(refresh->arg, errnum, result);
+}
+
+static void ioctl_refresh(fuse_req_t req, struct ps_fs *fs)
+{
+	struct refresh_op *op = malloc(sizeof *op + fs->nsources * sizeof *op->of);
+
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	*op = (struct refresh_op){.fs = fs, .nleft = fs->nsources + 1};
+	ps_pending_init(&op->pending, &fs->pending, req, free_refresh_op, NULL);
+	for (size_t i = 0; i < fs->nsources; i++) {
+		op->of[i] = (struct ps_refresh){.watch = &fs->sources[i].watch, .done = refreshed, .arg = op};
+		ps_dataset_refresh(&op->of[i]);
+	}
+	count_refreshed(op, 0, NULL);
+	ps_pending_issued(&op->pending);
+}
+
+void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+        unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
+{
+	static const struct {
+		unsigned cmd;
+		int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
+		bool for_all; /* whoever may read */
+	} requests[] = {
+	        {PS_IOC_WARM, run_warm, true},
+	        {PS_IOC_EVICT, ps_handle_evict, false},
+	        {PS_IOC_PIN, ps_handle_pin, false},
+	        {PS_IOC_UNPIN, ps_handle_unpin, false},
+	        {PS_IOC_PIN_NBYTES, ps_handle_pin_nbytes, true},
+	};
+	struct ps_open *open = ps_op_open(fi);
+	size_t i = 0;
+
+	(void)arg;
+	if (flags & FUSE_IOCTL_DIR && ino == FUSE_ROOT_ID && cmd == PS_IOC_REFRESH) {
+		if (!ps_op_is_owner(req))
+			fuse_reply_err(req, EPERM);
+		else
+			ioctl_refresh(req, ps_op_fs(req));
+		return;
+	}
+	if (!(flags & FUSE_IOCTL_DIR) && ps_virtual_is_plan(ino) && cmd == PS_IOC_PLAN) {
+		ioctl_plan(req, open, in, in_nbytes);
+		return;
+	}
+	while (i < PS_ARRAY_LEN(requests) && requests[i].cmd != cmd)
+		i++;
+	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || i == PS_ARRAY_LEN(requests)) {
+		fuse_reply_err(req, ENOTTY);
+		return;
+	}
+	if (!requests[i].for_all && !ps_op_is_owner(req)) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	if (_IOC_SIZE(cmd) > out_nbytes) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	struct ioctl_op *op = malloc(sizeof *op);
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	*op = (struct ioctl_op){
+	        .job.run = run_ioctl, .req = req, .handle = open->handle, .run = requests[i].run};
+	ps_background_add(&ps_op_fs(req)->background, &op->job);
+}

@@ -1,0 +1,187 @@
+#include "fuse/requests_in_flight.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+/* The pending whose lock this thread holds while it calls out to cancel_fn or libfuse, either of which may
+ * call back into this file for the same pending. */
+static __thread struct ps_pending *held;
+
+void ps_pending_table_init(struct ps_pending_table *table)
+{
+	pthread_mutex_init(&table->lock, NULL);
+	ps_list_init(&table->list);
+	atomic_init(&table->outstanding, 0);
+	atomic_init(&table->cancellable, 0);
+}
+
+void ps_pending_table_fini(struct ps_pending_table *table)
+{
+	pthread_mutex_destroy(&table->lock);
+}
+
+void ps_pending_init(struct ps_pending *p, struct ps_pending_table *table, fuse_req_t req,
+        void (*free_fn)(struct ps_pending *pending), void (*cancel_fn)(struct ps_pending *pending))
+{
+	*p = (struct ps_pending){.table = table, .req = req, .free_fn = free_fn, .cancel_fn = cancel_fn};
+	ps_list_init(&p->link);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->was_armed, NULL);
+	atomic_init(&p->refs, 2);
+	atomic_fetch_add(&table->outstanding, 1);
+	if (cancel_fn)
+		atomic_fetch_add(&table->cancellable, 1);
+}
+
+static void unref(struct ps_pending *p)
+{
+	if (atomic_fetch_sub(&p->refs, 1) > 1)
+		return;
+	struct ps_pending_table *table = p->table;
+	bool cancellable = p->cancel_fn;
+	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->was_armed);
+	p->free_fn(p);
+	if (cancellable)
+		atomic_fetch_sub(&table->cancellable, 1);
+	/* Last: whoever drains the table may free everything around us after this. */
+	atomic_fetch_sub(&table->outstanding, 1);
+}
+
+/* Cancels or answers; the lock is held, and the caller has a reference of its own. A callback from inside
+ * cancel_fn answers without disarming: nobody else can be in interrupted() then, since the kernel interrupts
+ * a request once, and the loop has ended when ps_pending_cancel_all() runs. */
+static void interrupt_locked(struct ps_pending *p, bool *ret_answer)
+{
+	*ret_answer = false;
+	if (p->answered)
+		return;
+	if (p->cancel_fn) {
+		held = p;
+		p->cancel_fn(p);
+		held = NULL;
+		return;
+	}
+	p->answered = *ret_answer = true;
+}
+
+/* Called by libfuse with the request's lock held: by the thread that received the kernel's INTERRUPT, or from
+ * inside arming if that came first. */
+static void interrupted(fuse_req_t req, void *arg)
+{
+	struct ps_pending *p = arg;
+	bool answer;
+
+	if (held == p) { /* the issuer sees to it once libfuse has let go of the request */
+		PS_LOCK_SCOPE(&p->lock);
+		p->interrupted = true;
+		return;
+	}
+	/* A claim from another thread disarms before it answers, and so waits for us: p is alive until we
+	 * return. A claim from inside cancel_fn does not wait: hence the reference. */
+	atomic_fetch_add(&p->refs, 1);
+	pthread_mutex_lock(&p->lock);
+	interrupt_locked(p, &answer);
+	pthread_mutex_unlock(&p->lock);
+	if (answer)
+		fuse_reply_err(req, EINTR);
+	unref(p);
+}
+
+/* Lists it and keeps claims waiting while it is armed; false: it is answered already. */
+static bool begin_arming(struct ps_pending *p)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	if (p->answered)
+		return false;
+	p->arming = true;
+	PS_LOCK_SCOPE(&p->table->lock);
+	ps_list_append(&p->table->list, &p->link);
+	return true;
+}
+
+void ps_pending_issued(struct ps_pending *p)
+{
+	bool answer = false;
+
+	if (begin_arming(p)) {
+		held = p;
+		fuse_req_interrupt_func(p->req, interrupted, p);
+		held = NULL;
+		PS_LOCK_SCOPE(&p->lock);
+		p->arming = false;
+		p->armed = true;
+		pthread_cond_broadcast(&p->was_armed);
+		if (p->interrupted)
+			interrupt_locked(p, &answer);
+	}
+	if (answer)
+		fuse_reply_err(p->req, EINTR);
+	unref(p);
+}
+
+bool ps_pending_claim(struct ps_pending *p)
+{
+	bool inside = held == p;
+
+	if (!inside) {
+		pthread_mutex_lock(&p->lock);
+		while (p->arming) /* a few instructions: nothing is called meanwhile but libfuse's setter */
+			pthread_cond_wait(&p->was_armed, &p->lock);
+	}
+	bool first = !p->answered, armed = p->armed;
+	p->answered = true;
+	if (!inside)
+		pthread_mutex_unlock(&p->lock);
+	/* Waits for an interrupt function that runs now. Inside one, libfuse's lock is ours already, and the
+	 * answer disarms. */
+	if (first && armed && !inside)
+		fuse_req_interrupt_func(p->req, NULL, NULL);
+	return first;
+}
+
+void ps_pending_put(struct ps_pending *p)
+{
+	pthread_mutex_lock(&p->table->lock);
+	ps_list_remove(&p->link);
+	pthread_mutex_unlock(&p->table->lock);
+	unref(p);
+}
+
+void ps_pending_cancel_all(struct ps_pending_table *table)
+{
+	bool answer;
+
+	for (;;) {
+		pthread_mutex_lock(&table->lock);
+		if (ps_list_empty(&table->list)) {
+			pthread_mutex_unlock(&table->lock);
+			return;
+		}
+		struct ps_pending *p = PS_CONTAINER_OF(table->list.next, struct ps_pending, link);
+		ps_list_remove(&p->link);
+		atomic_fetch_add(&p->refs, 1);
+		pthread_mutex_unlock(&table->lock);
+		pthread_mutex_lock(&p->lock);
+		if (p->cancel_fn)
+			interrupt_locked(p, &answer);
+		pthread_mutex_unlock(&p->lock);
+		unref(p);
+	}
+}
+
+bool ps_pending_drain(struct ps_pending_table *table, bool cancellable, unsigned timeout_ms)
+{
+	uint64_t deadline_ns = ps_clock_mono_ns() + timeout_ms * PS_NS_PER_MS;
+
+	while (atomic_load(cancellable ? &table->cancellable : &table->outstanding) > 0) {
+		if (ps_clock_mono_ns() >= deadline_ns)
+			return false;
+		poll(NULL, 0, 2);
+	}
+	return true;
+}

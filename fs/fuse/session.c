@@ -1,0 +1,183 @@
+#include "fuse/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "base/log.h"
+#include "fuse/ops.h"
+
+#define THREADS_MIN 8
+#define THREADS_MAX 64
+#define READ_AHEAD_KIB 4096 /* the kernel's own is 128: four round trips through the daemon for each MiB */
+#define READ_AHEAD_DEFAULT_KIB 128
+#define CANCEL_WAIT_MS 3000 /* a cancelled read answers at once; this bounds our trust in that */
+
+/* Its only use is to interrupt libfuse's wait in the thread that runs a loop. */
+static void on_wakeup(int signo)
+{
+	(void)signo;
+}
+
+__attribute__((format(printf, 2, 0))) static void fuse_logs(
+        enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	char text[512];
+
+	vsnprintf(text, sizeof text, fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	ps_log(level <= FUSE_LOG_ERR        ? PS_LOG_ERROR
+	        : level == FUSE_LOG_WARNING ? PS_LOG_WARNING
+	                                    : PS_LOG_DEBUG,
+	        "%s", text);
+}
+
+void ps_session_setup(void)
+{
+	struct sigaction wakeup = {.sa_handler = on_wakeup}, ignore = {.sa_handler = SIG_IGN};
+
+	sigaction(SIGUSR2, &wakeup, NULL);
+	sigaction(SIGPIPE, &ignore, NULL);
+	fuse_set_log_func(fuse_logs);
+}
+
+/* Returns what it is now, in bytes. */
+static size_t raise_read_ahead(dev_t dev)
+{
+	char path[96], value[32];
+	unsigned long now = READ_AHEAD_DEFAULT_KIB;
+
+	snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev), minor(dev));
+	ps_autofd int readable = open(path, O_RDONLY | O_CLOEXEC), fd = open(path, O_WRONLY | O_CLOEXEC);
+	ssize_t n = readable < 0 ? -1 : read(readable, value, sizeof value - 1);
+	if (n > 0) {
+		value[n] = '\0';
+		now = strtoul(value, NULL, 10);
+	}
+	n = snprintf(value, sizeof value, "%d", READ_AHEAD_KIB);
+	/* It may not be ours to change: the mount works, with smaller requests. */
+	if (now < READ_AHEAD_KIB && fd >= 0) {
+		if (pwrite(fd, value, (size_t)n, 0) == n)
+			now = READ_AHEAD_KIB;
+		else
+			ps_log_info("mount: read-ahead stays at %lu KiB: %s", now, strerror(errno));
+	}
+	return now * 1024;
+}
+
+static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
+{
+	char name[] = "penstock", flag[] = "-o", max_read[48], fd_path[32];
+	char *argv[] = {name, flag, max_read, NULL};
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+
+	snprintf(max_read, sizeof max_read, "max_read=%u", PS_FS_READ_NBYTES);
+	snprintf(fd_path, sizeof fd_path, "/dev/fd/%d", fd);
+	fs->session = fuse_session_new(&args, &ps_ops, sizeof ps_ops, fs);
+	fuse_opt_free_args(&args);
+	if (!fs->session || fuse_session_mount(fs->session, fd_path) != 0)
+		return ps_error_set(err, ENOMEM, "libfuse: no session (see the log)");
+	if (ps_passthrough_install(&fs->passthrough, fs->session, ps_store_dir(ps_cache_store(fs->cache)),
+	            !fs->options->no_passthrough) < 0)
+		ps_log_info("mount: %s", ps_passthrough_reason(&fs->passthrough));
+	return 0;
+}
+
+static int loop(struct ps_fs *fs)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned threads = (unsigned)PS_MAX(THREADS_MIN, PS_MIN(THREADS_MAX, 2 * cpus));
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+
+	if (!config)
+		return -ENOMEM;
+	/* No thread sleeps on the network, so a few do; ending and starting them costs more than keeping
+	 * them. */
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, threads);
+	fuse_loop_cfg_set_idle_threads(config, threads);
+	int rc = fuse_session_loop_mt(fs->session, config);
+	fuse_loop_cfg_destroy(config);
+	return rc;
+}
+
+static void *run_loop(void *arg)
+{
+	struct ps_session *s = arg;
+
+	pthread_setname_np(pthread_self(), "fuse-loop");
+	s->rc = loop(s->fs);
+	atomic_store(&s->ended, true);
+	sem_post(&s->end);
+	return NULL;
+}
+
+int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err)
+{
+	*s = (struct ps_session){.fs = fs, .dev = dev};
+	sem_init(&s->end, 0, 0);
+	int rc = new_session(fs, fd, err);
+	if (rc < 0) {
+		close(fd); /* libfuse has not taken it */
+		return rc;
+	}
+	rc = ps_background_start(&fs->background);
+	ps_fs_watch(fs);
+	if (rc == 0)
+		rc = -pthread_create(&s->thread, NULL, run_loop, s);
+	s->started = rc == 0;
+	if (rc < 0) {
+		ps_fs_unwatch(fs);
+		ps_background_stop(&fs->background);
+		return ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	}
+	return 0;
+}
+
+void ps_session_answers(struct ps_session *s)
+{
+	if (s->dev)
+		atomic_store(&s->fs->read_ahead_nbytes, raise_read_ahead(s->dev));
+	ps_passthrough_probe(&s->fs->passthrough);
+}
+
+void ps_session_kick(struct ps_session *s)
+{
+	if (atomic_load(&s->ended) || !ps_fs_hush(s->fs))
+		return;
+	fuse_session_exit(s->fs->session);
+	pthread_kill(s->thread, SIGUSR2);
+}
+
+void ps_session_await(struct ps_session *s)
+{
+	while (sem_wait(&s->end) < 0 && errno == EINTR) {
+	}
+}
+
+int ps_session_finish(struct ps_session *s)
+{
+	pthread_join(s->thread, NULL);
+	s->started = false;
+	(void)ps_fs_hush(s->fs);
+	ps_fs_unwatch(s->fs);
+	ps_background_stop(&s->fs->background);
+	ps_pending_cancel_all(&s->fs->pending);
+	if (!ps_pending_drain(&s->fs->pending, true, CANCEL_WAIT_MS))
+		return -EDEADLK;
+	ps_fs_close_all(s->fs);
+	return s->rc < 0 ? s->rc : 0;
+}
+
+void ps_session_free(struct ps_session *s)
+{
+	if (s->fs && s->fs->session)
+		fuse_session_destroy(s->fs->session);
+	if (s->fs) {
+		s->fs->session = NULL;
+		sem_destroy(&s->end);
+	}
+}

@@ -1,0 +1,272 @@
+/* From options to what the cache wants: defaults that depend on the machine, and the environment. */
+#include "options/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/size.h"
+#include "base/strbuf.h"
+
+char *ps_cache_dir_default(struct ps_error *err)
+{
+	const char *dir = getenv("PENSTOCK_CACHE_DIR"), *home = getenv("HOME"),
+	           *xdg = getenv("XDG_CACHE_HOME");
+	ps_autostrbuf struct ps_strbuf b = {0};
+	char *path;
+
+	if (dir && *dir)
+		path = ps_path_absolute(dir);
+	else if (geteuid() == 0)
+		path = strdup("/var/cache/penstock");
+	else if ((xdg && xdg[0] == '/') || (home && home[0] == '/')) {
+		ps_strbuf_addf(&b, "%s%s", xdg && xdg[0] == '/' ? xdg : home,
+		        xdg && xdg[0] == '/' ? "/penstock" : "/.cache/penstock");
+		path = ps_strbuf_take(&b);
+	} else {
+		ps_error_set(err, EINVAL,
+		        "no cache folder: give --cache-dir DIR, or set PENSTOCK_CACHE_DIR or HOME");
+		return NULL;
+	}
+	if (!path)
+		ps_error_set(err, ENOMEM, "out of memory");
+	return path;
+}
+
+/* Makes the folders above `path`; whether that worked shows when the folder itself is made. */
+static void make_parents(const char *path)
+{
+	ps_autofree char *copy = strdup(path);
+
+	for (char *s = copy ? strchr(copy + 1, '/') : NULL; s; s = strchr(s + 1, '/')) {
+		*s = '\0';
+		mkdir(copy, 0700);
+		*s = '/';
+	}
+}
+
+/* The size of the disk that holds, or will hold, `path`. */
+static int disk_size(const char *path, uint64_t *ret_nbytes)
+{
+	ps_autofree char *copy = strdup(path);
+	struct statvfs vfs;
+
+	while (copy && statvfs(copy, &vfs) < 0) {
+		char *slash = strrchr(copy, '/');
+
+		if (errno != ENOENT || !slash || slash == copy)
+			return -errno;
+		*slash = '\0';
+	}
+	if (!copy)
+		return -ENOMEM;
+	return __builtin_mul_overflow((uint64_t)vfs.f_blocks, (uint64_t)vfs.f_frsize, ret_nbytes) ? -EOVERFLOW
+	                                                                                          : 0;
+}
+
+/* What origins and libcurl may want to know of whoever mounts. */
+static bool of_interest(const char *variable)
+{
+	static const char *const prefixes[] = {"AWS_", "AZURE_STORAGE_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_",
+	        "HUGGING", "HOME=", "XDG_", "NETRC=", "SSL_CERT_",
+	        "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY=",
+	        "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH=",
+	        /* And what the commands of AWS profiles run with. */
+	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "USER=", "LOGNAME=", "LANG=",
+	        "LC_", "TMPDIR=", "DBUS_SESSION_BUS_ADDRESS=", "SSH_AUTH_SOCK=", "KRB5CCNAME=", "VAULT_",
+	        "OP_"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(prefixes); i++)
+		if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
+			return true;
+	return false;
+}
+
+static int take_environment(struct ps_mount_options *o)
+{
+	size_t n = 0, count = 0;
+
+	while (environ[count])
+		count++;
+	o->env = calloc(count + 2, sizeof *o->env);
+	/* Where relative paths in the others start: not always what the shell has in it. */
+	ps_autofree char *cwd = getcwd(NULL, 0);
+	if (o->env && cwd && asprintf(&o->env[n], "PWD=%s", cwd) < 0) {
+		o->env[n] = NULL;
+		return -ENOMEM;
+	}
+	n += o->env && cwd;
+	for (size_t i = 0; o->env && i < count; i++) {
+		if (!of_interest(environ[i]))
+			continue;
+		o->env[n] = strdup(environ[i]);
+		if (!o->env[n++])
+			return -ENOMEM;
+	}
+	return o->env ? 0 : -ENOMEM;
+}
+
+/* The environment that a process started with stays readable in /proc. */
+static void forget(const char *name)
+{
+	char *value = getenv(name);
+
+	if (value)
+		ps_cli_wipe(value);
+	unsetenv(name);
+}
+
+void ps_environment_forget(void)
+{
+	static const char *const names[] = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN",
+	        "HUGGING_FACE_HUB_TOKEN", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING",
+	        "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
+	        /* May have a password in them. Origins have a copy. */
+	        "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+		forget(names[i]);
+}
+
+int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
+{
+	char *env = getenv("PENSTOCK_USER_PASSWORD");
+	bool to_stderr = o->log && strcmp(o->log, "stderr") == 0;
+
+	if (to_stderr && !o->foreground)
+		return ps_error_set(
+		        err, EINVAL, "option log: a daemon has no stderr; add -f, or name a file");
+	if (!o->user && env && *env) {
+		if (!strchr(env, ':') || env[0] == ':')
+			return ps_error_set(
+			        err, EINVAL, "PENSTOCK_USER_PASSWORD is not of the form NAME:PASSWORD");
+		o->user = strdup(env);
+		if (!o->user)
+			return ps_error_set(err, ENOMEM, "out of memory");
+		if (ps_given_add(&o->given, "user", env, err) < 0)
+			return -ENOMEM;
+	}
+	forget("PENSTOCK_USER_PASSWORD");
+	return take_environment(o) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
+}
+
+int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err)
+{
+	if (o->cache_dir)
+		return 0;
+	o->cache_dir = ps_cache_dir_default(err);
+	if (!o->cache_dir)
+		return -err->err;
+	make_parents(o->cache_dir);
+	return 0;
+}
+
+int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err)
+{
+	uint64_t limit = 0;
+
+	if (ps_mount_options_cache_dir(o, err) < 0)
+		return -err->err;
+	if (o->cache_size) {
+		uint64_t disk = 0;
+		int rc = disk_size(o->cache_dir, &disk);
+
+		if (rc == 0)
+			rc = ps_size_parse_share(o->cache_size, disk, &limit);
+		if (rc < 0)
+			return ps_error_set(err, -rc, "cache %s: %s", o->cache_dir, strerror(-rc));
+	}
+	if (o->min_free > 1) {
+		uint64_t disk = 0;
+		char asked[PS_SIZE_TEXT_LEN], has[PS_SIZE_TEXT_LEN];
+
+		if (disk_size(o->cache_dir, &disk) == 0 && o->min_free >= disk)
+			return ps_error_set(err, EINVAL,
+			        "option min-free: %s are to stay free, but the disk of %s has %s in all",
+			        ps_size_format(o->min_free, asked), o->cache_dir, ps_size_format(disk, has));
+	}
+	*ret = (struct ps_cache_options){
+	        .store = {.dir = o->cache_dir,
+	                .folder_bytes = limit,
+	                .min_free_bytes = o->min_free,
+	                .policy = o->policy},
+	        .memory_bytes = o->memory,
+	        .max_connections = o->max_connections,
+	        .max_bytes_per_s = o->max_bandwidth,
+	        .timeout_ms = o->timeout_ms,
+	        .grant_ttl_ms = o->grant_ttl_ms,
+	};
+	return 0;
+}
+
+void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_dataset_options *ret)
+{
+	*ret = (struct ps_dataset_options){
+	        .origin = {.headers = (const char *const *)o->headers,
+	                .user_password = o->user,
+	                .ca_file = o->cacert,
+	                .client_cert = o->client_cert,
+	                .client_key = o->client_key,
+	                .client_key_password_file = o->client_key_password_file,
+	                .proxy = o->proxy,
+	                .netrc_file = o->netrc_file,
+	                .hf_token_file = o->hf_token_file,
+	                .insecure = o->insecure,
+	                .endpoint = o->endpoint,
+	                .region = o->region,
+	                .profile = o->profile,
+	                .gs_credentials = o->gs_credentials,
+	                .az_sas_file = o->az_sas_file,
+	                .no_sign_request = o->no_sign_request,
+	                .request_payer = o->request_payer,
+	                .pin_versions = o->pin_versions,
+	                .follow_redirects = o->follow_redirects,
+	                .addressing = o->addressing,
+	                .env = (const char *const *)o->env},
+	        .revalidate_ms = o->revalidate_ms,
+	        .raw = o->raw,
+	        .include = (const char *const *)o->include,
+	        .exclude = (const char *const *)o->exclude,
+	};
+}
+
+char *ps_source_absolute(const char *source)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (source[0] == '@' && source[1]) {
+		ps_autofree char *path = ps_path_absolute(source + 1);
+
+		if (!path)
+			return NULL;
+		ps_strbuf_addf(&b, "@%s", path);
+		return ps_strbuf_take(&b);
+	}
+	if (strstr(source, "://") || source[0] == '/')
+		return strdup(source);
+	/* "photos/" is a folder if there is one; else whoever opens the origin says what is wrong. */
+	struct stat st;
+	if (stat(source, &st) < 0 || !S_ISDIR(st.st_mode))
+		return strdup(source);
+	ps_autofree char *path = ps_path_absolute(source);
+	if (!path)
+		return NULL;
+	ps_strbuf_addf(&b, "%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/");
+	return ps_strbuf_take(&b);
+}
+
+void ps_source_wipe(char *arg)
+{
+	ps_autofree char *canonical = ps_source_canonical(arg, NULL);
+	size_t room = strlen(arg);
+
+	if (canonical && strlen(canonical) <= room) {
+		memset(arg, 0, room);
+		memcpy(arg, canonical, strlen(canonical));
+	} else {
+		ps_cli_wipe(arg);
+	}
+}
