@@ -173,7 +173,8 @@ enum penstock_overflow {
 #define PENSTOCK_MAX_DIMS 8
 
 /* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
- * members below `kind` are for images where nothing else is said. */
+ * members below `kind` are for images where nothing else is said. What would do nothing is refused: a member of
+ * another kind, noise_sigma without noise, scale_min with another crop; the text says what it needs. */
 struct penstock_field {
 	size_t size; /* set by init: lets libraries of other versions read the struct */
 	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". Behind a

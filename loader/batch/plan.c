@@ -141,6 +141,12 @@ static int mix_plan(struct ps_plan *plan, const struct penstock_options *o, stru
 	              o->cutmix_share <= 1))
 		return ps_load_error_set(err, EINVAL, "mix_probability %g, cutmix_share %g: must be 0 to 1",
 		        o->mix_probability, o->cutmix_share);
+	if (o->mix_probability != 1 && !(o->mixup_alpha > 0) && !(o->cutmix_alpha > 0))
+		return ps_load_error_set(err, EINVAL,
+		        "mix_probability %g has no effect: add mixup_alpha or cutmix_alpha", o->mix_probability);
+	if (o->cutmix_share != 0.5 && !(o->mixup_alpha > 0 && o->cutmix_alpha > 0))
+		return ps_load_error_set(err, EINVAL,
+		        "cutmix_share %g has no effect: add mixup_alpha and cutmix_alpha", o->cutmix_share);
 	plan->mixes = o->mixup_alpha > 0 || o->cutmix_alpha > 0;
 	plan->seed = o->seed;
 	plan->mix = (struct ps_mix_spec){.mixup_alpha = o->mixup_alpha,
@@ -214,6 +220,8 @@ int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, str
 		}
 	}
 	r = ps_plan_images_join(plan, o->fields, err);
+	if (r == 0)
+		r = ps_plan_effects_check(plan, o->fields, err);
 	if (r == 0)
 		r = mix_plan(plan, o, err);
 	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)

@@ -110,6 +110,14 @@ int ps_plan_image_make(
 /* When all fields are made from `in`: who follows whom, who shares a decode. */
 int ps_plan_images_join(
         struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+
+/* Then: refuses what was set and would do nothing, and says what else it needs. */
+int ps_plan_effects_check(
+        const struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+
+/* "image"; "?": there is no such kind. */
+const char *ps_plan_kind_name(uint32_t kind);
+
 /* The windows that token streams are cut into for the first field of tokens of a length; none: nbytes 0.
  * `stride` in tokens, 0: as many as the field has. The suffix is borrowed from the plan. */
 int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windows *ret_windows,

@@ -10,7 +10,7 @@
 
 /* -- Shapes and types --------------------------------------------------------------------------------- */
 
-static const char *kind_name(uint32_t kind)
+const char *ps_plan_kind_name(uint32_t kind)
 {
 	static const char *const names[] = {"image", "int64", "bytes", "npy", "json", "text", "mask", "boxes",
 	        "tokens", "float", "output"};
@@ -33,7 +33,7 @@ static int dtype_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 		        f->kind == PENSTOCK_FLOAT    ? "a float"
 		        : f->kind == PENSTOCK_TOKENS ? "an integer"
 		                                     : "one of penstock_dtype",
-		        kind_name(in->kind));
+		        ps_plan_kind_name(in->kind));
 	return 0;
 }
 
@@ -117,7 +117,7 @@ static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, s
 		        "field %.100s: a path in JSON is for kinds int64, float, text and json (arrays: json "
 		        "with a "
 		        "dtype and a shape), not for %s",
-		        f->name, kind_name(in->kind));
+		        f->name, ps_plan_kind_name(in->kind));
 	switch (in->kind) {
 	case PENSTOCK_BYTES:
 		return bytes_plan(f, &ps_field_bytes);

@@ -28,19 +28,16 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 	        s->out_height > PS_IMAGE_SIDE_MAX)
 		return ps_load_error_set(err, EINVAL, "image: output size %u x %u: each side must be 1 to %u",
 		        s->out_width, s->out_height, PS_IMAGE_SIDE_MAX);
-	if (s->crop != PS_CROP_RANDOM && (s->padding_x || s->padding_y))
-		return ps_load_error_set(err, EINVAL, "image: padding %u x %u: is of a random_crop only", s->padding_x,
-		        s->padding_y);
 	if (s->padding > PS_PAD_SYMMETRIC)
 		return ps_load_error_set(err, EINVAL, "image: padding_mode %d: unknown", (int)s->padding);
 	if (s->padding_x >= s->out_width || s->padding_y >= s->out_height)
 		return ps_load_error_set(err, EINVAL, "image: padding %u x %u: must be less than the output, %u x %u",
 		        s->padding_x, s->padding_y, s->out_width, s->out_height);
-	if ((s->resize_width || s->resize_height) &&
-	        ((s->crop != PS_CROP_CENTER && s->crop != PS_CROP_RANDOM) || s->resize_shorter))
+	if (s->resize_shorter && (s->resize_width || s->resize_height))
 		return ps_load_error_set(err, EINVAL,
-		        "image: resize_width, resize_height: are of crops center and random_crop, without "
-		        "resize_shorter");
+		        "image: resize_shorter %u has no effect beside resize_width and resize_height: leave one of "
+		        "both out",
+		        s->resize_shorter);
 	if (!s->resize_width != !s->resize_height || s->resize_width > PS_IMAGE_SIDE_MAX ||
 	        s->resize_height > PS_IMAGE_SIDE_MAX)
 		return ps_load_error_set(err, EINVAL, "image: resize %u x %u: each side must be 1 to %u",

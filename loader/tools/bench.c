@@ -201,7 +201,7 @@ static bool choice_take(struct ps_bench_options *o, int c)
 	static const char *const orders[] = {"none", "shards", "window", "permutation"};
 	static const char *const ends[] = {"uneven", "drop_last", "pad", "split"};
 	static const char *const on_errors[] = {"fail", "skip"}, *const pixels[] = {"auto", "off"};
-	struct penstock_field *image = &o->fields[0];
+	struct penstock_field *image = &o->image;
 
 	switch (c) {
 	case OPT_DEVICE_PIXELS:
@@ -313,7 +313,7 @@ static bool run_take(struct ps_bench_options *o, int c)
 static bool option_take(struct ps_bench_options *o, int c)
 {
 	struct penstock_options *l = &o->loader;
-	struct penstock_field *image = &o->fields[0];
+	struct penstock_field *image = &o->image;
 
 	switch (c) {
 	case OPT_BATCH:
@@ -361,7 +361,7 @@ static bool option_take(struct ps_bench_options *o, int c)
 	case OPT_FIELD:
 		return ps_bench_field_take(o, optarg);
 	case OPT_IMAGE_OPTION:
-		return ps_bench_image_take(&o->fields[0], optarg);
+		return ps_bench_image_take(&o->image, optarg);
 	case OPT_STEP_MS:
 	case OPT_SECONDS:
 	case OPT_SWEEP:
@@ -394,6 +394,8 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 		}
 		if (!option_take(o, c))
 			return PS_EXIT_USAGE;
+		o->image_set |= c == OPT_IMAGE || c == OPT_CROP || c == OPT_DTYPE || c == OPT_LAYOUT ||
+		                c == OPT_IMAGE_OPTION;
 	}
 	if (optind == argc) {
 		ps_complain("no shards (see penstock-loader bench --help)");
@@ -411,7 +413,7 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 /* The fields of an image training run. */
 static void fields_init(struct ps_bench_options *o)
 {
-	penstock_field_init(&o->fields[0], sizeof(o->fields[0]), "jpg;jpeg", PENSTOCK_IMAGE);
+	penstock_field_init(&o->image, sizeof(o->image), "jpg;jpeg", PENSTOCK_IMAGE);
 	penstock_field_init(&o->fields[1], sizeof(o->fields[1]), "cls", PENSTOCK_INT64);
 	o->fields[1].optional = 1;
 	o->loader.fields = o->fields;
@@ -463,7 +465,7 @@ int ps_cmd_bench(int argc, char **argv)
 	r = options_parse(&o, argc, argv);
 	if (r >= 0)
 		return r;
-	if (o.nnamed > 0)
-		o.loader.nfields = o.nnamed;
+	if (!ps_bench_fields_finish(&o))
+		return PS_EXIT_USAGE;
 	return o.sweep ? ps_bench_sweep(&o) : bench_once(&o);
 }

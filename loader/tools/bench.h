@@ -18,6 +18,8 @@ struct ps_bench_options {
 	struct penstock_options loader;
 	struct penstock_field fields[PS_BENCH_MAX_FIELDS]; /* jpg;jpeg and cls, unless told otherwise */
 	char names[PS_BENCH_MAX_FIELDS][128];              /* of fields that were named */
+	struct penstock_field image; /* what image fields are to be, whatever they are called */
+	bool image_set;              /* something was said of it */
 	uint32_t nnamed;
 	const char *const *shards;
 	size_t nshards;
@@ -55,6 +57,9 @@ struct ps_bench_result {
 
 /* Takes "NAME=KIND[:DTYPE]", a field instead of the usual ones. False: complained. */
 bool ps_bench_field_take(struct ps_bench_options *options, const char *text);
+
+/* When all options are read: what was said of images is of every field that is one. False: complained. */
+bool ps_bench_fields_finish(struct ps_bench_options *options);
 
 /* Takes "NAME=VALUE", a member of the image's. False: complained. The text is borrowed. */
 bool ps_bench_image_take(struct penstock_field *image, const char *text);

@@ -76,6 +76,32 @@ bool ps_bench_field_take(struct ps_bench_options *o, const char *text)
 	return true;
 }
 
+bool ps_bench_fields_finish(struct ps_bench_options *o)
+{
+	bool any = false;
+
+	if (o->nnamed == 0) {
+		o->fields[0] = o->image;
+		return true;
+	}
+	o->loader.nfields = o->nnamed;
+	for (uint32_t i = 0; i < o->nnamed; i++) {
+		struct penstock_field *f = &o->fields[i], given = *f;
+
+		if (f->kind != PENSTOCK_IMAGE)
+			continue;
+		*f = o->image;
+		f->name = given.name;
+		f->dtype = given.dtype != PENSTOCK_F32 ? given.dtype : f->dtype;
+		any = true;
+	}
+	if (any || !o->image_set)
+		return true;
+	ps_complain("--image, --crop, --dtype, --layout and --image-option have no effect: no --field is an image; add "
+	            "one, as --field jpg=image");
+	return false;
+}
+
 /* -- What is done to images ----------------------------------------------------------------------------- */
 
 enum type { REAL, NUMBER, TEXT };

@@ -21,7 +21,8 @@ def shards(n=3, per=10):
 
 
 def bench(*args, **kwargs):
-    r = tap.run("bench", "--json", "--image", "32", *args, **kwargs)
+    small = [] if "--field" in args else ["--image", "32"]
+    r = tap.run("bench", "--json", *small, *args, **kwargs)
     assert r.returncode == 0, r.stderr
     tap.equal(r.stderr, b"", "no progress where there is no terminal")
     return json.loads(r.stdout)
@@ -301,6 +302,10 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--image-option", "jitter", "t-0.tar"], 2, "must be NAME=VALUE"),
     (["bench", "--image-option", "jitter=x", "t-0.tar"], 2, "must be a number"),
     (["bench", "--image-option", "jiter=1", "t-0.tar"], 2, "no such option of images"),
+    (["bench", "--image-option", "noise_sigma=25", "t-0.tar"], 2, "noise_sigma has no effect: add noise, its probability"),
+    (["bench", "--image-option", "resize_shorter=256", "t-0.tar"], 2, "resize_shorter has no effect: take crop center or"),
+    (["bench", "--image", "64", "--field", "cls=int64", "t-0.tar"], 2, "have no effect: no --field is an image"),
+    (["bench", "--image-option", "brightness=1", "--field", "jpg=image", "t-0.tar"], 2, "brightness has no effect: add jitter"),
     (["bench", "--image-option", "groups=one:1=blur", "t-0.tar"], 2, "blur is in a group, but its own probability is 0"),
     (["bench", "--on-error", "ignore", "t-0.tar"], 2, "fail|skip"),
     (["bench", "--memory-budget", "2X", "t-0.tar"], 2, "512M"),

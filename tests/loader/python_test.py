@@ -206,7 +206,7 @@ def erasing_noise_and_groups_do_what_they_say():
     gray = (one[..., 0] == one[..., 1]).all((1, 2))
     assert (flipped != gray).all() and 0 < gray.sum() < 12
     for wrong, says in ((dict(groups="one:2=gray"), "must be apply:PROBABILITY"), (dict(erase_fill=300), "levels are 0"),
-                        (dict(padding=3), "of a random_crop only"), (dict(jitter_order="any"), "fixed, random")):
+                        (dict(padding=3), "padding_x has no effect: take crop random_crop"), (dict(jitter_order="any"), "fixed, random")):
         try:
             u8(size=32, **wrong)
         except ValueError as e:
@@ -332,6 +332,22 @@ def length_is_known_with_an_index_only():
 
 
 @tap.test
+def help_and_manual_have_units_and_ranges_of_all_options_of_images():
+    other_kinds = {"optional", "missing_value", "shape", "pad_to", "pad_multiple", "overflow", "pad_value", "max_bytes",
+                   "add_offset_of", "source_dtype", "member", "box_format", "box_shares"}
+    words = {"dtype", "layout", "crop", "interpolation", "follow", "orient", "dct_scale", "padding_mode", "groups"}
+    # What Python calls them where it takes two in one.
+    pairs = {"image": "size", "padding_x": "padding", "padding_y": "padding", "erase_levels": "erase_fill",
+             "resize_shorter": "resize"}
+    manual = tap.read(os.path.join(tap.SRC, "man/libpenstock.3")).decode()
+    table = re.sub(r"\\f.", "", manual[manual.index("Units, ranges and defaults:"):].split(".TE")[0])
+    for name in set(penstock.loader._FIELD_OPTIONS) - other_kinds:
+        short = re.sub("_(min|max|width|height)$", "", name) if not name.startswith("max_") else name
+        assert re.search(r"^ +(\w+, )*%s(, \w+)*[: ] *\S" % pairs.get(short, short), penstock.Image.__doc__, re.M), name
+        assert name in words or re.search(r"^(\w+, )*%s(, \w+)*(\t|$)" % name, table, re.M), name
+
+
+@tap.test
 def wrong_arguments_are_named():
     pattern = shards(1)
     cases = [
@@ -352,6 +368,15 @@ def wrong_arguments_are_named():
         (lambda: loader(pattern, drop_last=True), TypeError, 'no option "drop_last"; did you mean end="drop_last"?'),
         (lambda: loader(pattern, fields=[penstock.Image(dct_skale=3)]), TypeError, '"dct_skale"; did you mean "dct_scale"?'),
         (lambda: loader(pattern, fields=[penstock.Image(mean=(1, 2))]), ValueError, "mean"),
+        (lambda: loader(pattern, fields=[penstock.Image(noise_sigma=(5, 9))]), ValueError, "add noise, its probability"),
+        (lambda: loader(pattern, fields=[penstock.Image(crop="center", scale=(0.1, 1))]), ValueError, "take crop random"),
+        (lambda: loader(pattern, fields=[penstock.Image(resize=300)]), ValueError, "take crop center or random_crop"),
+        (lambda: loader(pattern, fields=[penstock.Image(crop="center", resize=(300, 300), resize_shorter=256)]), ValueError,
+         "resize_shorter has no effect beside resize"),
+        (lambda: loader(pattern, fields=[penstock.Image(crop="center", resize=300, resize_shorter=256)]), ValueError,
+         "resize_shorter has no effect beside resize"),
+        (lambda: loader(pattern, fields={"x": penstock.Image("jpg"), "y": penstock.Image("jpg", follow="x", crop="none")}),
+         ValueError, "field y: crop has no effect: it is that of field x"),
         (lambda: loader(pattern, memory_budget="much"), ValueError, "much"),
         (lambda: penstock.Loader([]), ValueError, "no shards"),
         (lambda: penstock.Loader(7), TypeError, ""),

@@ -284,6 +284,8 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	penstock_field_init(&sound[3], sizeof f[3], "npy", PENSTOCK_NPY);
 	for (int i = 0; i < 2; i++)
 		sound[i].image_width = sound[i].image_height = 8;
+	sound[0].affine = 0.5;
+	sound[0].degrees = 10;
 	sound[2].follow = "jpg";
 	sound[3].ndim = 1;
 	sound[3].shape[0] = 2;
@@ -308,12 +310,13 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	OTHER(f[0].ratio_max = 1.5);
 	OTHER(f[0].mean[2] += 1);
 	OTHER(f[0].std[0] += 1);
-	OTHER((f[0].affine = 0.5, f[0].degrees = 10));
+	OTHER(f[0].affine = 0.25);
+	OTHER(f[0].degrees = 20);
 	OTHER((f[0].jitter = 0.5, f[0].hue = 0.1));
 	OTHER((f[0].blur = 0.5, f[0].blur_size = 5));
 	OTHER(f[0].gray = 0.5);
 	OTHER((f[0].noise = 0.5, f[0].noise_sigma = 3));
-	OTHER((f[0].affine = 0.5, f[0].degrees = 10, f[0].fill = 3));
+	OTHER(f[0].fill = 3);
 	OTHER(f[0].max_pixels = 1000);
 	OTHER(f[2].dtype = PENSTOCK_U8);
 	OTHER(f[2].fill = 7);

@@ -138,8 +138,8 @@ static void a_profile_tells_of_the_data(void **state)
 		s.o.profile = 1;
 		s.f[0].dtype = dtypes[i];
 		for (int k = 0; k < 3; k++) {
-			s.f[0].mean[k] = 0.5f;
-			s.f[0].std[k] = 2;
+			s.f[0].mean[k] = i == 0 ? 0.5f : s.f[0].mean[k]; /* u8 is not normalised */
+			s.f[0].std[k] = i == 0 ? 2 : s.f[0].std[k];
 		}
 		l = open_ok(&s.o, shards, 1);
 		means[i] = run(l) * 2 + 0.5;

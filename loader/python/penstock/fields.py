@@ -61,15 +61,51 @@ def Image(
           small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric".
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
     layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
+    interpolation: of the resize: "bilinear" or "bicubic", antialiased.
     dtype: float types are (value / 255 - mean) / std; "u8" is left as it is.
-    options: vflip, affine, jitter, gray, blur, noise, erase and their ranges, views, follow, orient, ... as in
-          penstock.h. Pairs are ranges: noise_sigma=(10, 50), blur_size=(3, 7), blur_sigma, zoom, erase_scale,
-          erase_ratio. jitter_order="random" as torchvision's ColorJitter. erase_fill="mean", "random", a level or
-          (r, g, b). groups=[RandomApply(...), OneOf(...)].
+    mean, std: of the channels, one number or three, of values 0 to 1; std 0.000001 to 1000000.
+    max_pixels, max_memory, max_scans: an image with more of them is a bad sample (pixels; bytes needed to decode it; scans
+          of a progressive JPEG); by default 2^27, 256 MiB, 100.
+    follow: the name of an image field before, whose crop, flips and map this one has, too.
+
+    More options. An operation has a probability, 0 to 1, by default 0; what says how it is done has no effect without it,
+    and is refused. (min, max): drawn from that range for each picture. They are done in this order.
+
+    views               pictures made of one decode, 1 to 64, each with choices of its own; 0: one, without the dimension
+    orient              1: turned as EXIF says; 0
+    dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 where that is enough: faster, other pixels; 0
+    scale, ratio        share of the area, above 0 to 1; width / height, 0.001 to 1000
+    resize              pixels, 1 to 16384
+    padding             pixels, 0 to less than the size
+    padding_mode        "constant", "edge", "reflect", "symmetric"
+    fill                level of what is outside (affine, constant padding), 0 to 255; 0
+    hflip, vflip        probability
+    affine              probability of a map of all these:
+      degrees           turned by up to this each way, 0 to 180 degrees
+      translate_x, translate_y  moved by up to this share of the side each way, 0 to 1
+      zoom              enlarged by (min, max), 0.01 to 100; (1, 1)
+      shear_x, shear_y  by up to this each way, 0 to 80 degrees
+    jitter              probability of a change of colours by all these:
+      brightness, contrast, saturation  by a factor of max(0, 1 - x) to 1 + x, x 0 to 7
+      hue               turned by up to this share of the circle each way, 0 to 0.5
+      jitter_order      "fixed" (as above), or "random", as torchvision's ColorJitter
+    gray                probability of losing all colour
+    blur                probability of a Gaussian blur:
+      blur_sigma        pixels, (min, max), 0.01 to 100; (0.1, 2)
+      blur_size         weights each way, odd, 1 to 255 and less than twice the size, or (min, max); a tenth of the width
+    noise               probability of Gaussian noise:
+      noise_sigma       its standard deviation in levels, 0 to 255, or (min, max)
+    erase               probability of a rectangle that is written over:
+      erase_scale       its share of the picture, (min, max), above 0 to 1; (0.02, 0.33)
+      erase_ratio       its height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
+      erase_fill        "mean" (of the field: 0 once normalised), "random" (noise of its mean and std), a level or (r, g, b)
+    groups              operations under one probability: [RandomApply(...), OneOf(...)]
     """
     height, width = (size, size) if isinstance(size, int) else size
-    if hflip is None:
+    if hflip is None and not options.get("follow"):
         hflip = 0.5 if crop in ("random", "random_crop") else 0.0
+    if resize is not None and resize_shorter is not None:
+        raise ValueError("resize_shorter has no effect beside resize: leave one of both out")
     if isinstance(resize, int):
         resize_shorter = resize
     elif resize is not None:
