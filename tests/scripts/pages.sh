@@ -37,6 +37,11 @@ for function in $functions; do
 done
 equal "and no others" "$(cat "$T/header")" "$(cat "$T/page")"
 
+# Nothing was ever taken away: each version of the map but the first one raised both.
+versions=$(grep -c '^PENSTOCK_' "$top_srcdir/loader/libpenstock.map")
+equal "the library's -version-info goes with its versions of functions" "$((versions - 1)):0:$((versions - 1))" \
+	"$(sed -nE 's/.*-version-info ([0-9:]+).*/\1/p' "$top_srcdir/loader/Makemodule.am" | sed -E 's/:[0-9]+:/:0:/')"
+
 for page in libpenstock.3 penstock.1 penstock-loader.1 penstock-mount.1 penstock.conf.5; do
 	if ! command -v groff >/dev/null || ! command -v man >/dev/null; then
 		break
