@@ -216,6 +216,8 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 		return ps_error_set(
 		        err, EINVAL, "%s: not a URL (%s)", ps_url_redact(text, safe), curl_url_strerror(uc));
 	int rc = take_parts(h, &u);
+	if (rc == -ENOMEM)
+		return ps_error_set(err, ENOMEM, "out of memory");
 	if (rc)
 		return ps_error_set(err, -rc, "%s: not a URL", ps_url_redact(text, safe));
 	if (strcmp(u.scheme, "http") != 0 && strcmp(u.scheme, "https") != 0 && strcmp(u.scheme, "file") != 0)

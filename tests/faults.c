@@ -1,40 +1,56 @@
 #include "tests/faults.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-static struct kind {
-	_Atomic long count, first, last;
-	_Atomic int errnum;
-	_Atomic bool hit;
-} kinds[FAULTS_NKINDS];
-static _Atomic bool trickles;
+/* Eight bytes each, as tests/fs/torture.py has them. */
+static struct faults {
+	struct kind {
+		_Atomic int64_t first, last, errnum, count, hit;
+	} kinds[FAULTS_NKINDS];
+	_Atomic int64_t clock_off_s, trickles;
+} own, *faults = &own;
 static _Atomic unsigned ntrickled;
-static _Atomic int64_t clock_off_s;
+
+/* PENSTOCK_FAULTS is a file that other processes write to: faults for a daemon. */
+__attribute__((constructor)) static void share(void)
+{
+	const char *path = getenv("PENSTOCK_FAULTS");
+	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+
+	if (fd < 0)
+		return;
+	void *p = mmap(NULL, sizeof *faults, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p != MAP_FAILED)
+		faults = p;
+	close(fd);
+}
 
 static void set(enum faults_kind kind, long first, long last, int errnum)
 {
-	kinds[kind].first = kinds[kind].last = 0;
-	kinds[kind].hit = false;
-	kinds[kind].errnum = errnum;
-	kinds[kind].count = 0;
-	kinds[kind].last = last;
-	kinds[kind].first = first;
+	faults->kinds[kind].first = faults->kinds[kind].last = 0;
+	faults->kinds[kind].hit = false;
+	faults->kinds[kind].errnum = errnum;
+	faults->kinds[kind].count = 0;
+	faults->kinds[kind].last = last;
+	faults->kinds[kind].first = first;
 }
 
 void faults_end(void)
 {
 	for (int i = 0; i < FAULTS_NKINDS; i++)
-		kinds[i].first = kinds[i].last = 0;
-	trickles = false;
-	clock_off_s = 0;
+		faults->kinds[i].first = faults->kinds[i].last = 0;
+	faults->trickles = false;
+	faults->clock_off_s = 0;
 }
 
 void faults_fail(enum faults_kind kind, long nth, int errnum)
@@ -49,22 +65,22 @@ void faults_fail_from(enum faults_kind kind, long nth, int errnum)
 
 long faults_count(enum faults_kind kind)
 {
-	return kinds[kind].count;
+	return faults->kinds[kind].count;
 }
 
 bool faults_hit(enum faults_kind kind)
 {
-	return kinds[kind].hit;
+	return faults->kinds[kind].hit;
 }
 
 void faults_trickle(bool on)
 {
-	trickles = on;
+	faults->trickles = on;
 }
 
 void faults_step_clock(int64_t seconds)
 {
-	clock_off_s = seconds;
+	faults->clock_off_s = seconds;
 }
 
 long faults_next(long nth)
@@ -76,13 +92,13 @@ long faults_next(long nth)
 
 static bool fails(enum faults_kind kind)
 {
-	struct kind *k = &kinds[kind];
-	long n = ++k->count;
+	struct kind *k = &faults->kinds[kind];
+	int64_t n = ++k->count;
 
 	if (!k->first || n < k->first || n > k->last)
 		return false;
 	k->hit = true;
-	errno = k->errnum;
+	errno = (int)k->errnum;
 	return true;
 }
 
@@ -91,7 +107,7 @@ static size_t some_of(size_t n)
 {
 	unsigned turn;
 
-	if (!trickles || n <= 1)
+	if (!faults->trickles || n <= 1)
 		return n;
 	turn = ++ntrickled;
 	errno = EINTR;
@@ -156,7 +172,7 @@ ssize_t __wrap_preadv(int fd, const struct iovec *parts, int nparts, off_t at)
 
 	if (fails(FAULTS_READ))
 		return -1;
-	if (!trickles || nparts == 0)
+	if (!faults->trickles || nparts == 0)
 		return __real_preadv(fd, parts, nparts, at);
 	some = some_of(parts[0].iov_len);
 	if (!some && parts[0].iov_len)
@@ -181,7 +197,7 @@ ssize_t __wrap_preadv(int fd, const struct iovec *parts, int nparts, off_t at)
                                                                                               \
 		if (fails(kind) || (part.iov_len && !(part.iov_len = some_of(part.iov_len)))) \
 			return -1;                                                            \
-		if (!trickles)                                                                \
+		if (!faults->trickles)                                                                \
 			return __real_##name(fd, msg, flags);                                 \
 		some.msg_iov = &part;                                                         \
 		ssize_t n = __real_##name(fd, &some, flags);                                  \
@@ -230,7 +246,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
 	int rc = __real_clock_gettime(id, ret);
 
 	if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)
-		ret->tv_sec += clock_off_s;
+		ret->tv_sec += faults->clock_off_s;
 	return rc;
 }
 
@@ -238,7 +254,7 @@ time_t __real_time(time_t *ret);
 time_t __wrap_time(time_t *ret);
 time_t __wrap_time(time_t *ret)
 {
-	time_t now = __real_time(NULL) + clock_off_s;
+	time_t now = __real_time(NULL) + faults->clock_off_s;
 
 	if (ret)
 		*ret = now;

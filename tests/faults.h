@@ -1,6 +1,7 @@
 /* Faults between a program and the C library, that real machines do not produce on demand: the nth allocation, read,
  * write or sync fails, bytes come and go in small pieces, signals interrupt, the clock steps. The linker puts us there
- * (FAULTS_WRAP), so only calls of Penstock's own code count, not those of its libraries.
+ * (FAULTS_WRAP), so only calls of Penstock's own code count, not those of its libraries. A process that runs already is
+ * told by the file that PENSTOCK_FAULTS names (tests/fs/torture.py).
  *
  * Threads: any, calls of all are counted. Errors: none of its own. */
 #ifndef PS_TESTS_FAULTS_H

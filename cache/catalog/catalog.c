@@ -10,6 +10,7 @@
 
 #define RETIRED_BATCH 2000
 #define CHANGED_BATCH 64
+#define STEP_MS 1000 /* what is further in the future was written before the clock of the day went back */
 
 /* The row, made with its root directory the first time. */
 static int load_row(struct ps_catalog *catalog, const char *source)
@@ -41,6 +42,18 @@ static int load_row(struct ps_catalog *catalog, const char *source)
 	return ps_index_batch_commit(index, batch);
 }
 
+bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms)
+{
+	return when_ms > now_ms + STEP_MS;
+}
+
+int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms)
+{
+	if (ps_catalog_is_ahead(catalog->attached_ms, now_ms))
+		catalog->attached_ms = now_ms;
+	return catalog->attached_ms;
+}
+
 static int load(struct ps_catalog *catalog, const char *source)
 {
 	PS_LOCK_SCOPE(&catalog->names_lock);
@@ -54,8 +67,9 @@ static int load(struct ps_catalog *catalog, const char *source)
 		catalog->row = (struct ps_dataset_row){.id = id};
 		return rc;
 	}
-	/* An earlier listing is never as new as this attach, not within one millisecond nor when the clock went back. */
-	catalog->attached_ms = PS_MAX(ps_clock_real_ms(), catalog->row.listed_ms + 1);
+	/* An earlier listing is never as new as this attach, not within one millisecond either. */
+	int64_t now_ms = ps_clock_real_ms(), listed_ms = catalog->row.listed_ms;
+	catalog->attached_ms = ps_catalog_is_ahead(listed_ms, now_ms) ? now_ms : PS_MAX(now_ms, listed_ms + 1);
 	catalog->loaded = true;
 	return 0;
 }

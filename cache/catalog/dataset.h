@@ -69,7 +69,7 @@ struct ps_catalog {
 	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows (lock) */
 	struct ps_dataset_row row;
 	_Atomic int64_t evicted_ms; /* when a user last had something evicted, to have the origin's of now; 0: never */
-	int64_t attached_ms; /* since when the origin is asked for what it has now */
+	int64_t attached_ms; /* since when the origin is asked for what it has now: ps_catalog_attached() */
 	pthread_mutex_t lock;
 	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
 	uint64_t nbegun, nlisted; /* listings of all of it: begun since it was loaded; the last of these that was complete */
@@ -164,6 +164,10 @@ void ps_dataset_free(struct ps_dataset *dataset);
 int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,
         struct ps_catalog **ret) PS_MUST_USE;
 void ps_catalog_put(struct ps_catalog *catalog);
+/* A time that tells nothing, as the clock of the day has gone back since. */
+bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms);
+/* attached_ms, which goes back with the clock: nothing would be confirmed until it has caught up. With the lock. */
+int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
 /* Does it have this file, in this very version? Blocks on the index. */
 bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
 /* How many listings of all of it have begun; with `joins`, one that is under way does not count. */

@@ -421,7 +421,8 @@ static int finish_row(struct ps_merge *m)
 	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	{
 		PS_LOCK_SCOPE(&ds->catalog->lock);
-		ds->catalog->row.listed_ms = PS_MAX(ps_clock_real_ms(), ds->catalog->attached_ms);
+		int64_t now_ms = ps_clock_real_ms();
+		ds->catalog->row.listed_ms = PS_MAX(now_ms, ps_catalog_attached(ds->catalog, now_ms));
 		ds->catalog->row.nfiles = m->nfiles;
 		ds->catalog->nadded = m->nadded;
 		ds->catalog->nvanished = m->nvanished;

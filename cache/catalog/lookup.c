@@ -45,10 +45,15 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 	if (ds->revalidate_ms == UINT64_MAX)
 		return true;
 	int64_t when = confirmed_ms(ds, row);
+	int64_t now = ps_clock_real_ms(), attached_ms;
+	{
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		attached_ms = ps_catalog_attached(ds->catalog, now);
+	}
 	/* That an earlier mount knew it is not enough: this one was made to see what the origin has now. */
-	if (when < ds->catalog->attached_ms)
+	if (when < attached_ms || ps_catalog_is_ahead(when, now))
 		return false;
-	return max_age_ms == UINT64_MAX || (uint64_t)(ps_clock_real_ms() - when) < max_age_ms;
+	return max_age_ms == UINT64_MAX || (uint64_t)PS_MAX(now - when, 0) < max_age_ms;
 }
 
 bool ps_dataset_settled(struct ps_dataset *ds, const struct ps_node_row *row)

@@ -140,6 +140,16 @@ static void tell(const struct ps_key *key, bool has_old, const struct ps_error *
 		ps_log_warning("credentials: %s; the ones at hand are used until they expire", err->text);
 }
 
+static const char *utc(int64_t s, char ret[static 32])
+{
+	time_t t = (time_t)s;
+	struct tm tm;
+
+	if (!gmtime_r(&t, &tm) || !strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", &tm))
+		snprintf(ret, 32, "%" PRId64, s);
+	return ret;
+}
+
 /* One load. Returns in how many milliseconds the next is due. */
 static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 {
@@ -148,9 +158,16 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 	bool has_old, had_any;
 	int rc = c->load(&c->context, &key, &err);
 
+	if (!rc)
+		err = (struct ps_error){0}; /* of files that need not be there */
 	if (!rc && has_expired(key)) {
-		rc = ps_error_set(&err, EACCES, "the credentials that were found (%s) have expired",
-		        key->access_key ? key->access_key : "a token");
+		char end[32], now[32];
+
+		rc = ps_error_set(&err, EACCES,
+		        "the credentials that were found (%s) have expired: they ended at %s, and this machine's clock "
+		        "says %s",
+		        key->access_key ? key->access_key : "a token", utc(key->expires_s, end),
+		        utc(ps_clock_real_s(), now));
 		ps_key_unref(ps_steal_ptr(&key));
 	}
 	*failures = rc ? *failures + 1 : 0;

@@ -161,18 +161,14 @@ struct headers {
 	char *authorization, *token;
 };
 
-static int sign(
-        const struct ps_key *key, const char *region, const char *url, const char *body, struct headers *ret)
+static int sign(const struct ps_key *key, const char *region, const struct ps_url *u, const char *body,
+        struct headers *ret)
 {
 	char time[PS_SIGV4_TIME_LEN], hash[65];
 	uint8_t signing[PS_SIGV4_KEY_LEN];
-	ps_autourl struct ps_url u = {0};
 	ps_autostrbuf struct ps_strbuf authorization = {0}, host = {0};
 
-	int rc = ps_url_parse(url, &u, NULL);
-	if (rc)
-		return rc;
-	ps_strbuf_addf(&host, u.port ? "%s:%s" : "%s", u.host, u.port);
+	ps_strbuf_addf(&host, u->port ? "%s:%s" : "%s", u->host, u->port);
 	if (host.failed)
 		return -ENOMEM;
 	ps_sigv4_time(ps_clock_real_s(), time);
@@ -180,7 +176,7 @@ static int sign(
 	struct ps_sigv4_pair headers[] = {{"content-type", FORM}, {"host", host.s}, {"x-amz-date", time},
 	        {"x-amz-security-token", key->session_token}};
 	struct ps_sigv4_request request = {.method = "POST",
-	        .path = u.path,
+	        .path = u->path,
 	        .query = "",
 	        .headers = headers,
 	        .nheaders = key->session_token ? 4 : 3,
@@ -188,7 +184,7 @@ static int sign(
 	        .time = time,
 	        .region = region ? region : "us-east-1",
 	        .service = "sts"};
-	rc = ps_sigv4_derive(key->secret, time, request.region, "sts", signing);
+	int rc = ps_sigv4_derive(key->secret, time, request.region, "sts", signing);
 	if (!rc)
 		rc = ps_sigv4_sign(&request, key->access_key, signing, &authorization);
 	explicit_bzero(signing, sizeof signing);
@@ -208,11 +204,14 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	ps_autofree char *url = NULL;
 	ps_autosecret char *signature = NULL, *session = NULL;
 	struct headers headers = {0};
+	ps_autourl struct ps_url u = {0};
 	bool users = false;
 
 	int rc = endpoint_of(x, region, &url, &users);
+	if (!rc)
+		rc = ps_url_parse(url, &u, NULL);
 	if (!rc && !role->token)
-		rc = sign(role->key, region, url, body, &headers);
+		rc = sign(role->key, region, &u, body, &headers);
 	signature = headers.authorization;
 	session = headers.token;
 	if (rc)

@@ -235,24 +235,28 @@ static int pin_locked(struct ps_object *object)
 int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 {
 	struct ps_store *store = object->store;
+	bool was_pinned;
 	int e;
 	{
 		PS_LOCK_SCOPE(&store->lock);
+		const struct ps_pin *old = find(store, object->url);
 		uint64_t nbytes = ps_pin_holds(object) ? 0 : pin_nbytes(object);
+		was_pinned = old && !old->deleted;
 		e = pin_locked(object);
 		if (e == 0)
 			*ret_nbytes = nbytes;
 	}
 	if (e < 0)
 		return e;
-	if (ps_store_commit(store) == 0)
+	e = ps_store_commit(store);
+	if (e == 0)
 		return 0;
-	/* What would not outlive this run is no pin. */
+	/* What would not outlive this run is no pin; one of before does. */
 	PS_LOCK_SCOPE(&store->lock);
 	struct ps_pin *pin = find(store, object->url);
-	if (pin && !pin->deleted)
+	if (pin && !pin->deleted && !was_pinned)
 		let_go(store, pin);
-	return -EIO;
+	return e == -ENOMEM ? e : -EIO; /* ENOSPC would mean the quota */
 }
 
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes)

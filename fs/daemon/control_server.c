@@ -45,6 +45,15 @@ static void say_error(const struct guest *g, const char *text)
 		ps_log_debug("control: a guest went away");
 }
 
+/* The answer that could not be made or told. */
+static void say_failure(const struct guest *g, int rc)
+{
+	if (rc == -ENOMEM)
+		say_error(g, "out of memory");
+	else
+		ps_log_debug("control: a guest went away");
+}
+
 /* The next word of the guest, which must be this one. */
 static int expect(const struct guest *g, const char *word, int timeout_ms, struct ps_given *ret, int *ret_fd)
 {
@@ -141,7 +150,7 @@ static int hand_over(struct guest *g, struct ps_mount *m, struct ps_error *err)
 	if (rc == 0 && fd < 0)
 		rc = -EPROTO;
 	if (rc < 0)
-		return ps_error_set(err, -rc, "the process that mounts went away");
+		return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 	rc = ps_daemon_start_mount(g->daemon, m, ps_steal_fd(&fd), id, err);
 	if (rc < 0)
 		return rc;
@@ -155,7 +164,7 @@ static int hand_over(struct guest *g, struct ps_mount *m, struct ps_error *err)
 		ps_session_kick(&m->session);
 		poll(NULL, 0, KICK_MS);
 	}
-	return ps_error_set(err, -rc, "the process that mounts went away");
+	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 }
 
 static void serve_mount(struct guest *g, const struct ps_given *message)
@@ -194,8 +203,9 @@ static void serve_status(struct guest *g)
 	ps_autofree char *text =
 	        ps_stats_text(ps_stats_daemon(g->daemon->cache, ps_daemon_mounts(g->daemon, NULL)));
 
-	if (!text || say(g, "status", "json", text) < 0)
-		ps_log_debug("control: a guest went away");
+	int rc = text ? say(g, "status", "json", text) : -ENOMEM;
+	if (rc < 0)
+		say_failure(g, rc);
 }
 
 static void serve_wait(struct guest *g, const struct ps_given *message)
@@ -208,8 +218,9 @@ static void serve_wait(struct guest *g, const struct ps_given *message)
 		return;
 	}
 	snprintf(left, sizeof left, "%u", ps_daemon_await_end(g->daemon, id.dev));
-	if (say(g, "ended", "mounts", left) < 0)
-		ps_log_debug("control: a guest went away");
+	int rc = say(g, "ended", "mounts", left);
+	if (rc < 0)
+		say_failure(g, rc);
 }
 
 static void refuse_protocol(struct guest *g, uint32_t protocol)
@@ -241,7 +252,7 @@ static void serve(struct guest *g)
 	if (rc == -EPROTONOSUPPORT)
 		refuse_protocol(g, protocol);
 	else if (rc < 0 && rc != -EPIPE)
-		say_error(g, "the request makes no sense");
+		say_error(g, rc == -ENOMEM ? "out of memory" : "the request makes no sense");
 	if (rc < 0)
 		return;
 	const char *word = ps_wire_get(&message, PS_DO);

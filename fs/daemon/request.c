@@ -308,7 +308,7 @@ int ps_request_decode(const struct ps_given *message, struct ps_mount_request *r
 	if (rc == 0)
 		rc = ps_request_check(&r, err);
 	else
-		ps_error_set(err, -rc, "the request makes no sense: %s", strerror(-rc));
+		ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the request makes no sense");
 	if (rc < 0)
 		ps_request_fini(&r);
 	else

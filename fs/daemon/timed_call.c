@@ -71,7 +71,7 @@ static bool collect(struct ps_guarded_call *call)
 	if (got < 0 && errno != EINTR)
 		call->rc = -errno;
 	else if (got == 0 && call->text.failed)
-		call->rc = -EFBIG;
+		call->rc = call->text.len < PS_GUARDED_MAX_NBYTES - sizeof buf ? -ENOMEM : -EFBIG;
 	return got == 0 || call->rc < 0;
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "cloud.h"
 #include "credentials/credentials.h"
+#include "tests/faults.h"
 
 static struct ps_cloud cloud;
 
@@ -43,7 +44,7 @@ static int set_up(void **state)
 {
 	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "fail.imds", "fail.sts",
 	        "fail.container", "fail.token", "fail.google", "ttl", "token.container", "token.web",
-	        "token.refresh", "token.sso", "boto", "asked", "external_id", "credentials", "config",
+	        "token.refresh", "token.sso", "boto", "asked", "external_id", "credentials", "config", "answer.json",
 	        "application_default_credentials.json"};
 	struct test *t = calloc(1, sizeof *t);
 
@@ -70,6 +71,8 @@ static void close_it(struct test *t)
 static int tear_down(void **state)
 {
 	struct test *t = *state;
+
+	faults_end();
 
 	close_it(t);
 	for (size_t i = 0; i < t->n; i++)
@@ -122,6 +125,31 @@ static void fails(struct test *t, const char *a, const char *b)
 		fail_msg("\"%s\" has no \"%s\" or no \"%s\"", t->err.text, a, b);
 	assert_null(strstr(t->err.text, "hush"));
 	assert_null(strstr(t->err.text, "never-to-be-seen"));
+}
+
+/* The last of what was set is none any more. */
+static void unset(struct test *t)
+{
+	free(t->env[--t->n]);
+	t->env[t->n] = NULL;
+}
+
+static void put_profile(const char *text)
+{
+	char config[1024];
+
+	snprintf(config, sizeof config, "[default]\n%s\n", text);
+	ps_cloud_put(&cloud, "config", config);
+}
+
+/* What a command says about keys. */
+static void put_answer(const char *json)
+{
+	char line[512];
+
+	ps_cloud_put(&cloud, "answer.json", json);
+	snprintf(line, sizeof line, "credential_process = cat %s/answer.json", cloud.dir);
+	put_profile(line);
 }
 
 static void nap(unsigned ms)
@@ -195,7 +223,53 @@ static void what_would_break_a_header_is_refused(void **state)
 
 	set(t, "AWS_ACCESS_KEY_ID", "ENV\r\nX-Evil: 1");
 	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
-	assert_int_equal(open_and_wait(t), -EACCES);
+	fails(t, "AWS_ACCESS_KEY_ID and its companions: ", "");
+}
+
+static void half_a_key_is_told_by_the_name_of_the_other_half(void **state)
+{
+	struct test *t = *state;
+
+	set(t, "AWS_ACCESS_KEY_ID", "ENV");
+	fails(t, "AWS_ACCESS_KEY_ID is set, but AWS_SECRET_ACCESS_KEY is not", "");
+	unset(t);
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	fails(t, "AWS_SECRET_ACCESS_KEY is set, but AWS_ACCESS_KEY_ID is not", "");
+}
+
+static void what_a_profile_lacks_is_told(void **state)
+{
+	static const char *const profiles[][2] = {
+	        {"role_arn = arn:aws:iam::1:role/x",
+	                "role_arn without source_profile, credential_source or web_identity_token_file"},
+	        {"aws_access_key_id = K", "aws_access_key_id without aws_secret_access_key, or the other way round"},
+	        {"sso_start_url = https://x/start\nsso_region = eu-west-1",
+	                "sso_start_url, sso_region, sso_account_id and sso_role_name are not all there"},
+	        {"credential_process = kill -9 $$", "killed by signal 9"},
+	        {"credential_process = yes hush", "more than 64 KiB of output"},
+	        {"credential_process = /nowhere/hushed", "no such command"},
+	};
+	static const char *const answers[][2] = {
+	        {"hush, no JSON", "the answer is no JSON object with credentials"},
+	        {"{\"Version\": 1, \"Code\": \"Expired\", \"Message\": \"log in again\"}",
+	                "the answer says: Expired: log in again"},
+	        {"{\"Version\": 1, \"message\": \"log in again\"}", "the answer says: log in again"},
+	        {"{\"Version\": 1}", "the answer has no AccessKeyId"},
+	        {"{\"Version\": 1, \"AccessKeyId\": \"K\"}", "the answer has no SecretAccessKey"},
+	};
+	struct test *t = *state;
+
+	set(t, "PATH", "%s", "/usr/bin:/bin");
+	for (size_t i = 0; i < PS_ARRAY_LEN(profiles); i++) {
+		put_profile(profiles[i][0]);
+		fails(t, profiles[i][1], "default");
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(answers); i++) {
+		put_answer(answers[i][0]);
+		fails(t, answers[i][1], "credential_process");
+	}
+	t->options.profile = "absent";
+	fails(t, "profile absent: neither in ", "/config");
 }
 
 /* Profiles ---------------------------------------------------------------------------------------- */
@@ -376,7 +450,7 @@ static void web_identity(void **state)
 	struct test *t = *state;
 
 	set(t, "AWS_WEB_IDENTITY_TOKEN_FILE", "%s/token.web", cloud.dir);
-	fails(t, "AWS_ROLE_ARN", "is not");
+	fails(t, "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not", "");
 	set(t, "AWS_ROLE_ARN", "arn:aws:iam::1:role/pod");
 	fails(t, "token.web", "No such file");
 	ps_cloud_put(&cloud, "token.web", "hush-jwt.1\n");
@@ -387,6 +461,11 @@ static void web_identity(void **state)
 	ps_cloud_put(&cloud, "fail.sts", "503");
 	assert_int_equal(open_and_wait(t), -EAGAIN);
 	assert_true(t->err.retryable);
+	ps_cloud_put(&cloud, "fail.sts", NULL);
+	for (size_t i = 0; i < t->n; i++)
+		if (strncmp(t->env[i], "AWS_ENDPOINT_URL_STS=", 21) == 0)
+			memcpy(t->env[i] + 21, "ftp:", 5);
+	fails(t, "AWS_ENDPOINT_URL_STS: not a URL", "");
 }
 
 static void a_web_identity_that_is_refused_tells_the_code(void **state)
@@ -429,10 +508,14 @@ static void an_agent_elsewhere_is_not_told_the_token(void **state)
 	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
 	for (size_t i = 0; i < PS_ARRAY_LEN(elsewhere); i++) {
 		set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s", elsewhere[i]);
-		fails(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "");
-		free(t->env[--t->n]);
-		t->env[t->n] = NULL;
+		fails(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI: ",
+		        elsewhere[i][0] == 'h' ? "http:// is for loopback and the agents' own addresses" : "ftp");
+		unset(t);
 	}
+	unset(t);
+	set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s/agent/creds", cloud.http);
+	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush\r\nX-Evil: 1");
+	fails(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN has a line end in it", "");
 }
 
 static void an_instance_s_role(void **state)
@@ -614,6 +697,36 @@ static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **s
 	assert_in_range(n, 1, 3);
 }
 
+/* Keys end by the clock of the day, which may be set meanwhile. */
+static void keys_outlive_a_clock_that_steps(void **state)
+{
+	static const int64_t to[] = {-86400, 1800, -1800, 0};
+	struct test *t = *state;
+	struct ps_key *none = NULL;
+
+	set(t, "PATH", "%s", "/usr/bin:/bin");
+	put_command((time_t)ps_clock_real_s() + 3600);
+	comes(t, "K");
+	for (size_t i = 0; i < PS_ARRAY_LEN(to); i++) {
+		faults_step_clock(to[i]);
+		ps_autokey struct ps_key *key = key_of(t);
+		assert_string_equal(key->access_key, "K");
+	}
+	/* Behind their end they are asked for anew, and those that come have ended, too: by the clock that is wrong. */
+	faults_step_clock(86400);
+	assert_int_equal(ps_credentials_wait(t->c, NULL, &t->err), -EACCES);
+	if (!strstr(t->err.text, "have expired: they ended at 20") || !strstr(t->err.text, ", and this machine's clock says 20"))
+		fail_msg("\"%s\"", t->err.text);
+	/* Set right, the old ones are good again at once. */
+	faults_step_clock(0);
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_string_equal(key->access_key, "K");
+	faults_step_clock(86400);
+	assert_int_equal(ps_credentials_get(t->c, &none, &t->err) < 0, 1);
+	faults_step_clock(-86400);
+	close_it(t); /* and its thread does not wait for a day that was yesterday */
+}
+
 static void asking_for_keys_never_waits(void **state)
 {
 	struct test *t = *state;
@@ -663,10 +776,10 @@ static void a_service_account(void **state)
 	snprintf(command, sizeof command,
 	        "sed -i 's|http://127.0.0.1:|http://127.0.0.1.example.com:|' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);
-	fails(t, "sa.json", "not https");
+	fails(t, "sa.json", "token_uri: 127.0.0.1.example.com is not https");
 	snprintf(command, sizeof command, "sed -i 's/BEGIN/begin/' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);
-	fails(t, "sa.json", "private_key");
+	fails(t, "sa.json", "private_key is not an RSA key in PEM");
 }
 
 static void a_user_of_gcloud(void **state)
@@ -681,7 +794,11 @@ static void a_user_of_gcloud(void **state)
 	set(t, "CLOUDSDK_AUTH_TOKEN_HOST", "%s/token", cloud.http);
 	comes(t, "ya29.");
 	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"external_account\"}");
-	fails(t, "external_account", "not supported");
+	fails(t, "credentials of type external_account are not supported; service_account and authorized_user are", "");
+	ps_cloud_put(&cloud, "application_default_credentials.json", "hush {");
+	fails(t, "not a JSON file of Google credentials", "application_default_credentials.json");
+	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"authorized_user\", \"client_id\": \"a\"}");
+	fails(t, "no client_secret in it: run gcloud auth application-default login", "");
 	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/nowhere.json", cloud.dir);
 	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
 }
@@ -706,7 +823,7 @@ static void hmac_keys_for_google(void **state)
 	set(t, "AWS_ACCESS_KEY_ID", "GOOGaws");
 	comes(t, "GOOGaws");
 	set(t, "GS_ACCESS_KEY_ID", "GOOGown");
-	fails(t, "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY");
+	fails(t, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set", "");
 	set(t, "GS_SECRET_ACCESS_KEY", "hush");
 	comes(t, "GOOGown");
 	/* A profile that is named comes before all of these. */
@@ -738,6 +855,8 @@ int main(void)
 	        TEST(unsigned_means_unsigned),
 	        TEST(nothing_found_tells_where_was_looked),
 	        TEST(what_would_break_a_header_is_refused),
+	        TEST(half_a_key_is_told_by_the_name_of_the_other_half),
+	        TEST(what_a_profile_lacks_is_told),
 	        TEST(profiles_of_both_files),
 	        TEST(a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused),
 	        TEST(a_command),
@@ -755,6 +874,7 @@ int main(void)
 	        TEST(the_same_key_loaded_again_is_no_new_one),
 	        TEST(a_key_whose_time_was_prolonged_lives_as_long),
 	        TEST(a_key_that_is_told_until_its_end_is_asked_for_once_a_second),
+	        TEST(keys_outlive_a_clock_that_steps),
 	        TEST(asking_for_keys_never_waits),
 	        TEST(a_service_account),
 	        TEST(a_user_of_gcloud),

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "tests/cache/dataset_fixture.h"
+#include "tests/faults.h"
 
 /* Versions ---------------------------------------------------------------------------------------- */
 
@@ -293,6 +294,57 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* A machine without a battery that finds its time server late: what was confirmed by the clock that was wrong is asked
+ * for once more, and not at every open until the right one has caught up. */
+static void steps(struct fixture *f, int64_t first_s, bool while_attached)
+{
+	struct ps_handle *handle;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	faults_step_clock(first_s);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	close_handle(f, handle);
+	if (!while_attached)
+		detach(f);
+	faults_step_clock(0);
+	if (!while_attached)
+		assert_int_equal(attach(f), 0);
+	unsigned before = atomic_load(&f->origin->nheads);
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(lookup(f, "a", &attr), 0);
+		assert_int_equal(open_node(f, attr.node, &handle), 0);
+		close_handle(f, handle);
+	}
+	assert_in_range(atomic_load(&f->origin->nheads) - before, 0, 1);
+	/* And it is asked for: the version is the origin's. */
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	detach(f);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(open_node(f, attr.node, &handle), 0);
+	assert_int_equal(read_at(handle, 0, 1000, 2), 0);
+	close_handle(f, handle);
+	faults_end();
+}
+
+static void a_clock_that_went_back_between_mounts_costs_one_question(void **state)
+{
+	steps(*state, 3650 * 86400, false);
+}
+
+static void a_clock_that_goes_back_costs_one_question(void **state)
+{
+	steps(*state, 10 * 3600, true);
+}
+
+static void a_clock_that_goes_forward_costs_one_question(void **state)
+{
+	steps(*state, -10 * 3600, true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,6 +360,12 @@ int main(void)
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),
+	        cmocka_unit_test_setup_teardown(
+	                a_clock_that_went_back_between_mounts_costs_one_question, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_clock_that_goes_back_costs_one_question, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_clock_that_goes_forward_costs_one_question, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("dataset-versions", tests, NULL, NULL);

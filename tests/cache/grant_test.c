@@ -1,5 +1,6 @@
 /* Two accesses to the same names, in one cache: each has its own origin, and is handed what that lets it read. */
 #include "tests/cache/dataset_fixture.h"
+#include "tests/faults.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -315,6 +316,38 @@ static int setup_short(void **state)
 	return rc;
 }
 
+/* By hours to and fro: a right is neither longer valid than it was given for, nor asked for at every open. */
+static void a_grant_does_not_live_by_a_clock_that_steps(void **state)
+{
+	static const int64_t to[] = {86400, 0, -86400, 0};
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+
+	begin(f);
+	cache_all(open_as_mine(f));
+	assert_int_equal(open_as_other(f, &handle), 0);
+	close_handle(f, handle);
+	for (size_t i = 0; i < PS_ARRAY_LEN(to); i++) {
+		unsigned before = atomic_load(&other_origin->ngets) + atomic_load(&other_origin->nheads);
+
+		faults_step_clock(to[i]);
+		for (int k = 0; k < 3; k++) {
+			assert_int_equal(open_as_other(f, &handle), 0);
+			close_handle(f, handle);
+		}
+		/* Of the right, and of the version. */
+		assert_in_range(atomic_load(&other_origin->ngets) + atomic_load(&other_origin->nheads) - before, 1, 2);
+	}
+	/* Taken away, it is gone after a step in either direction. */
+	atomic_store(&other_origin->get_errno, EACCES);
+	for (size_t i = 0; i < 3; i += 2) {
+		faults_step_clock(to[i]);
+		assert_int_equal(open_as_other(f, &handle), EACCES);
+	}
+	faults_end();
+	end(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -333,6 +366,8 @@ int main(void)
 	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                without_an_answer_an_old_grant_holds_and_no_other, setup_short, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_grant_does_not_live_by_a_clock_that_steps, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("grant", tests, NULL, NULL);

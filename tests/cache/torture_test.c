@@ -141,6 +141,36 @@ static void an_allocation_that_fails_costs_no_right_byte(void **state)
 	free(buf);
 }
 
+/* A pin that could not be written down is none; one that was there before stays. */
+static void an_allocation_that_fails_takes_no_pin_away(void **state)
+{
+	uint64_t nbytes;
+	bool hit = true;
+	int e;
+	struct ps_store *store = try_open(*state, &e);
+	struct ps_object *o = test_object(store, 0, SIZE);
+
+	for (int before = 0; before < 2; before++, hit = true) {
+		for (long n = 1; hit; n++) {
+			assert_int_equal(before ? ps_object_pin(o, &nbytes) : ps_object_unpin(o, &nbytes), 0);
+			faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
+			e = ps_object_pin(o, &nbytes);
+			hit = faults_hit(FAULTS_ALLOCATION);
+			faults_end();
+			if (e)
+				assert_int_equal(e, -ENOMEM);
+			assert_int_equal(ps_object_pinned(o), e == 0 || before);
+		}
+	}
+	ps_object_put(o);
+	ps_store_close(store);
+	store = try_open(*state, &e);
+	o = test_object(store, 0, SIZE);
+	assert_true(ps_object_pinned(o));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
 static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 {
 	char *buf = malloc(TEST_MIB);
@@ -238,6 +268,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(an_allocation_that_fails_costs_no_right_byte),
+	        TEST(an_allocation_that_fails_takes_no_pin_away),
 	        TEST(bytes_in_pieces_and_interruptions_give_whole_blocks),
 	        TEST(a_sync_that_fails_is_no_clean_stop),
 	        TEST(a_clock_that_steps_costs_no_right_byte),

@@ -68,6 +68,21 @@ check "with a clock of its own the store's is used" mount_az $SRC --endpoint "$A
 check "and bytes come" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
 umount_penstock
 rm "$T/az/skew"
+# The daemon's clock is set while it is mounted: to another time, and back.
+if [[ -x $top_builddir/tests/fs/penstock_faults ]]; then
+	mkdir "$T/bin"
+	ln -s "$top_builddir/tests/fs/penstock_faults" "$T/bin/penstock"
+	head -c 4096 /dev/zero >"$T/faults"
+	PATH=$T/bin:$PATH PENSTOCK_FAULTS=$T/faults mount_az $SRC --endpoint "$AZ"
+	n=0
+	for s in 40000 -40000 0; do
+		"$python" "$top_srcdir/tests/fs/torture.py" --clock "$T/faults" "$s"
+		check "a clock set by $s s while mounted: bytes come" cmp "$MNT/shard-00000$n.bin" "$T/truth/shard-00000$n.bin"
+		n=$((n + 2))
+	done
+	at_least "by the store's clock" 2 "$(grep -c 's off the store' "$T/penstock.log")"
+	umount_penstock
+fi
 unset AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY
 
 export AZURE_STORAGE_CONNECTION_STRING="DefaultEndpointsProtocol=http;AccountName=acct;AccountKey=$KEY;BlobEndpoint=$AZ/acct"
