@@ -297,23 +297,26 @@ sanitized() {
 	[[ $libraries =~ lib(a|t|ub)san ]]
 }
 
-# pip_python NAME PACKAGE...: makes `python` one that has packages that Debian does not, from an environment NAME that
-# all tests share.
-pip_python() {
-	local venv=$top_builddir/tests-cache/$1 rc=0 limit=$((${PS_TEST_TIMEOUT:-120} * 3 / 4))
+# pip_venv NAME PACKAGE...: an environment $top_builddir/tests-cache/NAME that has packages that Debian does not, and
+# that all tests share; else fails, with the reason in $T/pip.log. (A pip and bytecode in it would take most of the time.)
+pip_venv() {
+	local venv=$top_builddir/tests-cache/$1 limit=$((${PS_TEST_TIMEOUT:-120} * 3 / 4))
 	shift
 	mkdir -p "${venv%/*}"
 	(
 		flock 9
-		[[ -e $venv/ready ]] || {
-			rm -rf "$venv"
-			"$python" -m venv --system-site-packages "$venv" &&
-				timeout "$limit" "$venv/bin/pip" install -q --disable-pip-version-check "$@" &&
-				touch "$venv/ready"
-		}
-	) 9>"$venv.lock" >"$T/pip.log" 2>&1 || rc=$?
-	((rc == 0)) || skip_all "$* cannot be had: $(tail -n 1 "$T/pip.log")"
-	python=$venv/bin/python
+		[[ ! -e $venv/ready ]] || exit 0
+		rm -rf "$venv"
+		"$python" -m venv --without-pip --system-site-packages "$venv" &&
+			timeout "$limit" "$venv/bin/python" -m pip install -q --no-compile --disable-pip-version-check "$@" &&
+			touch "$venv/ready"
+	) 9>"$venv.lock" >"$T/pip.log" 2>&1
+}
+
+# pip_python NAME PACKAGE...: makes `python` one of such an environment.
+pip_python() {
+	pip_venv "$@" || skip_all "${*:2} cannot be had: $(tail -n 1 "$T/pip.log")"
+	python=$top_builddir/tests-cache/$1/bin/python
 }
 # penstock_python: `import penstock` in $python is the package of this build; skips the test where that cannot be.
 penstock_python() {

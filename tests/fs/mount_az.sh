@@ -156,12 +156,9 @@ umount_penstock
 # Microsoft's own client signs as the stand-in verifies: so what that takes from us is right.
 if [[ ${PENSTOCK_TEST_QUICK-} == 1 ]]; then
 	skip "azure-storage-blob agrees with the stand-in" "it is fetched; left out by --quick"
-elif venv=$top_builddir/tests-cache/azure && mkdir -p "${venv%/*}" && (
-	flock 9
-	[[ -e $venv/ready ]] || { rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" &&
-		timeout 90 "$venv/bin/pip" install -q --disable-pip-version-check azure-storage-blob && touch "$venv/ready"; }
-) 9>"$venv.lock" >"$T/pip.log" 2>&1; then
-	check "azure-storage-blob agrees with the stand-in" "$venv/bin/python" "$top_srcdir/tests/fs/az_check.py" check "$AZ/acct" "$KEY"
+elif pip_venv azure azure-storage-blob; then
+	check "azure-storage-blob agrees with the stand-in" "$top_builddir/tests-cache/azure/bin/python" \
+		"$top_srcdir/tests/fs/az_check.py" check "$AZ/acct" "$KEY"
 	at_least "by SharedKey, which the stand-in has seen" 3 "$(grep -c ' SharedKey azsdk' "$T/az/log")"
 	at_least "and by SAS" 3 "$(grep -c ' SAS azsdk' "$T/az/log")"
 else

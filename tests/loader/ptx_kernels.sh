@@ -52,7 +52,7 @@ covered() {
 	}' "$T/coverage" | sort -n
 }
 
-# One of each text that differs, by architecture; with `long` all, else the oldest and the newest.
+# One of each text that differs, by architecture; without `long` the newest.
 texts=() sums=" "
 while read -r ptx; do
 	sum=$(grep -v '^\.target' "$ptx" | cksum)
@@ -61,7 +61,7 @@ while read -r ptx; do
 	texts+=("$ptx")
 done < <(printf '%s\n' "$top_builddir"/tests/loader/kernels_*.ptx | sort -V)
 newest=${texts[-1]}
-long || texts=("${texts[0]}" "$newest")
+long || texts=("$newest")
 for ptx in "${texts[@]}"; do
 	name=${ptx##*/}
 	: >"$T/coverage"

@@ -102,8 +102,8 @@ def python_environment(name, modules, packages):
                     python = venv + "/bin/python"
                     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", venv],
                                    check=True, capture_output=True, timeout=60, env=clean_environment())
-                    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps",
-                                    *packages], check=True, capture_output=True, timeout=200, env=clean_environment())
+                    subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check",
+                                    "--no-deps", *packages], check=True, capture_output=True, timeout=200, env=clean_environment())
                 except (subprocess.SubprocessError, OSError) as e:
                     skip_all("%s cannot be had: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
                 open(ready, "w").close()
