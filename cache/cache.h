@@ -89,12 +89,12 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
-/* {"source", "files", "listed_at", "next_listing_at", "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing",
+/* {"source", "include", "exclude", "unmatched", "files", "listed_at", "next_listing_at", "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing",
  * "missing_names", "versionless"}; the caller owns it.
  * next_listing_at: by ps_watch.refresh_ms, null if no watch has one; refresh_seconds: the smallest of them.
  * offline: the origin does not answer, and versions are taken as they are known.
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few of them.
- * versionless: ps_dataset_versionless(). */
+ * versionless: ps_dataset_versionless(). unmatched: the patterns of ps_dataset_unmatched(). */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 /* Listing again ------------------------------------------------------------------------------------ */
@@ -154,6 +154,9 @@ bool ps_dataset_versionless(const struct ps_dataset *dataset);
 #define PS_VERSIONLESS_TEXT \
 	"the server gives no versions (neither ETag nor Last-Modified): that a file has changed there is seen only in its " \
 	"size and its first 64 KiB"
+
+/* Patterns to include or exclude that no name of a whole listing has matched; false: none, or none was listed yet. */
+bool ps_dataset_unmatched(const struct ps_dataset *dataset, char ret_text[static PS_ERROR_TEXT_LEN]);
 
 struct ps_attr {
 	uint64_t node; /* names this (object, version) for ever */

@@ -77,6 +77,7 @@ struct listing {
 	struct ps_merge *merge; /* NULL: the first name is enough; or, to compare, some: */
 	bool any, compares;
 	unsigned n, nsame;
+	uint64_t ncatalogues;
 };
 
 static int take_listed(void *arg, const struct ps_listed *listed)
@@ -85,6 +86,11 @@ static int take_listed(void *arg, const struct ps_listed *listed)
 
 	if (listed->unread)
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
+	/* Catalogues alone, of shards that are not shown, are no dataset. */
+	if (listing->dataset->filter && ps_filter_is_catalogue(listed->path)) {
+		listing->ncatalogues++;
+		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
+	}
 	listing->any = true;
 	if (listing->compares) {
 		listing->nsame += ps_catalog_has(listing->dataset->catalog, listed);
@@ -119,6 +125,34 @@ static int list_page(struct ps_dataset *ds, struct ps_error *err)
 	return err->err ? -err->err : ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 }
 
+bool ps_dataset_unmatched(const struct ps_dataset *ds, char ret_text[static PS_ERROR_TEXT_LEN])
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	bool exclude, unmatched;
+	const char *pattern;
+
+	for (size_t i = 0; (pattern = ps_filter_pattern(ds->filter, i, &exclude, &unmatched)); i++)
+		if (unmatched)
+			ps_strbuf_addf(&b, "%s--%s '%s'", b.len ? ", " : "", exclude ? "exclude" : "include", pattern);
+	if (b.len == 0)
+		return false;
+	snprintf(ret_text, PS_ERROR_TEXT_LEN, "matches no file of the source: %.*s", PS_ERROR_TEXT_LEN - 100,
+	        ps_strbuf_peek(&b));
+	return true;
+}
+
+/* Once: later listings may have what it means. */
+static void tell_unmatched(struct ps_dataset *ds)
+{
+	char text[PS_ERROR_TEXT_LEN];
+
+	if (!ds->filter || atomic_exchange(&ds->told_unmatched, true))
+		return;
+	ps_filter_listed(ds->filter);
+	if (ps_dataset_unmatched(ds, text))
+		ps_log_warning("list: %s: %s", ds->catalog->row.source, text);
+}
+
 static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
 {
 	struct listing listing = {.dataset = ds, .merge = ps_merge_new(ds)};
@@ -132,8 +166,10 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 		rc = ps_merge_finish(listing.merge, &nfiles, ret_first_unsized);
 		if (rc < 0)
 			ps_error_set(err, -rc, "cannot store the listing in the index: %s", strerror(-rc));
-		else if (nfiles == 0)
+		else if (nfiles == listing.ncatalogues)
 			rc = none_found(ds, err);
+		if (rc == 0)
+			tell_unmatched(ds);
 	} else if (!err->err) {
 		ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 	}
@@ -819,8 +855,18 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	uint64_t nmissing, nfiles = listed_files(ds, &listed_ms);
 	json_t *names = missing_names(ds->catalog, &nmissing);
 
+	json_t *include = json_array(), *exclude = json_array(), *unmatched = json_array();
+	bool excludes, in_vain;
+	const char *pattern;
+	for (size_t i = 0; (pattern = ps_filter_pattern(ds->filter, i, &excludes, &in_vain)); i++) {
+		json_array_append_new(excludes ? exclude : include, ps_json_lossy(pattern));
+		if (in_vain)
+			json_array_append_new(unmatched, ps_json_lossy(pattern));
+	}
+
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "source",
+	return json_pack("{s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "include", include, "exclude",
+	        exclude, "unmatched", unmatched, "source",
 	        ps_json_lossy(ds->catalog->row.source), "files", (json_int_t)nfiles, "listed_at",
 	        (json_int_t)(listed_ms / 1000), "next_listing_at", next_listing(ds), "refresh_seconds",
 	        (json_int_t)(ds->refresh_ms / 1000), "listing",

@@ -89,6 +89,7 @@ struct ps_dataset {
 	struct ps_index *index;
 	struct ps_origin *origin;
 	struct ps_filter *filter; /* the origin's */
+	atomic_bool told_unmatched;
 	struct ps_sequence *sequence;
 	struct ps_plan_ahead *plan_ahead;
 	struct ps_catalog *catalog;

@@ -2,14 +2,21 @@
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/strbuf.h"
 #include "base/braces.h"
 
+#define INDEX_SUFFIX ".psx" /* of a shard, beside it */
+#define CATALOGUE "SHARDS.psc"
+#define PATH_MAX_NBYTES 4095
+
 /* One pattern with its braces expanded. */
 struct names {
+	char *text;
+	atomic_bool matched;
 	char **plain, **wild; /* without globs, sorted; with */
 	size_t nplain, nwild;
 };
@@ -21,6 +28,7 @@ struct list {
 
 struct ps_filter {
 	struct list include, exclude;
+	atomic_bool listed;
 };
 
 static int compare(const void *a, const void *b)
@@ -63,9 +71,17 @@ static int add(struct list *list, const char *pattern, struct ps_error *err)
 
 	if (!*pattern || *pattern == '/')
 		return ps_error_set(err, EINVAL, "pattern '%s': paths begin below the source, without a slash", pattern);
-	int rc = ps_braces_parse(pattern, PS_FILTER_MAX_NAMES, &braces, err);
+	ps_autofree char *bare = strdup(pattern);
+	size_t len = strlen(pattern);
+	if (!bare)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	while (len > 1 && bare[len - 1] == '/') /* of a folder */
+		bare[--len] = '\0';
+	int rc = ps_braces_parse(bare, PS_FILTER_MAX_NAMES, &braces, err);
 	if (rc == 0)
 		rc = take(&list->v[list->n++], braces, pattern, err);
+	if (rc == 0 && !(list->v[list->n - 1].text = strdup(pattern)))
+		rc = ps_error_set(err, ENOMEM, "out of memory");
 	ps_braces_free(braces);
 	return rc;
 }
@@ -94,6 +110,7 @@ static void list_fini(struct list *list)
 			free(list->v[i].plain[k]);
 		for (size_t k = 0; k < list->v[i].nwild; k++)
 			free(list->v[i].wild[k]);
+		free(list->v[i].text);
 		free(list->v[i].plain);
 		free(list->v[i].wild);
 	}
@@ -136,32 +153,128 @@ static bool matches_one(const struct names *names, const char *path)
 	return false;
 }
 
-static bool matches(const struct list *list, const char *path)
+/* The path, its last part, or those of a folder above it. */
+static bool matches_any(const struct names *names, const char *path)
+{
+	char above[PATH_MAX_NBYTES + 1];
+	size_t len = strlen(path);
+
+	for (;;) {
+		const char *slash = strrchr(path, '/');
+
+		if (matches_one(names, path) || (slash && matches_one(names, slash + 1)))
+			return true;
+		if (!slash || len > PATH_MAX_NBYTES)
+			return false;
+		len = (size_t)(slash - path);
+		memmove(above, path, len);
+		above[len] = '\0';
+		path = above;
+	}
+}
+
+/* All patterns are tried until each has matched once: which never do is told. */
+static bool matches(struct list *list, const char *path)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < list->n; i++) {
+		struct names *names = &list->v[i];
+
+		if ((any && atomic_load(&names->matched)) || !matches_any(names, path))
+			continue;
+		any = true;
+		atomic_store(&names->matched, true);
+	}
+	return any;
+}
+
+bool ps_filter_is_catalogue(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
-	for (size_t i = 0; i < list->n; i++)
-		if (matches_one(&list->v[i], path) || (slash && matches_one(&list->v[i], slash + 1)))
-			return true;
+	return strcmp(slash ? slash + 1 : path, CATALOGUE) == 0;
+}
+
+/* Could this one name of a pattern be that of a file in the folder? */
+static bool may_be_in(const char *name, const char *dir)
+{
+	const char *slash = strrchr(name, '/');
+	ps_autofree char *above = slash ? strndup(name, (size_t)(slash - name)) : NULL;
+
+	if (!strpbrk(slash ? slash + 1 : name, "*?[."))
+		return false; /* a folder's, rather */
+	return !slash || (above && fnmatch(above, dir, FNM_NOESCAPE) == 0);
+}
+
+static bool may_match_in(const struct list *list, const char *dir)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct names *names = &list->v[i];
+
+		for (size_t k = 0; k < names->nwild; k++)
+			if (may_be_in(names->wild[k], dir))
+				return true;
+		for (size_t k = 0; k < names->nplain; k++)
+			if (may_be_in(names->plain[k], dir))
+				return true;
+	}
 	return false;
 }
 
-bool ps_filter_shows(const struct ps_filter *filter, const char *path)
+bool ps_filter_shows(struct ps_filter *filter, const char *path)
 {
-	return !filter ||
-	       ((filter->include.n == 0 || matches(&filter->include, path)) && !matches(&filter->exclude, path));
+	size_t len = strlen(path), suffix = strlen(INDEX_SUFFIX);
+	bool indexes = filter && len > suffix && strcmp(path + len - suffix, INDEX_SUFFIX) == 0;
+	bool catalogue = filter && ps_filter_is_catalogue(path);
+	ps_autofree char *of = NULL; /* the shard that it is of, or the folder */
+
+	if (!filter)
+		return true;
+	if (indexes)
+		of = strndup(path, len - suffix);
+	if (catalogue)
+		of = strndup(path, PS_MAX(len, strlen(CATALOGUE) + 1) - strlen(CATALOGUE) - 1);
+	bool shown = filter->include.n == 0 || matches(&filter->include, path) ||
+	             (of && indexes && matches(&filter->include, of)) ||
+	             (of && catalogue && may_match_in(&filter->include, of));
+	return shown && !matches(&filter->exclude, path) && !(of && indexes && matches(&filter->exclude, of));
 }
 
 /* What ends in "*" and matches the folder's own path matches all below it. */
-bool ps_filter_enters(const struct ps_filter *filter, const char *dir)
+bool ps_filter_enters(struct ps_filter *filter, const char *dir)
 {
-	for (size_t i = 0; filter && i < filter->exclude.n; i++) {
-		const struct names *names = &filter->exclude.v[i];
+	size_t len = strlen(dir);
+	ps_autofree char *bare = strndup(dir, len > 0 ? len - 1 : 0);
 
-		for (size_t k = 0; k < names->nwild; k++)
-			if (names->wild[k][strlen(names->wild[k]) - 1] == '*' &&
-			        fnmatch(names->wild[k], dir, FNM_NOESCAPE) == 0)
-				return false;
+	for (size_t i = 0; filter && i < filter->exclude.n; i++) {
+		struct names *names = &filter->exclude.v[i];
+		bool all = bare && *bare && matches_any(names, bare);
+
+		for (size_t k = 0; k < names->nwild && !all; k++)
+			all = names->wild[k][strlen(names->wild[k]) - 1] == '*' &&
+			      fnmatch(names->wild[k], dir, FNM_NOESCAPE) == 0;
+		if (all) {
+			atomic_store(&names->matched, true);
+			return false;
+		}
 	}
 	return true;
+}
+
+void ps_filter_listed(struct ps_filter *filter)
+{
+	if (filter)
+		atomic_store(&filter->listed, true);
+}
+
+const char *ps_filter_pattern(const struct ps_filter *filter, size_t i, bool *ret_exclude, bool *ret_unmatched)
+{
+	if (!filter || i >= filter->include.n + filter->exclude.n)
+		return NULL;
+	*ret_exclude = i >= filter->include.n;
+	const struct names *names =
+	        *ret_exclude ? &filter->exclude.v[i - filter->include.n] : &filter->include.v[i];
+	*ret_unmatched = atomic_load(&filter->listed) && !atomic_load(&names->matched);
+	return names->text;
 }

@@ -19,7 +19,7 @@
 
 struct ps_names {
 	struct ps_origin *origin; /* or NULL */
-	const struct ps_filter *filter;
+	struct ps_filter *filter;
 	ps_list_fn fn;
 	void *arg;
 	const _Atomic bool *stop;

@@ -167,7 +167,7 @@ struct ps_origin {
 	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs, another server may answer
 	 * for a URL. So such objects are others in the cache. NULL: the usual way. Borrowed. */
 	const char *route;
-	const struct ps_filter *filter; /* of listings; NULL: all is shown. Borrowed */
+	struct ps_filter *filter; /* of listings; NULL: all is shown. Borrowed */
 	bool quiet_lists; /* nobody asked for the listing: what was skipped by an earlier one, too, is not logged again */
 	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
 	unsigned nskips_logged;

@@ -257,8 +257,44 @@ static void print_cache(const json_t *doc)
 		        size(number(doc, "cache", "reachable_bytes"), a));
 }
 
+static bool has(const json_t *array, const char *text)
+{
+	const json_t *value;
+	size_t i;
+
+	json_array_foreach(array, i, value)
+		if (strcmp(json_string_value(value), text) == 0)
+			return true;
+	return false;
+}
+
+/* Of a source, or of a mount of one. */
+static void print_patterns(const json_t *source)
+{
+	static const char *const lists[] = {"include", "exclude"};
+	const char *name = text(source, "name");
+	const json_t *value;
+	bool any = false;
+	size_t i;
+
+	for (size_t l = 0; l < PS_ARRAY_LEN(lists); l++) {
+		json_array_foreach(json_object_get(source, lists[l]), i, value) {
+			const char *pattern = json_string_value(value);
+
+			printf("%s%s%s --%s '%s'%s", any ? "," : "  patterns ", any || !*name ? "" : " ", any ? "" : name,
+			        lists[l], pattern,
+			        has(json_object_get(source, "unmatched"), pattern) ? " (matches nothing)" : "");
+			any = true;
+		}
+	}
+	if (any)
+		putchar('\n');
+}
+
 static void print_mount(const json_t *doc, const json_t *mount, struct seen *last)
 {
+	const json_t *source;
+	size_t i;
 	char a[PS_SIZE_TEXT_LEN], when[32], next[48];
 
 	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
@@ -269,6 +305,9 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
 	        *text(mount, "listing_error") ? "; listing again failed: " : "", text(mount, "listing_error"));
 	print_missing(mount);
+	print_patterns(mount);
+	json_array_foreach(json_object_get(mount, "sources"), i, source)
+		print_patterns(source);
 	if (json_is_true(json_object_get(mount, "versionless")))
 		puts("  versions  none: the server sends neither ETag nor Last-Modified");
 	print_reads(mount);

@@ -61,6 +61,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	const struct ps_source_request *source = &m->request.sources[i];
 	struct ps_dataset_options options;
 	struct ps_progress progress;
+	char text[PS_ERROR_TEXT_LEN];
 
 	m->sources[i].name = source->name;
 	int rc = ps_request_options(&m->request, source, &m->options[i], err);
@@ -88,6 +89,8 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	rc = look_for_missing(m, i, cancelled, err);
 	if (rc == 0 && ps_dataset_versionless(m->sources[i].dataset))
 		rc = ps_given_add(&m->warnings, "warning", PS_VERSIONLESS_TEXT, err);
+	if (rc == 0 && ps_dataset_unmatched(m->sources[i].dataset, text))
+		rc = ps_given_add(&m->warnings, "warning", text, err);
 	return rc;
 }
 
@@ -173,6 +176,12 @@ static bool is_time(const char *key)
 	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 || strcmp(key, "refresh_seconds") == 0;
 }
 
+/* They are a source's own. */
+static bool is_pattern(const char *key)
+{
+	return strcmp(key, "include") == 0 || strcmp(key, "exclude") == 0 || strcmp(key, "unmatched") == 0;
+}
+
 /* 0 and null are none. */
 static json_t *sooner(json_t *a, json_t *b)
 {
@@ -195,6 +204,8 @@ json_t *ps_mount_json(struct ps_mount *m)
 		{
 			json_t *sum = json_object_get(doc, key);
 
+			if (m->fs.named && is_pattern(key))
+				continue;
 			if (!sum)
 				json_object_set_new(doc, key, json_deep_copy(value));
 			else if (is_time(key))

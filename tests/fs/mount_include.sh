@@ -70,6 +70,51 @@ check "a compressed shard" mount_penstock "$T/dir/" --include '*.tar.gz'
 equal "is chosen by its own name" z.tar "$(names)"
 umount_penstock
 
+# A pattern that matches a folder means all below it.
+CACHE=$T/cache-folders
+for pattern in extra extra/ 'ex*a'; do
+	origin_forget
+	check "--exclude $pattern" mount_penstock "$ORIGIN/json/" --exclude "$pattern" --exclude deeper
+	equal "a folder's name means all below it" "a-0.tar a-1.tar a-2.tar list.txt sub/b.tar sub/notes.txt" "$(names)"
+	equal "which is not listed" 0 "$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
+	umount_penstock
+done
+mount_penstock "$T/dir/" --exclude deep --include extra 2>"$T/err"
+equal "of a folder in a folder, and to include one" "extra/a-0.tar extra/x.json" "$(names)"
+equal "nothing is said of patterns that match" "" "$(cat "$T/err")"
+umount_penstock
+
+# What matches nothing is told of, and status has the patterns.
+rm -f "$T/penstock.log"
+mount_penstock "$T/dir/" --include '*.tar' --include 'a-0.tar' --exclude 'trian' --exclude extra 2>"$T/err"
+equal "who mounts hears of a pattern that matches nothing" \
+	"penstock mount: warning: matches no file of the source: --exclude 'trian'" "$(cat "$T/err")"
+equal "the log, too" 1 "$(grep -c "matches no file of the source: --exclude 'trian'" "$T/penstock.log")"
+equal "status shows the patterns" \
+	"  patterns  --include '*.tar', --include 'a-0.tar', --exclude 'trian' (matches nothing), --exclude 'extra'" \
+	"$(penstock status "$MNT" | grep '^  patterns')"
+equal "with --json, too" '[["*.tar","a-0.tar"],["trian","extra"],["trian"]]' \
+	"$(stats '.mounts[0] | [.include, .exclude, .unmatched] | tojson')"
+umount_penstock
+mount_penstock "$T/dir/"
+equal "without patterns it shows none" 0 "$(penstock status "$MNT" | grep -c '^  patterns' || true)"
+umount_penstock
+
+# Indexes go with their shards.
+cp -r "$T/dir" "$T/indexed"
+for name in SHARDS.psc a-0.tar.psx a-1.tar.psx extra/SHARDS.psc extra/a-0.tar.psx extra/x.json.psx sub/SHARDS.psc; do
+	echo "$name" >"$T/indexed/$name"
+done
+mount_penstock "$T/indexed/" --include '*.tar' --exclude 'a-1.tar' --exclude extra/deep
+equal "indexes beside shown shards are shown" \
+	"SHARDS.psc a-0.tar a-0.tar.psx a-2.tar extra/SHARDS.psc extra/a-0.tar extra/a-0.tar.psx sub/SHARDS.psc sub/b.tar" "$(names)"
+umount_penstock
+mount_penstock "$T/indexed/" --include 'extra/*.tar' --exclude '*.psx'
+equal "a catalogue only in folders that the patterns are of, and indexes can be excluded" \
+	"extra/SHARDS.psc extra/a-0.tar extra/deep/b.tar" "$(names)"
+umount_penstock
+check_not "catalogues alone are no dataset" mount_penstock "$T/indexed/" --include 'none-*'
+
 # A refresh keeps to it, and two choices of one source are two sets of names over the same bytes.
 mkdir "$T/m2"
 origin_forget
@@ -102,6 +147,7 @@ CONF
 check "by penstock.conf" penstock mount two --config "$T/penstock.conf"
 equal "patterns of the mount and of one source" \
 	"dir/a-0.tar dir/a-2.tar web/a-0.tar web/a-1.tar web/a-2.tar web/a-3.tar web/other.tar web/sub/b.tar" "$(names)"
+equal "status shows them source by source" 2 "$(penstock status "$MNT" | grep -cE "^  patterns  (web|dir) --include '\*.tar'")"
 umount_penstock
 check "warm takes them" penstock warm "$T/dir/" --cache-dir "$T/cache-warm" --include 'a-*' --exclude 'extra/*'
 equal "and fetches no other" 3 "$(penstock verify --cache-dir "$T/cache-warm" --json | jq .objects)"
