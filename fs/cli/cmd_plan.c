@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -94,17 +95,32 @@ struct names {
 	char *first_bad;
 };
 
-/* Takes a line of the list: a path, below the mountpoint or absolute. */
-static int name_take(struct names *n, json_t *files, int root, const char *where, const char *name)
+/* What follows the mountpoint; NULL: it is another path. */
+static const char *below(const char *path, const char *where)
 {
 	size_t len = strlen(where);
+
+	return strncmp(path, where, len) == 0 && path[len] == '/' ? path + len + strspn(path + len, "/") : NULL;
+}
+
+static bool is_file(int root, const char *name)
+{
 	struct stat st;
 
-	if (strncmp(name, where, len) == 0 && name[len] == '/')
-		name += len + strspn(name + len, "/");
-	if (name[0] == '/' || fstatat(root, name, &st, 0) < 0 || !S_ISREG(st.st_mode)) {
+	return name && name[0] != '/' && fstatat(root, name, &st, 0) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Takes a line of the list: a path that is absolute, or below the mountpoint, or below the current folder. */
+static int name_take(struct names *n, json_t *files, int root, const char *where, const char *given)
+{
+	const char *name = below(given, where) ?: given;
+	ps_autofree char *real = is_file(root, name) ? NULL : realpath(given, NULL);
+
+	if (real)
+		name = below(real, where);
+	if (!is_file(root, name)) {
 		if (n->nbad++ == 0)
-			n->first_bad = strdup(name);
+			n->first_bad = strdup(given);
 		return 0;
 	}
 	if (json_array_size(files) == FILES_MAX) {
@@ -173,9 +189,9 @@ static int plan(const struct ps_mount_info *info, const struct plan_opts *o)
 	if (e)
 		code = refuse(&t, e);
 	if (code == PS_EXIT_OK && names.nbad > 0)
-		code = ps_cli_fail("plan", PS_EXIT_FAILED, "%zu of %zu names are not files of %s, the first: %s", names.nbad,
-		        names.nbad + names.nover + json_array_size(files), info->mountpoint,
-		        names.first_bad ? names.first_bad : "");
+		code = ps_cli_fail("plan", PS_EXIT_FAILED, "%zu of %zu names are not files of %s, the first: %s; paths are absolute, or from %s, or from the current folder",
+		        names.nbad, names.nbad + names.nover + json_array_size(files), info->mountpoint,
+		        names.first_bad ? names.first_bad : "", info->mountpoint);
 	if (names.nover > 0)
 		ps_cli_fail("plan", 0, "only the first %u files are announced, %zu are not", FILES_MAX, names.nover);
 	if (!e && json_array_size(files) > 0) {

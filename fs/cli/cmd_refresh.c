@@ -15,7 +15,8 @@ static const struct ps_opts opts = {
         .command = "refresh",
         .usage = "MOUNTPOINT",
         .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no longer has\n"
-                 "vanish. Open files are read on. Without it a mount shows the names that it was made with.",
+                 "vanish. Open files are read on. New contents of a known file are shown where the list tells versions (buckets,\n"
+                 "the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock evict. Without it a mount shows the names that it was made with.",
         .tables = {NULL},
 };
 
@@ -51,6 +52,20 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 	        why ? why : strerror(errnum));
 }
 
+/* Pages of web servers and lists tell names alone, as a rule; buckets, the Hub and folders also versions. */
+static bool may_lack_versions(const char *sources)
+{
+	for (const char *one = sources; one; one = strchr(one, ' ')) {
+		one += *one == ' ';
+		size_t word = strcspn(one, " "), name = strcspn(one, "=:/@");
+		const char *source = name < word && one[name] == '=' ? one + name + 1 : one;
+
+		if (*source == '@' || strncmp(source, "http://", 7) == 0 || strncmp(source, "https://", 8) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int refresh(const struct ps_mount_info *info)
 {
 	struct ps_ioc_refreshed r;
@@ -62,6 +77,8 @@ static int refresh(const struct ps_mount_info *info)
 		return refuse(info, errno);
 	printf("%s listed, %llu new, %llu gone\n", PS_COUNTED(r.nfiles, "file"), (unsigned long long)r.nadded,
 	        (unsigned long long)r.nvanished);
+	if (may_lack_versions(info->source))
+		puts("where the list tells no versions, new contents of a known name show after --revalidate, or penstock evict");
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 

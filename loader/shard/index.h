@@ -108,6 +108,7 @@ int ps_index_key(struct ps_index *index, uint64_t sample, const char **ret_key, 
 
 /* -- Comparing with the shard --------------------------------------------------------------------------- */
 
+#define PS_INDEX_HINT "make it anew by penstock-loader index" /* ends each text of an index that is no good */
 #define PS_INDEX_STALE "the shard was changed since" /* in each text of a difference */
 
 /* How far an index was walked: samples that follow each other are found in one step each. All zeros: nowhere. */

@@ -13,7 +13,6 @@
 #include "shard/index_file.h"
 #include "shard/index_format.h"
 
-#define PS_INDEX_HINT "make it anew by penstock-loader index"
 
 struct ps_index_section {
 	uint32_t kind, detail;

@@ -226,7 +226,8 @@ static bool walk_to(struct ps_index *x, struct ps_index_walk *w, uint64_t sample
 	return true;
 }
 
-#define STALE_HINT PS_INDEX_STALE "; fetch or make its index again (penstock-loader index)"
+#define STALE_HINT \
+	PS_INDEX_STALE "; fetch its index again, or make it (penstock-loader index --force; --catalogue where there is a SHARDS.psc)"
 
 static bool members_equal(const struct ps_index_member *a, const struct ps_index_member *b, uint32_t n)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "lost.h"
 #include "shard/catalogue.h"
 #include "shard/dali.h"
 #include "shard/index_column.h"
@@ -113,8 +114,7 @@ static bool shard_dali(const struct index_options *o, const char *shard)
 static int differs(const char *shard, const char *what, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, ESTALE,
-	        "%s: is not the shard that %s is of: one of them was changed; fetch both again, or make the index again",
-	        shard, what);
+	        "%s: is not the shard that %s is of: one of them was changed", shard, what);
 }
 
 /* Compares the shard's bytes with the hash that was made of them, 1; 0: nobody made one. */
@@ -161,6 +161,30 @@ static int content_verify(const char *shard, struct ps_index *index, struct ps_l
 	return r;
 }
 
+/* What mends it. On a mount nothing can be written beside the shards, and the mount may show what its origin had before. */
+static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns, struct ps_load_error *err)
+{
+	const char *hint = strstr(err->text, "; " PS_INDEX_HINT), *columns = has_columns ? " --column ..." : "";
+	int n = hint ? (int)(hint - err->text) : (int)strlen(err->text);
+	bool mounted = ps_is_on_mount(shard);
+	char text[sizeof err->text];
+
+	snprintf(text, sizeof text, "%.*s", n, err->text);
+	if (o->dir)
+		ps_load_error_set(err, ESTALE, "%s; make the index again: penstock-loader index --force --dir %s%s %s%s", text,
+		        o->dir, columns, shard,
+		        mounted ? "; if the mount has an old shard: penstock evict, or mount with a shorter --revalidate" : "");
+	else if (mounted)
+		ps_load_error_set(err, ESTALE,
+		        "%s; if the mount has an old one of them: penstock evict, or mount with a shorter --revalidate; if its "
+		        "origin has, make them again there: penstock-loader index --catalogue%s",
+		        text, columns);
+	else
+		ps_load_error_set(err, ESTALE,
+		        "%s; fetch the shard again, or make what is of it again: penstock-loader index --%s%s %s", text,
+		        listed ? "catalogue" : "force", columns, shard);
+}
+
 static bool shard_verify(const struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0}, why = {0};
@@ -171,13 +195,12 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	struct ps_index *index = NULL;
 	uint64_t samples = 0, bad = 0;
 	int r = dir ? ps_index_open(shard, o->dir, &index, &err) : ps_load_error_set(&err, ENOMEM, "out of memory");
+	int c = dir && !o->dir ? ps_catalogue_read(dir, &catalogue, &why) : -ENOENT;
 
-	if (r == 0 && !o->dir) {
-		r = ps_catalogue_read(dir, &catalogue, &why);
-		if (r == 0)
-			e = ps_catalogue_match(catalogue, slash ? slash + 1 : shard, ps_index_binding(index)->nbytes);
-		r = r == 0 || r == -ENOENT ? 0 : ps_load_error_set(&err, -r, "%s", why.text);
-	}
+	if (r == 0 && c == 0)
+		e = ps_catalogue_match(catalogue, slash ? slash + 1 : shard, ps_index_binding(index)->nbytes);
+	if (r == 0 && c < 0 && c != -ENOENT)
+		r = ps_load_error_set(&err, -c, "%s", why.text);
 	if (r == 0) {
 		samples = ps_index_samples(index);
 		bad = ps_index_bad(index);
@@ -188,6 +211,8 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 		r = hash_verify(shard, index, e, &err);
 	if (r == 0)
 		r = content_verify(shard, index, &err);
+	if (r == -ESTALE)
+		remedy_add(o, shard, c == 0, index && ps_index_ncolumns(index) > 0, &err);
 	ps_catalogue_free(catalogue);
 	ps_index_close(index);
 	if (r < 0)

@@ -27,7 +27,7 @@ check "what is announced is fetched though nobody reads" wait_until 30 all_cache
 equal "in that order" "25 13 19" "$(order)"
 equal "and nothing else" remote "$(state 10)"
 equal "it is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
-equal "bad names are told" "penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar" "$(cat "$T/plan.err")"
+equal "bad names are told" "penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths are absolute, or from $MNT, or from the current folder" "$(cat "$T/plan.err")"
 equal "... and how many were taken" "3 files announced to $MNT" "$(cat "$T/plan.out")"
 kill "$plan"
 rc=0
@@ -42,6 +42,14 @@ kill "$plan"
 rc=0
 wait "$plan" || rc=$?
 equal "ends well" 0 "$rc"
+ln -s "$MNT" "$T/link"
+origin_forget
+(cd "$T" && exec penstock plan "$MNT" <<<"mnt/sub/11.tar"$'\n'"$T/link/sub/15.tar" >"$T/plan.out" 2>"$T/plan.err") &
+plan=$!
+check "paths from the current folder, and through a link" wait_until 30 all_cached 11 15
+kill "$plan"
+wait "$plan" || true
+equal "are files of the mount" "2 files announced to $MNT" "$(cat "$T/plan.out" "$T/plan.err")"
 rc=0
 penstock plan "$MNT" </dev/null 2>"$T/plan.err" || rc=$?
 equal "an empty list" "1 penstock plan: standard input names no file" "$rc $(cat "$T/plan.err")"
@@ -75,7 +83,17 @@ assert json.load(open(f"{mnt}/.penstock/plan"))["active"] == 0
 try:
     penstock.plan(mnt, ["none"])
     assert False
-except FileNotFoundError:
-    pass
+except FileNotFoundError as e:
+    assert "paths are absolute" in str(e), e
+os.chdir(os.path.dirname(mnt))
+with penstock.plan(mnt, ["mnt/sub/10.tar", "link/sub/11.tar", "sub/12.tar"]) as p:
+    assert p.missing == [] and p._files == ["sub/10.tar", "sub/11.tar", "sub/12.tar"], p._files
+with penstock.plan("link", ["mnt/sub/10.tar", "link/sub/11.tar"]) as p:
+    assert p._files == ["sub/10.tar", "sub/11.tar"], p._files
+try:
+    penstock.plan(".", ["mnt/sub/10.tar"])
+    assert False
+except FileNotFoundError as e:
+    assert "not a penstock mount" in str(e) and e.filename == os.getcwd(), e
 PY
 equal "in that order, too" "29 12 14" "$(order)"

@@ -290,7 +290,23 @@ def verify_finds_a_shard_that_was_replaced():
         rc, verified, text = verify(*args)
         tap.equal((rc, verified), (1, [True, False, True]))
         assert b"t-001.tar" in text and b"was changed" in text, text
+        # what it says to do mends it
+        advice = text.decode().split("penstock-loader ")[-1].strip().split()
+        tap.equal(advice[1:2], ["--force"] if args else ["--catalogue"])
+        advice = [a.replace("...", "cls") for a in advice]
+        tap.equal(tap.run(*advice).returncode, 0)
+        tap.equal(verify(*args), (0, [True] * 3, b""))
+    tap.write("out/t-001.tar", good + bytes(10240))  # of another size
+    text = verify()[2].decode()
+    assert text.count("\n") == 1 and text.strip().endswith("index --catalogue out/t-001.tar"), text
+    tap.equal(tap.run("index", "--catalogue", "out/t-001.tar").returncode, 0)
+    tap.equal(verify(), (0, [True] * 3, b""))
+    os.remove("out/SHARDS.psc")
     tap.write("out/t-001.tar", good)
+    text = verify()[2].decode()
+    assert text.strip().endswith("index --force out/t-001.tar"), text
+    tap.equal(tap.run("index", "--force", "out/t-001.tar").returncode, 0)
+    tap.equal(verify(), (0, [True] * 3, b""))
     os.rename("out/t-001.tar", "out/x"), os.rename("out/t-000.tar", "out/t-001.tar"), os.rename("out/x", "out/t-000.tar")
     rc, verified, text = verify()
     tap.equal((rc, verified[2]), (1, True))

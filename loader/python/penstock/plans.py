@@ -1,4 +1,5 @@
 """Plans for programs that know which files of a mount they are going to read."""
+import errno
 import fcntl
 import json
 import os
@@ -26,7 +27,11 @@ class Plan:
         self._world, self._epoch, self._done = world, epoch, 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._fd = os.open(os.path.join(self.mount, ".penstock", "plan"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._fd = os.open(os.path.join(self.mount, ".penstock", "plan"), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT, "not a penstock mount (penstock status lists them)", self.mount) from None
         try:
             self.next_epoch(files, epoch)
         except BaseException:
@@ -35,17 +40,25 @@ class Plan:
         self._thread = threading.Thread(target=self._beat, name="penstock-plan", daemon=True)
         self._thread.start()
 
+    @staticmethod
+    def _is_below(file: Path, real: str) -> bool:
+        return os.path.realpath(file).startswith(real + "/")
+
     def _names(self, files: Sequence[Path]) -> List[str]:
-        names, self.missing = [], []
+        names: List[str] = []
+        self.missing = []
+        real = os.path.realpath(self.mount)
         for file in files:
-            path = os.path.join(self.mount, os.fspath(file))
-            if os.path.isfile(path) and path.startswith(self.mount + "/"):
-                names.append(os.path.normpath(path)[len(self.mount) + 1 :])
+            path = os.path.normpath(os.path.join(self.mount, os.fspath(file)))
+            if not (path.startswith(self.mount + "/") and os.path.isfile(path)):
+                path = self.mount + os.path.realpath(file)[len(real):] if self._is_below(file, real) else ""
+            if path and os.path.isfile(path):
+                names.append(path[len(self.mount) + 1 :])
             else:
                 self.missing.append(os.fspath(file))
         if self.missing:
-            text = "%d of %d names are not files of %s, the first: %s" % (
-                len(self.missing), len(files), self.mount, self.missing[0])
+            text = "%d of %d names are not files of %s, the first: %s; paths are absolute, or from there, or from %s" % (
+                len(self.missing), len(files), self.mount, self.missing[0], os.getcwd())
             if not names:
                 raise FileNotFoundError(text)
             warnings.warn(text, stacklevel=4)
@@ -112,7 +125,7 @@ class Plan:
 
 def plan(mount: Path, files: Sequence[Path], **options: Any) -> Plan:
     """Tells a penstock mount which of its files will be read, in which order, so that they are fetched ahead and stay
-    cached until they were read. `files`: paths, absolute or below the mount. For programs that know their list, as
+    cached until they were read. `files`: paths, absolute, from the mount or from the current folder. For programs that know their list, as
     WebDataset's shards of an epoch; not for a shuffling DataLoader, whose workers open files in an order of their own;
     penstock.Loader tells its plans itself.
 
