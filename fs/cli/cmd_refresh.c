@@ -15,8 +15,9 @@ static const struct ps_opts opts = {
         .command = "refresh",
         .usage = "MOUNTPOINT",
         .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no longer has\n"
-                 "vanish. Open files are read on. New contents of a known file are shown where the list tells versions (buckets,\n"
-                 "the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock evict. Without it a mount shows the names that it was made with.",
+                 "vanish. Open files are read on. New contents of a known file are shown where the list tells versions\n"
+                 "(buckets, the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock evict.\n"
+                 "Without it a mount shows the names that it was made with.",
         .tables = {NULL},
 };
 
