@@ -43,8 +43,7 @@ static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, 
 		fprintf(out, "\"samples\": %" PRIu64 ", \"counts\": \"%016" PRIx64 "\", ", samples, counts);
 	else
 		fputs("\"samples\": null, \"counts\": null, ", out);
-	fprintf(out, "\"transform_version\": %" PRIu64 ", \"world\": %u, ", l->options.o.transform_version,
-	        l->options.o.world);
+	fprintf(out, "\"world\": %u, ", l->options.o.world);
 	(void)ps_state_print_show(&l->print, out);
 	fputs("}", out);
 	if (fclose(out) == 0)

@@ -11,7 +11,7 @@
 #include "base/fnv.h"
 #include "image/jpeg.h"
 
-#define MAGIC UINT64_C(0x3454415453534550) /* "PESSTAT4": the last is the version */
+#define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last is the version */
 #define MAGIC_NAME(magic) ((magic) << 8)
 
 /* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
@@ -37,6 +37,7 @@ enum {
 	P_BUCKET,
 	P_HOMES,
 	P_SAMPLING, /* mix, filter, weights */
+	P_TRANSFORM,
 };
 
 /* The state's words. */
@@ -304,7 +305,6 @@ int ps_state_print_make(
 	w[P_FIELDS] = PS_HASH_BEGIN;
 	for (uint32_t i = 0; i < o->nfields; i++)
 		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
-	w[P_FIELDS] = hash_u64(w[P_FIELDS], o->transform_version);
 	w[P_FIELDS] = hash_double(hash_double(w[P_FIELDS], o->mixup_alpha), o->cutmix_alpha);
 	w[P_FIELDS] = hash_double(hash_double(w[P_FIELDS], o->mix_probability), o->cutmix_share);
 	if (o->source || o->token_stride)
@@ -329,6 +329,7 @@ int ps_state_print_make(
 	w[P_TAKE] = o->take;
 	w[P_BUCKET] = o->order == PENSTOCK_ORDER_WINDOW ? o->bucket : 0;
 	w[P_SAMPLING] = sampling_hash(options);
+	w[P_TRANSFORM] = o->transform_version;
 	return 0;
 }
 
@@ -351,7 +352,8 @@ uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out)
 	        [P_TAKE] = "take",
 	        [P_BUCKET] = "bucket",
 	        [P_HOMES] = "homes",
-	        [P_SAMPLING] = "#sampling"};
+	        [P_SAMPLING] = "#sampling",
+	        [P_TRANSFORM] = "transform_version"};
 	uint64_t h = PS_HASH_BEGIN;
 
 	for (size_t i = 0; i < PS_STATE_NPRINT; i++) {
@@ -494,7 +496,8 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	        {P_GLOBAL_BATCH, "global_batch", {0}},
 	        {P_END, "end", {"uneven", "drop_last", "pad", "split"}}, {P_STEPS, "steps", {0}},
 	        {P_REPEAT, "repeat", {0}}, {P_SKIP, "skip", {0}}, {P_TAKE, "take", {0}},
-	        {P_BUCKET, "bucket", {0}}, {P_HOMES, "homes", {0}}};
+	        {P_BUCKET, "bucket", {0}}, {P_HOMES, "homes", {0}},
+	        {P_TRANSFORM, "transform_version", {0}}};
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
 

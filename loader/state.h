@@ -20,7 +20,7 @@
 #include "order/order.h"
 #include "pipeline/position.h"
 
-#define PS_STATE_NPRINT 17
+#define PS_STATE_NPRINT 18
 #define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* more is damage */
 
 struct ps_state_print {

@@ -243,6 +243,43 @@ static uint32_t *counts_read(const struct penstock_options *options, char **name
 	return counts;
 }
 
+/* With fewer shards of each rank its batches are of few shards, or each lane is of few and a sample comes at about the
+ * same time in every epoch. */
+#define SHARDS_A_RANK 32u
+
+static void many_print(const struct penstock_options *o, const struct ps_ranks_quality *q, uint32_t nshards, bool json)
+{
+	uint64_t global = (uint64_t)o->batch * o->world, advised = (uint64_t)SHARDS_A_RANK * o->world;
+	const char *none = json ? "null" : "-";
+	char least[24] = "", overlap[24] = "";
+
+	if (q->shards_whole > 0)
+		snprintf(least, sizeof(least), "%u", q->shards_whole);
+	if (q->overlap >= 0)
+		snprintf(overlap, sizeof(overlap), json ? "%.4f" : "%.3f", q->overlap);
+	printf(json ? "{\"world\": %u, \"lanes\": %u, \"shuffle_window\": %u, \"shards_in_batch\": %.2f, "
+	              "\"shards_in_batch_least\": %s, \"batch_overlap\": %s, \"distance\": %.4f, "
+	              "\"epoch_correlation\": %.4f, \"ranks_per_shard\": %.3f, \"samples_held\": %ju, "
+	              "\"shards\": %u, \"shards_advised\": %ju}\n"
+	            : "world %u: %u lanes, a window of %u samples over all ranks\n"
+	              "shards in a batch of rank 0               %10.1f\n"
+	              "  at least, while no lane has ended       %10s\n"
+	              "of them in the batch before, too          %10s\n"
+	              "distance from the list (1: permutation)   %10.3f\n"
+	              "a sample's time in two epochs, correlated %10.3f\n"
+	              "ranks that read of a shard                %10.2f\n"
+	              "samples that a rank holds to shuffle      %10ju\n",
+	        o->world, q->lanes, q->window, q->shards, least[0] ? least : none, overlap[0] ? overlap : none,
+	        q->distance, q->correlation, q->opens, (uintmax_t)q->held, nshards, (uintmax_t)advised);
+	if (!json && nshards < advised && o->world > 1)
+		printf("%u shards are fewer than %u a rank: batches are of few shards, or samples come at about the same "
+		       "time in every epoch; with %ju shards (smaller ones of the same samples) they do not\n",
+		        nshards, SHARDS_A_RANK, (uintmax_t)advised);
+	if (!json && q->samples < global)
+		printf("%ju samples are less than a global batch of %ju: no batch is full; take a smaller --batch\n",
+		        (uintmax_t)q->samples, (uintmax_t)global);
+}
+
 static int run_many(const struct penstock_options *o, struct many *m, char **names, size_t n, bool json)
 {
 	uint32_t *counts = m->simulated ? counts_simulate(m) : counts_read(o, names, n, &m->nshards);
@@ -258,19 +295,7 @@ static int run_many(const struct penstock_options *o, struct many *m, char **nam
 		ps_loader_complain("", err.text);
 		return PS_EXIT_FAILED;
 	}
-	printf(json ? "{\"world\": %u, \"lanes\": %u, \"shuffle_window\": %u, \"shards_in_batch\": %.2f, "
-	              "\"shards_in_batch_least\": %u, \"batch_overlap\": %.4f, \"distance\": %.4f, "
-	              "\"epoch_correlation\": %.4f, \"ranks_per_shard\": %.3f, \"samples_held\": %ju}\n"
-	            : "world %u: %u lanes, a window of %u samples over all ranks\n"
-	              "shards in a batch of rank 0               %10.1f\n"
-	              "  at least, while no lane has ended       %10u\n"
-	              "of them in the batch before, too          %10.3f\n"
-	              "distance from the list (1: permutation)   %10.3f\n"
-	              "a sample's time in two epochs, correlated %10.3f\n"
-	              "ranks that read of a shard                %10.2f\n"
-	              "samples that a rank holds to shuffle      %10ju\n",
-	        o->world, q.lanes, q.window, q.shards, q.shards_whole, q.overlap, q.distance, q.correlation, q.opens,
-	        (uintmax_t)q.held);
+	many_print(o, &q, m->nshards, json);
 	return PS_EXIT_OK;
 }
 

@@ -245,7 +245,7 @@ static int batches_look(const struct penstock_options *o, const struct rank *ran
 		last = swap;
 	}
 	q->shards /= (double)PS_MAX(nsteps, UINT64_C(1));
-	q->overlap /= (double)PS_MAX(noverlaps, UINT64_C(1));
+	q->overlap = noverlaps > 0 ? q->overlap / (double)noverlaps : -1;
 	q->distance = mine > 0 ? q->distance / (double)mine * 3 : 0;
 	return 0;
 }
@@ -289,7 +289,8 @@ int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint
 		if (i == 0) {
 			q.lanes = ps_order_nlanes(rank.order);
 			q.window = ps_order_block_len(rank.order) * q.lanes;
-			q.held = (uint64_t)ps_order_block_len(rank.order) * ps_order_nactive(rank.order);
+			for (uint32_t l = 0; l < q.lanes; l += o->world)
+				q.held += PS_MIN((uint64_t)ps_order_block_len(rank.order), rank.epoch->lengths[l]);
 			r = map_make(&rank, 0, counts, nshards, &map);
 			if (r == 0)
 				r = batches_look(o, &rank, &map, &q);
@@ -302,6 +303,7 @@ int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint
 	}
 	if (r == 0)
 		r = correlation_find(o, counts, nshards, map.n, &q.correlation, err);
+	q.samples = map.n;
 	map_free(&map);
 	q.opens = (double)opens / PS_MAX(nshards, 1u);
 	*ret = q;

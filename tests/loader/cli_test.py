@@ -420,6 +420,15 @@ def shuffle_quality_deals_to_many_ranks():
     tap.equal((r["world"], r["lanes"], r["shards_in_batch"], r["ranks_per_shard"]), (4, 8, 2.0, 1.0))
     plain = tap.run("shuffle-quality", "--world", "4", "quality-{0..7}.tar").stdout.decode()
     assert plain.startswith("world 4: 8 lanes, a window of "), plain
+    assert "8 shards are fewer than 32 a rank: " in plain and "; with 128 shards" in plain, plain
+    tap.equal((r["shards"], r["shards_advised"]), (8, 128))
+    enough = tap.run("shuffle-quality", "--world", "4", "--simulate", "128x20").stdout.decode()
+    assert "fewer" not in enough and "less than" not in enough, enough
+    r = dealt("4", "--batch", "200", "quality-{0..7}.tar")  # 400 samples: half of a global batch
+    tap.equal((r["shards_in_batch_least"], r["batch_overlap"], r["samples_held"]), (None, None, 100))
+    plain = tap.run("shuffle-quality", "--world", "4", "--batch", "200", "quality-{0..7}.tar").stdout.decode()
+    assert "400 samples are less than a global batch of 800: no batch is full; take a smaller --batch" in plain, plain
+    assert re.search("at least, while no lane has ended +-\n", plain) and re.search("batch before, too +-\n", plain), plain
     for args, says in ((["--simulate", "512"], b"SHARDSxSAMPLES"), (["--order", "none", "quality-0.tar"], b"window and shards"),
                        (["--simulate", "5x5", "quality-0.tar"], b"reads no shards")):
         r = tap.run("shuffle-quality", "--world", "4", *args)

@@ -712,8 +712,17 @@ def a_state_of_another_transform_version_is_refused():
     try:
         loader(pattern, transform_version="b", state=state)
         assert False
-    except penstock.StateError:
-        pass
+    except penstock.StateError as e:
+        assert "transform_version 'a', but this one has 'b'" in str(e), e
+    with loader(pattern, transform_version="a") as l:
+        again = pickle.loads(pickle.dumps(l))
+        again.load_state_dict(state)
+        del state["transform_version"]
+        try:
+            loader(pattern, transform_version=7).load_state_dict(state)
+            assert False
+        except penstock.StateError as e:
+            assert "transform_version" in str(e) and "but this one has 7; open it with" in str(e), e
 
 
 @tap.test

@@ -374,6 +374,8 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	REFUSED(-ESTALE, "end split, but this one has pad; open it with split", pattern,
 	        s.o.end = PENSTOCK_END_PAD);
 	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
+	REFUSED(-ESTALE, "transform_version 0, but this one has 7; open it with 0", pattern,
+	        s.o.transform_version = 7);
 	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
 	REFUSED(-EINVAL, "not a loader's state", pattern, bytes[0] ^= 1);
 	REFUSED(-ESTALE, "format of another version", pattern, bytes[7] = '3');
@@ -384,7 +386,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	setting_init(&s);
 	l = open_ok(&s.o, pattern, 1);
 	assert_int_equal(penstock_loader_state_save(l, bytes, 10, &e), -ENOBUFS);
-	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 216 + 4 * 64);
+	assert_int_equal(penstock_loader_state_save(l, NULL, 0, &e), 224 + 4 * 64);
 	penstock_loader_close(l);
 }
 
@@ -408,7 +410,7 @@ static void states_of_any_numbers_are_safe(void **state)
 		run.nbytes[0] = save(l, run.states[0]);
 		memcpy(words, run.states[0], sizeof(words));
 		for (int j = 0; j < 1 + i % 3; j++) {
-			size_t w = 19 + (r = r * 6364136223846793005u + 1442695040888963407u) % 40;
+			size_t w = 20 + (r = r * 6364136223846793005u + 1442695040888963407u) % 40;
 
 			words[w] = i % 2 ? (r >> 33) % 8192 : r >> (r >> 58);
 		}

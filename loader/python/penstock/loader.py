@@ -265,10 +265,14 @@ def _bytes_of_size(value: Any) -> Any:
         raise ValueError("%r is no size: 512M, 2GiB and 1000000 are" % value) from None
 
 
-def _state_of(state: Mapping[str, Any]) -> Tuple[bytes, int]:
-    """What state_dict() holds: libpenstock's state, and the epoch."""
+def _state_of(state: Mapping[str, Any], transform_version: Union[int, str]) -> Tuple[bytes, int]:
+    """What state_dict() holds: libpenstock's state, and the epoch. Of a text libpenstock knows a hash alone."""
     if not isinstance(state, MappingABC) or state.get("version") != _STATE_VERSION:
         raise _penstock.StateError("this is no state of a penstock.Loader, or of a newer one")
+    theirs = state.get("transform_version", transform_version)
+    if theirs != transform_version:
+        raise _penstock.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
+                                   "transform that it was saved with" % (theirs, transform_version))
     try:
         return base64.b64decode(state["state"], validate=True), int(state["epoch"])
     except (KeyError, TypeError, ValueError) as e:
@@ -419,6 +423,7 @@ class Loader:
             if name.split(":")[0] not in self._fields and not name.startswith("__"):
                 raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
         self._transform = transform
+        self._transform_version = transform_version
         self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
@@ -438,7 +443,7 @@ class Loader:
         self._options = {"batch": batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
-            "profile_against": None if self._was is None else json.loads(self._was)}
+            "transform_version": transform_version, "profile_against": None if self._was is None else json.loads(self._was)}
         self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
         self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
         self._take: Any = None
@@ -455,7 +460,7 @@ class Loader:
             if options["gpu_decode"] == "auto":
                 more["gpu_decode"] = -1.0
         if state is not None:
-            more["state"], self._next_epoch = _state_of(state)
+            more["state"], self._next_epoch = _state_of(state, transform_version)
         self._raw = _penstock.Loader(
             self._shards, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
         self._raw_next = self._raw.next
@@ -575,11 +580,12 @@ class Loader:
             "version": _STATE_VERSION,
             "epoch": self._next_epoch if self._fresh else self._current,
             "state": base64.b64encode(self._raw.state_save()).decode("ascii"),
+            "transform_version": self._transform_version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
-        raw, epoch = _state_of(state)
+        raw, epoch = _state_of(state, self._transform_version)
         self._raw.state_load(raw)
         self._newest = object()
         self._next_epoch = epoch
