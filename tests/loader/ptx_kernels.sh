@@ -3,6 +3,7 @@
 # processor (ptx.h), for each architecture whose text differs.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-1800} # an interpreter, and sanitizers: long, but it ends
 . "$(dirname "$0")/../lib.sh"
+requires slow
 
 grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h" ||
 	skip_all "NO nvcc: what it makes of the kernels is NOT TESTED here (NVCC=PATH names one)"
