@@ -9,7 +9,7 @@
 #include "device/cuda_driver.h"
 #include "device/kernels.h"
 #include "kernel_lines.h"
-#include "mock_ptx.h"
+#include "tests/ptx/mock.h"
 
 enum {
 	INVALID_VALUE = 1,

@@ -13,7 +13,7 @@
 #include "image/resize.h"
 #include "image/resize_axis.h"
 #include "tests/loader/image_fixture.h"
-#include "tests/loader/mock_ptx.h"
+#include "tests/ptx/mock.h"
 
 struct picture {
 	uint32_t width, height;

@@ -3,8 +3,8 @@
  * MOCK_CUDA_PTX_COVERAGE=FILE gets what of them ran, at the process's end (ptx_module_coverage()).
  *
  * Threads: any; one launch at a time.   Errors: what is wrong goes to stderr. */
-#ifndef TESTS_LOADER_MOCK_PTX_H
-#define TESTS_LOADER_MOCK_PTX_H
+#ifndef TESTS_PTX_MOCK_H
+#define TESTS_PTX_MOCK_H
 
 #include <stdbool.h>
 #include <stddef.h>

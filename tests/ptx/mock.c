@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "mock_ptx.h"
+#include "mock.h"
 
 #include <errno.h>
 #include <pthread.h>

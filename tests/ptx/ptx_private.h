@@ -8,8 +8,8 @@
  *
  * A register is a slot: 64 bits for each of a warp's lanes, values zero-extended. Constants and special
  * registers are slots, too, so all operands are alike. */
-#ifndef TESTS_LOADER_PTX_PRIVATE_H
-#define TESTS_LOADER_PTX_PRIVATE_H
+#ifndef TESTS_PTX_PRIVATE_H
+#define TESTS_PTX_PRIVATE_H
 
 #include "ptx.h"
 

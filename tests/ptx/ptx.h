@@ -10,8 +10,8 @@
  *
  * Ownership: a module belongs to whoever parsed it, kernels to their module.   Threads: one launch at a time.
  * Blocks: until the kernel is through.   Errors: -errno and a text. */
-#ifndef TESTS_LOADER_PTX_H
-#define TESTS_LOADER_PTX_H
+#ifndef TESTS_PTX_PTX_H
+#define TESTS_PTX_PTX_H
 
 #include <stddef.h>
 #include <stdint.h>

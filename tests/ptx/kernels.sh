@@ -60,13 +60,13 @@ while read -r ptx; do
 	[[ $sums != *" ${sum// /-} "* ]] || continue
 	sums+="${sum// /-} "
 	texts+=("$ptx")
-done < <(printf '%s\n' "$top_builddir"/tests/loader/kernels_*.ptx | sort -V)
+done < <(printf '%s\n' "$top_builddir"/tests/ptx/kernels_*.ptx | sort -V)
 newest=${texts[-1]}
 long || texts=("$newest")
 for ptx in "${texts[@]}"; do
 	name=${ptx##*/}
 	: >"$T/coverage"
-	report "$name: kernels" 5 "$ptx" "$top_builddir/tests/loader/ptx_kernels_test"
+	report "$name: kernels" 5 "$ptx" "$top_builddir/tests/ptx/kernels_test"
 	report "$name: tiles" 3 "$ptx" "$top_builddir/tests/loader/resize_tile_test"
 	report "$name: pixels" 10 "$ptx" "$top_builddir/tests/loader/device_pixels_test"
 	covered >"$T/covered"
@@ -87,6 +87,6 @@ broken() {
 	check_not "$what: the test fails" test "$rc" = 0
 	check "$what: it is told" grep -q "$error" "$T/err"
 }
-broken "no barriers" '/bar\.sync/d' 'mock_cuda: .*: a race: ' "$top_builddir/tests/loader/ptx_kernels_test"
-broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' "$top_builddir/tests/loader/ptx_kernels_test"
+broken "no barriers" '/bar\.sync/d' 'mock_cuda: .*: a race: ' "$top_builddir/tests/ptx/kernels_test"
+broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' "$top_builddir/tests/ptx/kernels_test"
 broken "wider stores" 's/st\.global\.u8/st.global.u16/' 'is not aligned to 2' "$top_builddir/tests/loader/resize_tile_test"

@@ -1,7 +1,7 @@
 /* Operands: what an instruction reads and writes, of the width that its type has. */
 #include "config.h"
 
-#include "ptx_parser.h"
+#include "parser.h"
 
 /* A register's slot; its width must be `bits` (0: any). */
 uint16_t ptx_reg(struct ptx_parser *p, uint32_t bits, uint32_t *ret_bits)

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "ptx_parser.h"
+#include "parser.h"
 
 #define SLOTS_MOST 65535u
 

@@ -1,8 +1,8 @@
 /* The parser's own parts: a text's place and names, tokens, and operands.
  *
  * Errors: a fault of the text leaves by ptx_wrong(), which jumps to whoever began. */
-#ifndef TESTS_LOADER_PTX_PARSER_H
-#define TESTS_LOADER_PTX_PARSER_H
+#ifndef TESTS_PTX_PARSER_H
+#define TESTS_PTX_PARSER_H
 
 #include <setjmp.h>
 

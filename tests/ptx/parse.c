@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "ptx_parser.h"
+#include "parser.h"
 
 #define PARTS_MOST 12u
 

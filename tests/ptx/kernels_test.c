@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "kernel_lines.h"
-#include "mock_ptx.h"
+#include "tests/loader/kernel_lines.h"
+#include "tests/ptx/mock.h"
 
 #define PIECES_MOST 5
 
