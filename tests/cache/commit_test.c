@@ -24,29 +24,55 @@ static struct ps_id id_of(struct ps_object *o)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
-static bool hold_next, held;
+static bool hold_next, refuse_then_hold;
+static unsigned nheld, nreleased; /* in their order */
 
 int __real_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch);
 int __wrap_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch);
 int __wrap_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 {
 	pthread_mutex_lock(&lock);
+	if (refuse_then_hold) {
+		refuse_then_hold = false;
+		hold_next = true;
+		pthread_mutex_unlock(&lock);
+		ps_index_batch_free(batch);
+		return -EIO;
+	}
 	if (hold_next) {
+		unsigned ticket = nheld++;
+
 		hold_next = false;
-		held = true;
 		pthread_cond_broadcast(&cond);
-		while (held)
+		while (ticket >= nreleased)
 			pthread_cond_wait(&cond, &lock);
 	}
 	pthread_mutex_unlock(&lock);
 	return __real_ps_index_batch_commit(index, batch);
 }
 
+static void wait_held(unsigned n)
+{
+	pthread_mutex_lock(&lock);
+	while (nheld < n)
+		pthread_cond_wait(&cond, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The one that was held first. */
 static void release(void)
 {
 	pthread_mutex_lock(&lock);
-	held = false;
+	nreleased++;
 	pthread_cond_broadcast(&cond);
+	pthread_mutex_unlock(&lock);
+}
+
+static void hold(void)
+{
+	pthread_mutex_lock(&lock);
+	nheld = nreleased = 0;
+	hold_next = true;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -80,12 +106,9 @@ static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
 
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(test_write(o, 0), 0);
-	pthread_mutex_lock(&lock);
-	hold_next = true;
+	hold();
 	assert_int_equal(pthread_create(&committing, NULL, commit, store), 0);
-	while (!held)
-		pthread_cond_wait(&cond, &lock);
-	pthread_mutex_unlock(&lock);
+	wait_held(1);
 	assert_int_equal(pthread_create(&evicting, NULL, evict, o), 0);
 	bool early = ends_within(evicting, 200);
 	release();
@@ -107,6 +130,40 @@ static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
 	ps_object_put(o);
 	ps_store_close(store);
 	assert_false(early);
+}
+
+/* A batch that was refused tells all of an object anew, but nothing of what is on its way out: that batch may come to the
+ * index behind the one that takes the row away. */
+static void a_hole_has_no_row_that_a_batch_under_way_puts_back(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	struct ps_object *o = test_object(store, 0, SIZE);
+	pthread_t committing, evicting;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	hold();
+	assert_int_equal(pthread_create(&evicting, NULL, evict, o), 0);
+	wait_held(1); /* the row's deletion */
+	assert_int_equal(test_write(o, SECOND), 0);
+	refuse_then_hold = true;
+	assert_int_equal(ps_store_commit(store), -EIO);
+	assert_int_equal(pthread_create(&committing, NULL, commit, store), 0);
+	wait_held(2);
+	release();
+	assert_int_equal(pthread_join(evicting, NULL), 0);
+	release();
+	assert_int_equal(pthread_join(committing, NULL), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_PRESENT);
+	assert_true(test_right(o, SECOND));
+	ps_object_put(o);
+	ps_store_close(store);
 }
 
 /* What stands when a file goes --------------------------------------------------------------------- */
@@ -253,6 +310,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(an_eviction_comes_after_the_commit_that_is_under_way),
+	        TEST(a_hole_has_no_row_that_a_batch_under_way_puts_back),
 	        TEST(rows_go_before_the_file_that_they_vouch_for),
 	        TEST(what_a_refused_batch_told_is_told_again_by_the_next),
 	        TEST(a_damaged_row_takes_those_of_its_extents_with_it),

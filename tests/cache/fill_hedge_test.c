@@ -95,6 +95,30 @@ static void what_the_late_request_covers_beyond_its_reader_comes_later(void **st
 	fixture_free(f);
 }
 
+/* From the middle of a block into the next: each gets its part. */
+static void what_is_asked_for_once_more_may_lie_in_two_blocks(void **state)
+{
+	struct fixture *f = new_with_timeout(60000);
+	struct waited w;
+
+	(void)state;
+	struct ps_fill_file *other = another_file(f, "http://h/other");
+	for (unsigned i = 0; i < 500; i++) {
+		begin_of(f, other, &w, PS_ACCESS_RANDOM, i * 37 % 600 * CHUNK, CHUNK);
+		assert_int_equal(end(&w), 0);
+	}
+	ps_fill_file_put(other);
+	other = another_file(f, "http://h/third");
+	atomic_store(&f->origin->stall_next, 1);
+	begin_of(f, other, &w, PS_ACCESS_RANDOM, 6 * PS_MIB - 2 * CHUNK, 4 * CHUNK);
+	assert_int_equal(end(&w), 0);
+	assert_true(w.right);
+	assert_int_equal(stat_of(f, "hedged_requests"), 1);
+	assert_int_equal(stat_of(f, "hedged_bytes"), 4 * CHUNK);
+	ps_fill_file_put(other);
+	fixture_free(f);
+}
+
 static void no_more_than_one_byte_of_a_hundred_is_asked_for_twice(void **state)
 {
 	struct fixture *f = new_with_timeout(1000);
@@ -173,6 +197,7 @@ int main(void)
 	        cmocka_unit_test(a_request_that_is_late_is_asked_for_once_more),
 	        cmocka_unit_test(an_answer_of_another_version_is_not_taken_for_the_late_one),
 	        cmocka_unit_test(what_the_late_request_covers_beyond_its_reader_comes_later),
+	        cmocka_unit_test(what_is_asked_for_once_more_may_lie_in_two_blocks),
 	        cmocka_unit_test(no_more_than_one_byte_of_a_hundred_is_asked_for_twice),
 	        cmocka_unit_test(an_origin_that_asks_to_wait_is_asked_for_nothing_twice),
 	        cmocka_unit_test(one_who_is_told_to_wait_by_the_second_request_asks_no_third),

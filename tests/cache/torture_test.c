@@ -171,6 +171,21 @@ static void an_allocation_that_fails_takes_no_pin_away(void **state)
 	ps_store_close(store);
 }
 
+/* Whoever looks for the folder's mark finds it as it was meant, word for word. */
+static void the_mark_is_whole(const char *dir)
+{
+	char path[4096], text[512];
+	size_t n;
+
+	snprintf(path, sizeof path, "%s/cache/penstock-cache", dir);
+	FILE *f = fopen(path, "re");
+	assert_non_null(f);
+	n = fread(text, 1, sizeof text - 1, f);
+	text[n] = 0;
+	fclose(f);
+	assert_string_equal(text, "penstock cache 1\n");
+}
+
 static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 {
 	char *buf = malloc(TEST_MIB);
@@ -179,6 +194,7 @@ static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 	faults_trickle(true);
 	struct ps_store *store = try_open(*state, &e);
 	assert_int_equal(e, 0);
+	the_mark_is_whole(*state);
 	live(store, buf);
 	unsigned there = look(store, buf, true);
 	ps_store_close(store);

@@ -33,6 +33,7 @@ static const struct {
         {TEXT("P5 0 5 255\n0"), "PNM: empty image: 0 x 5"},
         {TEXT("P5 5 0 255\n0"), "PNM: empty image: 5 x 0"},
         {TEXT("P5 1001 1000 255\n0"), "PNM: 1001 x 1000 is more than max_pixels=1000000"},
+        {TEXT("P5 65536 65537 255\n0"), "PNM: 65536 x 65537 is more than max_pixels=1000000"},
         {TEXT("P5 2 2 255\n012"), "PNM: truncated: 3 bytes of pixels, not 4"},
         {TEXT("P5 2 2 256\n0123456"), "PNM: truncated: 7 bytes of pixels, not 8"},
         {TEXT("P6 2 2 255\n01234567890"), "PNM: truncated: 11 bytes of pixels, not 12"},
