@@ -165,6 +165,7 @@ def hostile_pax():
     behind = member(b"a.jpg", b"1") + END
     for body in (
         b"999999999 path=x\n",
+        record(b"mtime", b"1.5") + b"0 x=y\n",
         b"3 a\n",
         b"0 path=x\n",
         b"11 path=x.y\x00",
@@ -188,7 +189,7 @@ def hostile_pax():
 
 @tap.test
 def skips_what_is_no_file():
-    parts = b"".join(header(b"x.%d" % i, 512 * i, type=b"%d" % i) for i in range(1, 7))
+    parts = b"".join(header(b"x.%d" % i, 512 * 7, type=b"%d" % i) for i in range(1, 7))
     check_sound(member(b"a.jpg", b"1") + parts + member(b"a.cls", b"2") + END, [("a.jpg", b"1"), ("a.cls", b"2")])
     unknown = member(b"u.jpg", DATA, type=b"V")
     check_sound(member(b"a.jpg", b"1") + unknown + member(b"a.cls", b"2") + END, [("a.jpg", b"1"), ("a.cls", b"2")])
@@ -210,6 +211,13 @@ def sparse_members_are_bad():
         samples, rc, err = tap.ls("a.tar")
         tap.equal((rc, files_of(samples)), (1, [("z.txt", b"hi")]))
         assert 'sample "hole" at offset 0: field .bin is a sparse file' in err, "its own name, not the stand-in's: " + err
+
+
+@tap.test
+def a_sparse_members_name_is_its_own():
+    hole = pax([record(b"GNU.sparse.name", b"hole.bin")]) + member(b"x/hole.bin", b"1")
+    samples, rc, err = ls_raw(hole + pax([record(b"path", b"z/long.txt")]) + member(b"cut.txt", b"hi") + END)
+    tap.equal((rc, files_of(samples)), (1, [("z/long.txt", b"hi")]))
 
 
 @tap.test
