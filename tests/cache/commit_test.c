@@ -86,6 +86,13 @@ static void *evict(void *arg)
 	return ps_object_evict(arg, NULL) == 0 ? arg : NULL;
 }
 
+static void *evict_all(void *arg)
+{
+	uint64_t nobjects, nbytes;
+
+	return ps_store_evict(arg, NULL, 0, &nobjects, &nbytes) == 0 ? arg : NULL;
+}
+
 static bool ends_within(pthread_t thread, unsigned ms)
 {
 	struct timespec end;
@@ -171,6 +178,8 @@ static void a_hole_has_no_row_that_a_batch_under_way_puts_back(void **state)
 static struct ps_store *watched;
 static struct ps_id watched_id;
 static unsigned nunlinked, nvouched;
+static _Atomic int unlink_held; /* 1: that of the watched file is to be; 2: it is */
+static void hold_unlink(void);
 
 int __real_unlinkat(int dir, const char *name, int flags);
 int __wrap_unlinkat(int dir, const char *name, int flags);
@@ -182,6 +191,8 @@ int __wrap_unlinkat(int dir, const char *name, int flags)
 	const char *base = strrchr(name, '/');
 
 	ps_id_hex(&watched_id, hex);
+	if (unlink_held == 1 && strcmp(base ? base + 1 : name, hex) == 0)
+		hold_unlink();
 	if (watched && strcmp(base ? base + 1 : name, hex) == 0) {
 		nunlinked++;
 		if (ps_index_get_object(ps_store_index(watched), &watched_id, &row) == 0) {
@@ -210,6 +221,120 @@ static void rows_go_before_the_file_that_they_vouch_for(void **state)
 	assert_int_equal(nunlinked, 1);
 	assert_int_equal(nvouched, 0);
 	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* An unlink that is held up ------------------------------------------------------------------------ */
+
+static void *make_again(void *arg)
+{
+	struct ps_object *o = test_object(arg, 0, SIZE);
+	bool made = ps_object_admit(o) == 0 && test_write(o, 0) == 0;
+
+	ps_object_put(o);
+	return made ? arg : NULL;
+}
+
+static void hold_unlink(void)
+{
+	pthread_mutex_lock(&lock);
+	unlink_held = 2;
+	pthread_cond_broadcast(&cond);
+	while (unlink_held == 2)
+		pthread_cond_wait(&cond, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+static void wait_unlink_held(void)
+{
+	pthread_mutex_lock(&lock);
+	while (unlink_held != 2)
+		pthread_cond_wait(&cond, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+static void release_unlink(void)
+{
+	pthread_mutex_lock(&lock);
+	unlink_held = 0;
+	pthread_cond_broadcast(&cond);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Made earlier, it would be in the file that goes: cached to all who look, and gone with the next start. */
+static void an_object_is_made_again_after_its_file_has_gone(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, "lru");
+	struct ps_object *o = test_object(store, 0, SIZE);
+	pthread_t evicting, making;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	watched_id = id_of(o);
+	ps_object_put(o);
+	unlink_held = 1;
+	assert_int_equal(pthread_create(&evicting, NULL, evict_all, store), 0);
+	wait_unlink_held();
+	assert_int_equal(pthread_create(&making, NULL, make_again, store), 0);
+	bool early = ends_within(making, 200);
+	release_unlink();
+	if (!early)
+		assert_int_equal(pthread_join(making, NULL), 0);
+	assert_int_equal(pthread_join(evicting, NULL), 0);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, "lru");
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_ABSENT);
+	assert_true(test_right(o, 0));
+	ps_object_put(o);
+	ps_store_close(store);
+	assert_false(early);
+}
+
+struct filling {
+	struct ps_store *store;
+	unsigned object;
+	int result;
+};
+
+static void *fill(void *arg)
+{
+	struct filling *f = arg;
+	struct ps_object *o = test_object(f->store, f->object, 3 * TEST_MIB);
+
+	f->result = test_write_all(o);
+	ps_object_put(o);
+	return NULL;
+}
+
+/* Who needs no more than what is on its way out waits for that, and takes nothing away from anybody else. */
+static void what_is_on_its_way_out_is_room_for_who_waits(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * TEST_MIB, "lru");
+	struct filling first = {store, 4, 0}, second = {store, 5, 0};
+	pthread_t threads[2];
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct ps_object *o = test_object(store, i, 3 * TEST_MIB);
+
+		assert_int_equal(test_write_all(o), 0);
+		if (i == 0)
+			watched_id = id_of(o);
+		ps_object_put(o);
+	}
+	unlink_held = 1;
+	assert_int_equal(pthread_create(&threads[0], NULL, fill, &first), 0);
+	wait_unlink_held();
+	assert_int_equal(pthread_create(&threads[1], NULL, fill, &second), 0);
+	assert_false(ends_within(threads[1], 200));
+	assert_int_equal(test_stat(store, "evicted_objects"), 1);
+	release_unlink();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_int_equal(first.result, 0);
+	assert_int_equal(second.result, 0);
+	assert_int_equal(test_stat(store, "evicted_objects"), 2);
 	ps_store_close(store);
 }
 
@@ -252,6 +377,36 @@ static void what_a_refused_batch_told_is_told_again_by_the_next(void **state)
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
 	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_PRESENT);
 	assert_true(test_right(o, 0) && test_right(o, SECOND));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* An eviction deletes rows, too: those that it could not delete may not vouch for the holes of the file made next. */
+static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	int e = -EIO;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	refuse_next = 1;
+	(void)ps_object_evict(o, NULL);
+	assert_int_equal(refuse_next, 0);
+	ps_object_put(o);
+	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
+		usleep(20000);
+	assert_int_equal(e, 0);
+	o = test_object(store, 0, SIZE);
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_PRESENT);
 	ps_object_put(o);
 	ps_store_close(store);
 }
@@ -312,6 +467,9 @@ int main(void)
 	        TEST(an_eviction_comes_after_the_commit_that_is_under_way),
 	        TEST(a_hole_has_no_row_that_a_batch_under_way_puts_back),
 	        TEST(rows_go_before_the_file_that_they_vouch_for),
+	        TEST(an_object_is_made_again_after_its_file_has_gone),
+	        TEST(what_is_on_its_way_out_is_room_for_who_waits),
+	        TEST(rows_that_could_not_be_deleted_are_before_the_object_is_made_again),
 	        TEST(what_a_refused_batch_told_is_told_again_by_the_next),
 	        TEST(a_damaged_row_takes_those_of_its_extents_with_it),
 	};

@@ -198,6 +198,49 @@ static void the_floor_of_free_space_stops_admission(void **state)
 	ps_store_close(store);
 }
 
+/* --cache-size is of all that is in the folder: the index has its part of it. */
+static void the_index_counts_against_the_size_of_the_folder(void **state)
+{
+	struct ps_error err = {0};
+	struct ps_store *store = NULL;
+	char path[4096];
+	struct ps_store_options options = {.dir = path, .folder_bytes = 64 * MIB, .min_free_bytes = 1, .policy = "lru"};
+
+	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	if (ps_store_open(&options, &store, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_true(test_stat(store, "index_bytes") > 3 * MIB);
+	for (unsigned i = 0; i < 24; i++) {
+		assert_int_equal(put_whole(store, i, 3 * MIB), 0);
+		assert_true(test_charged(store) <= 64 * MIB);
+	}
+	assert_true(test_stat(store, "evicted_objects") > 3);
+	ps_store_close(store);
+}
+
+/* What the disk has to spare above the floor, and no more: of a quota that is larger. */
+static void what_would_go_below_the_floor_is_not_admitted(void **state)
+{
+	struct ps_error err = {0};
+	struct ps_store *store = NULL;
+	char path[4096];
+	struct statvfs st;
+
+	assert_int_equal(statvfs(*state, &st), 0);
+	uint64_t avail = st.f_bavail * st.f_frsize;
+	struct ps_store_options options = {.dir = path, .limit_bytes = 8 * avail, .min_free_bytes = avail / 2};
+
+	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	assert_int_equal(ps_store_open(&options, &store, &err), 0);
+	struct ps_object *o = test_object(store, 0, PS_MIN(avail / 4 * 3, PS_OBJECT_MAX_NBYTES));
+	assert_int_equal(ps_object_admit(o), -ENOSPC);
+	ps_object_put(o);
+	o = test_object(store, 1, PS_MIN(avail / 4, PS_OBJECT_MAX_NBYTES));
+	assert_int_equal(ps_object_admit(o), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
 static void evicting_by_glob_takes_what_matches_and_is_not_held(void **state)
 {
 	static const char *const globs[] = {"00000[12].tar", "http://h/p/000003.*"};
@@ -549,6 +592,8 @@ int main(void)
 	        TEST(what_is_held_is_never_chosen),
 	        TEST(a_lowered_limit_holds_from_the_start),
 	        TEST(the_floor_of_free_space_stops_admission),
+	        TEST(the_index_counts_against_the_size_of_the_folder),
+	        TEST(what_would_go_below_the_floor_is_not_admitted),
 	        TEST(evicting_by_glob_takes_what_matches_and_is_not_held),
 	        cmocka_unit_test_setup_teardown(the_quota_holds_with_eight_threads_writing_and_evicting,
 	                test_dir_setup, data_disk_teardown),

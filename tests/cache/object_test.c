@@ -24,6 +24,10 @@ static void ids_differ_with_url_version_and_view(void **state)
 	s.size = 6;
 	ps_object_id("u", &s, "raw", &b);
 	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
+	s = r;
+	strcpy(s.etag, "\"b\"");
+	ps_object_id("u", &s, "raw", &b);
+	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
 	strcpy(r.etag, "W/\"a\"");
 	s = r;
 	ps_object_id("u", &r, "raw", &a);
@@ -144,6 +148,26 @@ static void an_object_that_got_no_block_leaves_nothing(void **state)
 	assert_int_equal(stat(path, &st), -1);
 	assert_int_equal(test_stat(store, "used_bytes"), 0);
 	assert_int_equal(test_stat(store, "objects"), 0);
+	ps_store_close(store);
+}
+
+/* Cut, it would fit no answer for as long as the object is there. */
+static void an_etag_that_is_too_long_is_not_learned(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 1, TEST_MIB);
+	char etag[PS_ETAG_LEN + 1], learned[PS_ETAG_LEN];
+
+	memset(etag, 'e', sizeof etag);
+	for (size_t len = PS_ETAG_LEN - 1; len <= PS_ETAG_LEN; len++) {
+		etag[len] = '\0';
+		ps_object_learn_etag(o, "\"short\"");
+		ps_object_learn_etag(o, etag);
+		ps_object_learned_etag(o, learned);
+		assert_string_equal(learned, len < PS_ETAG_LEN ? etag : "\"short\"");
+		etag[len] = 'e';
+	}
+	ps_object_put(o);
 	ps_store_close(store);
 }
 
@@ -363,6 +387,7 @@ int main(int argc, char **argv)
 	        TEST(blocks_are_present_once_written_and_after_a_restart),
 	        TEST(an_object_is_complete_when_its_last_block_is_in),
 	        TEST(an_object_that_got_no_block_leaves_nothing),
+	        TEST(an_etag_that_is_too_long_is_not_learned),
 	        TEST(the_same_id_is_one_object),
 	        TEST(a_size_told_at_the_end_keeps_blocks_verified),
 	        TEST(a_file_given_up_before_its_size_was_known_costs_what_was_written),

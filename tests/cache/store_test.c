@@ -266,6 +266,8 @@ static enum ps_block_state block_after(const char *dir, void (*change)(const cha
 	ps_store_close(store);
 	change(path);
 	store = test_store_open(dir, 0, NULL);
+	if (access(path, F_OK) < 0)
+		assert_int_equal(test_stat(store, "objects"), 0);
 	o = test_object_look(store, 1, SIZE);
 	enum ps_block_state block = ps_object_block(o, 0);
 	if (block == PS_BLOCK_ABSENT) {

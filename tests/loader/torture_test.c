@@ -259,6 +259,39 @@ static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 	free(data);
 }
 
+/* Else each of them would leave less for the others, until nothing is read ahead any more. */
+static void memory_that_could_not_be_had_is_not_held(void **state)
+{
+	enum { N = 300001 };
+	struct ps_budget budget = {.limit = 8 << 20};
+	const struct ps_shard_options options = {.stream = {.wake_fd = -1}, .budget = &budget};
+	struct tar t = {0};
+	struct ps_sample *s;
+	struct ps_load_error err;
+	uint8_t *data = calloc(N, 1);
+	bool hit = true;
+	long nfailed = 0;
+
+	(void)state;
+	tar_add(&t, "b.bin", data, N);
+	tar_end(&t);
+	tar_save(&t, "held.tar");
+	for (long nth = 1; hit; nth++) {
+		faults_fail(FAULTS_ALLOCATION, nth, ENOMEM);
+		struct ps_shard *shard = ps_shard_new("held.tar", 0, &options, NULL);
+		int r = shard ? ps_shard_next(shard, &s, &err) : -ENOMEM;
+		hit = faults_hit(FAULTS_ALLOCATION);
+		faults_end();
+		nfailed += r < 0;
+		if (r == 1)
+			ps_sample_free(s);
+		ps_shard_free(shard);
+		assert_int_equal(budget.used, 0);
+	}
+	assert_true(nfailed > 3);
+	free(data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +301,7 @@ int main(void)
 	        cmocka_unit_test(a_shard_that_is_replaced_before_it_is_read_is_opened_again),
 	        cmocka_unit_test(reads_in_pieces_and_interrupted_give_the_same_batches),
 	        cmocka_unit_test(a_field_that_is_read_again_in_pieces_is_whole),
+	        cmocka_unit_test(memory_that_could_not_be_had_is_not_held),
 	};
 
 	return cmocka_run_group_tests_name("torture", tests, make, shards_remove);
