@@ -30,6 +30,7 @@ struct run {
 	uint64_t patience_ns; /* with a file of which an error is told, while nothing comes */
 	uint64_t came_ns;     /* when something last came, of whichever file */
 	size_t next, active, failed;
+	size_t nfinal; /* of those that failed: another attempt would, too */
 	bool refused;          /* a file for lack of room, at least once */
 	size_t waited_in_vain; /* files that failed after a long wait, since anything came */
 };
@@ -61,8 +62,16 @@ static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *
 	free(list->v);
 }
 
-static void fail(struct run *r, struct ps_warm_item *item, const char *why)
+/* What no time changes: access, the name at the origin. */
+static bool is_final(int errnum, const char *why)
 {
+	return errnum == EACCES || errnum == ENOENT || strstr(why, "HTTP 401") ||
+	       strstr(why, "HTTP 403") || strstr(why, "HTTP 404") || strstr(why, "HTTP 410");
+}
+
+static void fail(struct run *r, struct ps_warm_item *item, int errnum, const char *why)
+{
+	r->nfinal += is_final(errnum, why);
 	if (item->state == PS_WARM_STARTED)
 		r->active--;
 	item->state = PS_WARM_FAILED;
@@ -111,7 +120,7 @@ static void fail_to_start(struct run *r, struct ps_warm_item *item, int rc)
 
 	if (rc != -ENOSPC)
 		(void)r->target->look(r->target->ctx, item, &error);
-	fail(r, item, room ? room : error && *error ? error : strerror(-rc));
+	fail(r, item, -rc, room ? room : error && *error ? error : strerror(-rc));
 }
 
 /* False if the file has failed. */
@@ -179,7 +188,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 	int rc = r->target->look(r->target->ctx, item, &error);
 
 	if (rc < 0) {
-		fail(r, item, strerror(-rc));
+		fail(r, item, -rc, strerror(-rc));
 		return;
 	}
 	if (item->cached >= item->size) {
@@ -195,7 +204,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 		r->waited_in_vain = 0;
 	} else if (has_failed(r, item, error, now)) {
 		r->waited_in_vain++;
-		fail(r, item,
+		fail(r, item, 0,
 		        error && *error ? error
 		                        : "no progress; is the cache too small for it? (penstock status)");
 	} else if (now - item->started_ns > AGAIN_NS) {
@@ -275,6 +284,8 @@ static int conclude(struct run *r, uint64_t had)
 	if (!r->options->quiet)
 		printf("%s, %s in the cache, %s of it fetched now\n", PS_COUNTED(done, "file"),
 		        ps_size_format(cached, a), ps_size_format(cached > had ? cached - had : 0, b));
+	if (r->failed > 0 && r->failed == r->nfinal && !gone && !untried)
+		return PS_EXIT_FINAL;
 	return r->failed || gone || untried || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
@@ -284,8 +295,9 @@ int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_option
 	struct ps_error err = {0};
 	int code;
 
-	if (target->list(target->ctx, &r.list, &err) < 0) {
-		code = ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	int rc = target->list(target->ctx, &r.list, &err);
+	if (rc < 0) {
+		code = ps_cli_fail("warm", rc == -ENOENT ? PS_EXIT_FINAL : PS_EXIT_FAILED, "%s", err.text);
 	} else {
 		uint64_t had = look_at_all(&r);
 

@@ -205,13 +205,17 @@ int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,
 	if (!used)
 		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
 	s.used = used;
-	if (open_cache(mount, &cache, &err) < 0)
-		return ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	int rc = open_cache(mount, &cache, &err);
+	if (rc < 0)
+		return ps_cli_fail("warm", rc == -EBUSY ? PS_EXIT_BUSY : PS_EXIT_FAILED, "%s", err.text);
 	s.cache = cache;
 	ps_mount_options_dataset(mount, &dataset_options);
 	int code;
-	if (ps_dataset_attach(cache, source, &dataset_options, &s.dataset, &err) < 0) {
-		code = ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	rc = ps_dataset_attach(cache, source, &dataset_options, &s.dataset, &err);
+	if (rc < 0) {
+		bool final = rc == -ENOENT || rc == -EACCES || rc == -EINVAL;
+
+		code = ps_cli_fail("warm", final ? PS_EXIT_FINAL : PS_EXIT_FAILED, "%s", err.text);
 	} else {
 		const struct ps_warm_target target = {.ctx = &s,
 		        .list = list_files,

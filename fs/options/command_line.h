@@ -19,6 +19,8 @@
 #define PS_EXIT_OK 0
 #define PS_EXIT_FAILED 1
 #define PS_EXIT_USAGE 2
+#define PS_EXIT_FINAL 3 /* of warm: another attempt would come to the same */
+#define PS_EXIT_BUSY 4 /* of warm: a mount serves the cache */
 
 enum ps_opt_kind {
 	PS_OPT_FLAG,   /* bool; takes no value */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/prewarm: a list of sources and globs is in the cache before anything is mounted; what fails is told.
 . "$(dirname "$0")/../lib.sh"
-requires mount nginx
+requires mount nginx jq
 
 make_shards "$T/www/a" 3 300000
 make_shards "$T/www/b" 3 300000 7
@@ -26,11 +26,27 @@ equal "of the other what the glob names" "remote cached remote" \
 	"$(for i in 0 1 2; do getfattr --only-values -n user.penstock.state "$MNT/shard-00000$i.tar" 2>/dev/null; echo; done | xargs)"
 check "a mountpoint" env XDG_RUNTIME_DIR="$T" "$top_srcdir/scripts/prewarm" "$MNT"
 equal "all of it" cached "$(getfattr --only-values -n user.penstock.state "$MNT/shard-000002.tar" 2>/dev/null)"
+origin_forget
+check "a source, while a mount has the cache" prewarm --option --jobs=2 "$ORIGIN/json/a/" '*-000000.tar' 2>"$T/err"
+equal "its daemon has it" "${ORIGIN}/b/" "$(jq -r '.mounts | map(.source) | unique | join(" ")' "$MNT/.penstock/stats")"
+check "and no other is left" test "$(ls -d "$T"/prewarm-* 2>/dev/null)" = ''
+mkdir "$T/two"
+check "what was fetched" penstock mount "$ORIGIN/json/a/" "$T/two" --cache-dir "$CACHE"
+equal "is in the cache" "cached remote" \
+	"$(for i in 0 1; do getfattr --only-values -n user.penstock.state "$T/two/shard-00000$i.tar" 2>/dev/null; echo; done | xargs)"
+penstock umount "$T/two"
 umount_penstock
 wait_until 10 no_daemon
+# The first pause would be 10 s.
+for source in none/x.tar 403/a/shard-000000.tar none/; do
+	rc=0
+	timeout 9 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" "$ORIGIN/$source" 2>"$T/err" || rc=$?
+	equal "what is not there, or refused, fails at once ($source)" 1 "$rc"
+	equal "and is not tried again" 0 "$(grep -c "again in" "$T/err" || true)"
+done
 rc=0
-prewarm --retries 0 "$ORIGIN/none/x.tar" 2>"$T/err" || rc=$?
-equal "what is not there fails" 1 "$rc"
+timeout 9 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" --option --timeout=1s http://127.0.0.1:1/x.tar 2>"$T/err" || rc=$?
+check "what may come back is" grep -q "again in 10 s" "$T/err"
 rc=0
 prewarm 2>"$T/err" || rc=$?
 equal "called wrongly" 2 "$rc"
