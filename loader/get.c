@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "order/numbers.h"
+
 struct ps_getter {
 	struct ps_get_options o;
 	struct ps_batch_worker worker;
@@ -69,21 +71,6 @@ static uint64_t total(const struct ps_getter *g)
 	return g->o.nshards > 0 ? g->ends[g->o.nshards - 1] : 0;
 }
 
-static uint32_t shard_of(const struct ps_getter *g, uint64_t number)
-{
-	uint32_t low = 0, high = g->o.nshards - 1;
-
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (g->ends[mid] <= number)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
 /* Reads sample `ordinal` of a shard, which the index says where it begins, and compares it with that. */
 static int place_read(struct ps_getter *g, uint32_t shard, uint64_t ordinal, struct ps_index *index,
         struct ps_sample **ret_sample, struct ps_load_error *err)
@@ -108,7 +95,7 @@ static int place_read(struct ps_getter *g, uint32_t shard, uint64_t ordinal, str
 static int sample_read(
         struct ps_getter *g, uint64_t number, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	uint32_t shard = shard_of(g, number);
+	uint32_t shard = ps_shard_of_number(g->ends, g->o.nshards, number);
 	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
 	struct ps_index *index;
 	int r = ps_indexes_get(g->o.indexes, shard, &index, err);

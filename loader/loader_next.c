@@ -90,7 +90,7 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 		ps_pipeline_release(b);
 		r = e;
 	}
-	if (r < 0 && r != -EBUSY) {
+	if (r < 0 && r != -EBUSY && r != -EAGAIN) {
 		l->failed = r;
 		l->why = *err;
 	}
@@ -162,6 +162,30 @@ int penstock_loader_get(struct penstock_loader *l, const uint64_t *numbers, uint
 	int r = get(l, numbers, n, ret_batch, &err);
 
 	return r < 0 ? ps_give_error(error, r, &err) : 0;
+}
+
+static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct ps_load_error *err)
+{
+	int r = ps_opener_check(l->pid, err);
+
+	if (r < 0)
+		return r;
+	if (!l->options.numbers || !ps_numbers_is_feed(l->options.numbers))
+		return ps_load_error_set(err, EINVAL, "feed: only with order NUMBERS, and without numbers");
+	if (l->failed) {
+		*err = l->why;
+		return l->failed;
+	}
+	return ps_pipeline_feed(l->pipeline, numbers, n, err);
+}
+
+int penstock_loader_feed(
+        struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	int r = feed(l, numbers, n, &err);
+
+	return r < 0 ? ps_give_error(error, r, &err) : r;
 }
 
 int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)

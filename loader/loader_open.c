@@ -90,6 +90,11 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	if (r < 0)
 		return r;
 	p.depth = m.depth;
+	if (l->options.numbers && ps_numbers_is_feed(l->options.numbers)) {
+		r = ps_numbers_feed_keep(l->options.numbers, m.depth, err);
+		if (r < 0)
+			return r;
+	}
 	p.open_files = m.open_files;
 	p.buf_nbytes = m.buf_nbytes;
 	p.image_nbytes = m.image_nbytes;

@@ -181,7 +181,7 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 	if (r == 0)
 		r = range_check("readers", o->readers, 0, PS_OPTIONS_MAX_READERS, err);
 	if (r == 0)
-		r = range_check("order", o->order, 0, PENSTOCK_ORDER_PERMUTATION, err);
+		r = range_check("order", o->order, 0, PENSTOCK_ORDER_NUMBERS, err);
 	if (r == 0)
 		r = range_check("lanes", o->lanes, 0, PS_ORDER_MAX_LANES, err);
 	if (r == 0)
@@ -245,7 +245,9 @@ static void order_make(struct ps_options *p)
 	for (size_t i = 0; i < p->shards.n && o->lanes > LANES_COMPRESSED; i++)
 		if (ps_source_is_compressed(p->shards.names[i]))
 			o->lanes = PS_MAX(LANES_COMPRESSED, PS_MIN(o->world, o->lanes));
-	if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on them; each rank has as many */
+	if (o->order == PENSTOCK_ORDER_NUMBERS) /* they are this rank's alone */
+		o->lanes = ps_order_lanes_auto(1, UINT64_MAX);
+	else if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on them; each rank has as many */
 		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
 	else if (o->homes > 1 && o->lanes >= o->homes)
 		o->lanes -= o->lanes % o->homes;
@@ -280,6 +282,31 @@ static int sampling_check(const struct penstock_options *o, struct ps_load_error
 		return ps_load_error_set(
 		        err, EINVAL, "steps and repeat: at most 2^40; skip and take: at most 2^60");
 	return 0;
+}
+
+/* The caller's numbers decide all of the order. */
+static int numbers_make(struct ps_options *p, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &p->o;
+	const struct {
+		const char *name;
+		bool given;
+	} others[] = {{"filter", o->filter}, {"weights", o->weights}, {"balance", o->balance},
+	        {"mix", o->nmix > 1}, {"skip", o->skip > 0}, {"take", o->take > 0}, {"repeat", o->repeat > 0}};
+
+	if (o->order != PENSTOCK_ORDER_NUMBERS)
+		return o->numbers || o->batch_ends
+		               ? ps_load_error_set(err, EINVAL, "numbers: they need order NUMBERS")
+		               : 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
+		if (others[i].given)
+			return ps_load_error_set(err, EINVAL,
+			        "%s: cannot be had with an order of sample numbers, which decide all; choose the "
+			        "numbers by it",
+			        others[i].name);
+	if (!o->numbers)
+		return ps_numbers_feed(o->batch, &p->numbers, err);
+	return ps_numbers_array(o->batch, o->numbers, o->nnumbers, o->batch_ends, o->nbatch_ends, &p->numbers, err);
 }
 
 /* The weights of the datasets, and which shards are whose. */
@@ -365,6 +392,10 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	if (r == 0)
 		r = mix_make(p, nshards, err);
 	if (r == 0)
+		r = numbers_make(p, err);
+	p->o.numbers = NULL; /* borrowed no longer */
+	p->o.batch_ends = NULL;
+	if (r == 0)
 		r = selection_copy(p, err);
 	if (r == 0 && p->o.index_dir && !(p->index_dir = strdup(p->o.index_dir)))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
@@ -410,6 +441,7 @@ void ps_options_fini(struct ps_options *p)
 		free(p->texts[i]);
 	free(p->mix);
 	free(p->ends);
+	ps_numbers_free(p->numbers);
 	ps_list_fini(&p->shards);
 	*p = (struct ps_options){0};
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/load_error.h"
+#include "order/numbers.h"
 #include "penstock.h"
 #include "shard/list.h"
 
@@ -30,6 +31,7 @@ struct ps_options {
 	char *texts[4];  /* filter, weights, balance, job, copied */
 	double *mix;     /* copied; o.nmix of them */
 	size_t *ends;    /* of the shards of each string: their places in `shards`; o.nmix of them */
+	struct ps_numbers *numbers; /* order NUMBERS */
 	bool tune_threads, tune_readers; /* the caller left their number to us */
 };
 

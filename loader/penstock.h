@@ -309,6 +309,9 @@ enum penstock_order {
 	/* All samples shuffled with all others, each read where it lies. Every shard needs an index, and
 	 * should be a file that is read from anywhere at no cost (see permute_remote). */
 	PENSTOCK_ORDER_PERMUTATION = 3,
+	/* The sample numbers of `numbers`, or those that penstock_loader_feed() gives; otherwise as PERMUTATION.
+	 * They are this rank's alone: no world splits them. */
+	PENSTOCK_ORDER_NUMBERS = 4,
 };
 
 /* How an epoch ends. With world > 1 all but UNEVEN need the number of samples of every shard, from its index
@@ -480,7 +483,7 @@ struct penstock_options {
 	 * `steps` are needed. */
 	const double *mix;
 
-	/* PERMUTATION: 1: also where shards are not resident (on a penstock mount, not yet in its cache):
+	/* PERMUTATION, NUMBERS: 1: also where shards are not resident (on a penstock mount, not yet in its cache):
 	 * every sample fetches a block of its own from the origin then. 0 (default): that is refused. */
 	uint32_t permute_remote;
 	/* 1: count what passes, for penstock_loader_profile(). Costs less than a hundredth. 0 (default): not.
@@ -569,6 +572,17 @@ struct penstock_options {
 	 * reads the same shards in every epoch, and its cache stays warm; but it never sees the others' samples,
 	 * and shards of different homes never share a lane. */
 	uint32_t homes;
+
+	/* Order NUMBERS: the samples of each epoch, by their place in the list of shards (as penstock_loader_get()
+	 * counts), in the order in which this rank gets them; they may repeat. Copied: 8 bytes a number. Not with
+	 * filter, weights, balance, mix, skip, take and repeat; `steps` ends an epoch early. A state has a hash of
+	 * them, and belongs to this rank and world. `batch_ends`: where each batch ends in `numbers` (of as many as
+	 * `batch` at most), given as it is whatever `end` says; NULL (default): runs of `batch`. `numbers` NULL
+	 * (default): penstock_loader_feed() gives them. */
+	const int64_t *numbers;
+	uint64_t nnumbers;
+	const uint64_t *batch_ends;
+	uint64_t nbatch_ends;
 };
 
 enum penstock_index {
@@ -627,6 +641,14 @@ int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, st
  * else it drops what was read ahead. Batches that are held stay valid. Blocks: until reads and decodes under
  * way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
+
+/* Order NUMBERS without `numbers`: the samples of the epoch's next batch, 1 to `batch` of them, copied; n 0: the epoch
+ * ends behind the batches before. 1: there is room for another batch; 0: `depth` batches are ahead of the one that
+ * next() gave last, or the epoch was ended. Called by the thread that calls next(); after open, set_epoch, state_load and the
+ * end of an epoch nothing is fed (after state_load feed what comes behind the batches that were delivered). next() is -EAGAIN
+ * where all that was fed was delivered. -EBUSY: there was no room; -ERANGE: no such sample. Blocks: never. */
+int penstock_loader_feed(
+        struct penstock_loader *loader, const int64_t *numbers, uint32_t n, struct penstock_error *error);
 
 /* How many samples and batches this rank's epoch has. Known where every shard of the rank has an index, or
  * is in a catalogue; -ENODATA: one has not, the text names it and says what to do. Samples count with the bad

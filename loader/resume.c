@@ -9,7 +9,7 @@ static bool is_told(const struct ps_schedule *s, const struct ps_position *at, u
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 
-	return o->mode != PS_ORDER_PERMUTATION && (!o->known || at->lanes[lane].taken > 0);
+	return !ps_order_mode_scatters(o->mode) && (!o->known || at->lanes[lane].taken > 0);
 }
 
 uint32_t ps_resume_nlanes(const struct ps_schedule *s, const struct ps_position *at)
@@ -23,7 +23,7 @@ uint32_t ps_resume_nlanes(const struct ps_schedule *s, const struct ps_position 
 
 uint32_t ps_resume_most(const struct ps_schedule *s)
 {
-	return ps_epochs_options(s->epochs)->mode == PS_ORDER_PERMUTATION ? 0 : ps_order_nlanes(s->order);
+	return ps_order_mode_scatters(ps_epochs_options(s->epochs)->mode) ? 0 : ps_order_nlanes(s->order);
 }
 
 int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, uint32_t bad_run,
@@ -35,7 +35,7 @@ int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, u
 	        .bad_run = bad_run,
 	        .turn = at->turn,
 	        .rank = s->rank,
-	        .world = o->world,
+	        .world = s->world,
 	        .known = o->known,
 	        .nlanes = ps_resume_nlanes(s, at)};
 	uint32_t n = 0;
@@ -197,6 +197,23 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	return 0;
 }
 
+/* The steps say it. */
+static int resume_numbers(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
+        struct ps_load_error *err)
+{
+	struct ps_epoch *epoch;
+	int r = ps_epochs_get(s->epochs, state->epoch, &epoch, err);
+
+	if (r < 0)
+		return r;
+	if (state->batches > ps_steps_count(&epoch->steps, 0))
+		r = ps_load_error_set(err, EINVAL, "the state is damaged");
+	ps_epoch_unref(epoch);
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		at->lanes[i].k = PS_PLACE_UNKNOWN;
+	return r;
+}
+
 int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
@@ -204,8 +221,15 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 
 	ps_position_begin(at, state->epoch);
 	at->batches = state->batches;
+	if (o->numbers && state->world != s->world)
+		return ps_load_error_set(err, ESTALE,
+		        "the state was saved by rank %u of world %u, and order gives each rank its own numbers: this "
+		        "is rank %u of world %u; go on with world %u, or begin the next epoch",
+		        state->rank, state->world, s->rank, s->world, state->world);
 	if (state->batches == 0)
 		return 0;
+	if (o->numbers)
+		return resume_numbers(s, state, at, err);
 	if (o->known || (o->world == 1 && state->known))
 		return resume_known(s, state, at, err);
 	if (is_own(s, state, at))

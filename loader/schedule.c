@@ -52,6 +52,8 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 
 	if (o->order == PENSTOCK_ORDER_PERMUTATION)
 		return "order permutation";
+	if (o->order == PENSTOCK_ORDER_NUMBERS)
+		return "an order of sample numbers";
 	if (endless)
 		return NULL;
 	if (o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST)
@@ -97,8 +99,8 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 		return 0;
 	return ps_load_error_set(err, EINVAL, "%s needs the number of samples of every shard: %s%s", reason,
 	        why.text,
-	        o->order == PENSTOCK_ORDER_PERMUTATION
-	                ? ""
+	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
+	        : o->order == PENSTOCK_ORDER_NUMBERS   ? "; or have short ones made here (index=\"make\")"
 	                : "; or have short ones made here (index=\"make\"); or give the number of batches of an epoch (steps= without repeat); or take "
 	                  "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
 	                  "must stop each epoch itself");
@@ -142,10 +144,12 @@ static int sets_make(
 /* Refuses to read at random what has to be fetched for it. */
 static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_load_error *err)
 {
+	const char *order = s->numbers ? "an order of sample numbers" : "order permutation";
 	uint64_t nbytes = 0, samples = 0, mean;
-	uint32_t remote = 0;
+	uint32_t remote = 0, nuses = s->uses.n ? s->uses.n : s->nshards;
 
-	for (uint32_t i = 0; i < s->nshards; i++) {
+	for (uint32_t at = 0; at < nuses; at++) {
+		uint32_t i = s->uses.n ? s->uses.shards[at] : at;
 		char state[16] = "cached";
 		struct stat st;
 		uint64_t n = 0;
@@ -156,7 +160,7 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 			        err, errno, "%s: cannot stat: %s", s->shards[i], strerror(errno));
 		if (!S_ISREG(st.st_mode))
 			return ps_load_error_set(err, EINVAL,
-			        "order permutation: %s is no ordinary file, and cannot be read from anywhere",
+			        "%s: %s is no ordinary file, and cannot be read from anywhere", order,
 			        s->shards[i]);
 		len = getxattr(s->shards[i], "user.penstock.state", state, sizeof(state) - 1);
 		remote += len > 0 && strncmp(state, "cached", (size_t)len) != 0;
@@ -167,13 +171,39 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	if (remote == 0 || o->permute_remote)
 		return 0;
 	return ps_load_error_set(err, EINVAL,
-	        "order permutation: %u of %u shards are not in the cache of their mount, and each sample, of "
+	        "%s: %u of %u shards are not in the cache of their mount, and each sample, of "
 	        "%ju bytes, "
 	        "would fetch a block of %u: up to %ju times the data; warm the mount (penstock warm), take "
 	        "order "
 	        "window, or insist (permute_remote)",
-	        remote, s->nshards, (uintmax_t)mean, REMOTE_BLOCK,
+	        order, remote, nuses, (uintmax_t)mean, REMOTE_BLOCK,
 	        (uintmax_t)PS_MAX(REMOTE_BLOCK / mean, UINT64_C(1)));
+}
+
+/* -- Numbers ------------------------------------------------------------------------------------------ */
+
+/* All of them are samples of the shards; finds which shards these are in. */
+static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_error *err)
+{
+	uint64_t sum = 0, n;
+	int r;
+
+	s->ends = malloc(PS_MAX(s->nshards, 1u) * sizeof(*s->ends));
+	if (!s->ends)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < s->nshards; i++) {
+		r = ps_indexes_count(s->indexes, i, &n, err);
+		if (r < 0)
+			return r;
+		sum += n;
+		s->ends[i] = sum;
+	}
+	r = ps_numbers_check(s->numbers, sum, err);
+	if (r < 0 || ps_numbers_is_feed(s->numbers))
+		return r;
+	r = ps_numbers_uses(
+	        s->numbers, steps ? steps * s->numbers->batch : UINT64_MAX, s->ends, s->nshards, &s->uses);
+	return r < 0 ? ps_load_error_set(err, -r, "out of memory") : 0;
 }
 
 /* -- Ranks -------------------------------------------------------------------------------------------- */
@@ -192,18 +222,21 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
         struct ps_load_error *err)
 {
 	const struct penstock_options *o = &options->o;
-	bool endless = o->steps > 0 && o->repeat == 0, known = false;
+	bool endless = o->steps > 0 && o->repeat == 0 && o->order != PENSTOCK_ORDER_NUMBERS, known = false;
 	bool is_dealt = o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW;
 	bool longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless;
 	uint64_t repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u);
 	ps_autofree struct ps_order_set *sets = NULL;
+	uint32_t rank, world;
 	int r;
 
 	*s = (struct ps_schedule){
 	        .indexes = indexes,
 	        .shards = options->shards.names,
 	        .nshards = (uint32_t)options->shards.n,
-	        .rank = o->rank};
+	        .rank = o->rank,
+	        .world = o->world,
+	        .numbers = options->numbers};
 	r = sets_make(options, &sets, err);
 	if (r == 0)
 		r = ps_select_new(&(struct ps_select_options){.filter = o->filter,
@@ -216,17 +249,21 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 		        &s->select, err);
 	if (r == 0)
 		r = known_decide(s, o, endless, &known, err);
-	if (r == 0 && o->order == PENSTOCK_ORDER_PERMUTATION)
+	if (r == 0 && s->numbers)
+		r = numbers_check(s, o->steps, err);
+	if (r == 0 && ps_order_mode_scatters((enum ps_order_mode)o->order))
 		r = resident_check(s, o, err);
 	if (r < 0)
 		return r;
+	rank = s->numbers ? 0 : rank_number(o);
+	world = s->numbers ? 1 : o->world;
 	s->counted = known && (!endless || o->order == PENSTOCK_ORDER_PERMUTATION);
 	s->order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
 	                                .nshards = s->nshards,
 	                                .window = o->shuffle_window,
 	                                .lanes = o->lanes,
-	                                .rank = rank_number(o),
-	                                .world = o->world,
+	                                .rank = rank,
+	                                .world = world,
 	                                .seed = o->seed,
 	                                .repeat = longest ? PS_ENDLESS : repeat,
 	                                .shared = known,
@@ -249,10 +286,11 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, st
 	        .take = o->take ? o->take : PS_ENDLESS,
 	        .steps = o->steps ? o->steps : PS_ENDLESS,
 	        .batch = o->batch,
-	        .rank = rank_number(o),
-	        .world = o->world,
-	        .nodes = o->world / o->ranks_per_node,
-	        .end = (enum penstock_end)o->end});
+	        .rank = rank,
+	        .world = world,
+	        .nodes = s->numbers ? 1 : o->world / o->ranks_per_node,
+	        .end = (enum penstock_end)o->end,
+	        .numbers = s->numbers});
 	return s->epochs ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
@@ -286,6 +324,8 @@ void ps_schedule_fini(struct ps_schedule *s)
 	ps_epochs_free(s->epochs);
 	ps_order_free(s->order);
 	ps_select_free(s->select);
+	ps_uses_fini(&s->uses);
+	free(s->ends);
 	*s = (struct ps_schedule){0};
 }
 

@@ -289,6 +289,8 @@ static uint64_t sampling_hash(const struct ps_options *options)
 		h = hash_u64(hash_double(h, options->mix[i]), options->ends[i]);
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		h = texts[i] ? ps_hash(hash_u64(h, i), texts[i], strlen(texts[i]) + 1) : h;
+	if (options->numbers)
+		h = hash_u64(h, ps_numbers_is_feed(options->numbers) ? 0 : options->numbers->hash);
 	return hash_u64(h, options->o.replacement);
 }
 
@@ -321,7 +323,8 @@ int ps_state_print_make(
 		w[P_HOMES] = PS_MAX(o->homes, 1u);
 	}
 	print->world = o->world;
-	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * o->world;
+	/* numbers are of one rank, and so are their batches */
+	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * (options->numbers ? 1 : o->world);
 	w[P_END] = o->end;
 	w[P_STEPS] = o->steps;
 	w[P_REPEAT] = o->repeat;
@@ -457,7 +460,7 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 struct number {
 	int word;
 	const char *name;
-	const char *names[4];
+	const char *names[5];
 };
 
 static const char *number_text(const struct number *n, uint64_t value, char buf[static 24])
@@ -474,7 +477,9 @@ static int number_refuse(const struct ps_state_print *print, const struct number
 {
 	char a[24], b[24], with[96];
 
-	if (n->word != P_GLOBAL_BATCH)
+	if (n->word == P_GLOBAL_BATCH && print->words[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
+		snprintf(with, sizeof(with), "batch=%ju", (uintmax_t)theirs);
+	else if (n->word != P_GLOBAL_BATCH)
 		snprintf(with, sizeof(with), "%s", number_text(n, theirs, a));
 	else if (theirs % print->world == 0)
 		snprintf(with, sizeof(with), "global_batch=%ju or batch=%ju", (uintmax_t)theirs,
@@ -491,7 +496,7 @@ static int number_refuse(const struct ps_state_print *print, const struct number
 static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
 {
 	static const struct number numbers[] = {{P_SEED, "seed", {0}},
-	        {P_ORDER, "order", {"none", "shards", "window", "permutation"}},
+	        {P_ORDER, "order", {"none", "shards", "window", "permutation", "of sample numbers"}},
 	        {P_WINDOW, "shuffle_window", {0}}, {P_LANES, "lanes", {0}},
 	        {P_GLOBAL_BATCH, "global_batch", {0}},
 	        {P_END, "end", {"uneven", "drop_last", "pad", "split"}}, {P_STEPS, "steps", {0}},
@@ -515,6 +520,11 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	for (size_t i = 0; i < PS_ARRAY_LEN(numbers); i++)
 		if (theirs[numbers[i].word] != mine[numbers[i].word])
 			return number_refuse(print, &numbers[i], theirs[numbers[i].word], err);
+	if (theirs[P_SAMPLING] != mine[P_SAMPLING] && mine[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
+		return ps_load_error_set(err, ESTALE,
+		        "the state was saved by rank %ju of world %ju with other sample numbers in order; open it with "
+		        "those (a rank's numbers and its state belong together), or begin the next epoch",
+		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader with another mix, filter, weights or balance; open it with "

@@ -119,10 +119,15 @@ static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_
 		sum += n;
 		epoch->ends[s] = sum;
 	}
-	if (sum == 0 && e->o.repeat == PS_ENDLESS)
-		return ps_load_error_set(err, ENODATA, "no shard holds a sample");
-	ps_permutation_init(&epoch->permutation, sum, e->o.seed, epoch->number, 0);
-	total = e->o.repeat == PS_ENDLESS ? PS_ENDLESS : sum * e->o.repeat;
+	if (e->o.numbers) {
+		epoch->numbers = e->o.numbers;
+		total = ps_numbers_places(e->o.numbers);
+	} else {
+		if (sum == 0 && e->o.repeat == PS_ENDLESS)
+			return ps_load_error_set(err, ENODATA, "no shard holds a sample");
+		ps_permutation_init(&epoch->permutation, sum, e->o.seed, epoch->number, 0);
+		total = e->o.repeat == PS_ENDLESS ? PS_ENDLESS : sum * e->o.repeat;
+	}
 	for (uint32_t l = 0; l < nlanes; l++)
 		epoch->lengths[l] = total == PS_ENDLESS ? PS_ENDLESS
 		                    : total > l         ? (total - l + nlanes - 1) / nlanes
@@ -137,7 +142,7 @@ static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_l
 	epoch->lengths = calloc(n, sizeof(uint64_t));
 	if (!epoch->lengths)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	if (e->o.mode == PS_ORDER_PERMUTATION)
+	if (ps_order_mode_scatters(e->o.mode))
 		return permuted_make(e, epoch, err);
 	for (uint32_t l = 0; l < n; l++) {
 		int r = lane_length(e, epoch->number, l, &epoch->lengths[l], err);
@@ -249,8 +254,22 @@ int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples
 	end = ps_steps_end(&epoch->steps);
 	*ret_batches = ps_steps_count(&epoch->steps, epoch->rank);
 	*ret_samples = end > epoch->rank ? (end - epoch->rank - 1) / epoch->world + 1 : 0;
+	if (epoch->numbers && ps_numbers_is_feed(epoch->numbers))
+		r = ps_load_error_set(err, ENODATA, "batches come as they are fed");
+	else if (epoch->numbers)
+		*ret_samples = ps_numbers_before(epoch->numbers, *ret_batches);
 	ps_epoch_unref(epoch);
-	return 0;
+	return r;
+}
+
+uint32_t ps_epoch_rows(const struct ps_epoch *e, uint64_t step)
+{
+	return e->numbers ? ps_numbers_rows(e->numbers, step) : ps_steps_rows(&e->steps, step, e->rank);
+}
+
+bool ps_epoch_is_hole(const struct ps_epoch *e, uint64_t position)
+{
+	return e->numbers && ps_numbers_at(e->numbers, position) < 0;
 }
 
 int ps_epochs_get(
@@ -289,20 +308,18 @@ void ps_epoch_permuted(const struct ps_epoch *e, uint32_t nshards, uint64_t posi
         uint64_t *ret_ordinal, uint64_t *ret_pass)
 {
 	struct ps_permutation permutation = e->permutation;
-	uint32_t low = 0, high = nshards - 1;
+	uint32_t shard;
 	uint64_t n;
 
-	*ret_pass = position / permutation.n;
-	permutation.pass = (uint32_t)*ret_pass;
-	n = ps_permutation_at(&permutation, position % permutation.n);
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (e->ends[mid] <= n)
-			low = mid + 1;
-		else
-			high = mid;
+	if (e->numbers) {
+		*ret_pass = 0;
+		n = (uint64_t)ps_numbers_at(e->numbers, position);
+	} else {
+		*ret_pass = position / permutation.n;
+		permutation.pass = (uint32_t)*ret_pass;
+		n = ps_permutation_at(&permutation, position % permutation.n);
 	}
-	*ret_shard = low;
-	*ret_ordinal = n - (low > 0 ? e->ends[low - 1] : 0);
+	shard = ps_shard_of_number(e->ends, nshards, n);
+	*ret_shard = shard;
+	*ret_ordinal = n - (shard > 0 ? e->ends[shard - 1] : 0);
 }

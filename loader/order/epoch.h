@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "order/deal.h"
+#include "order/numbers.h"
 #include "order/order.h"
 #include "order/permutation.h"
 #include "order/steps.h"
@@ -38,6 +39,7 @@ struct ps_epochs_options {
 	uint32_t batch, rank, world;
 	uint32_t nodes; /* that the ranks are on, rank v on node v mod nodes (order/deal.h); 0: one each */
 	enum penstock_end end;
+	struct ps_numbers *numbers; /* borrowed; mode NUMBERS */
 };
 
 struct ps_epoch {
@@ -50,7 +52,8 @@ struct ps_epoch {
 	uint32_t rank, world;  /* which of them are meant; known only */
 	struct ps_deal *deal;  /* whose rows are whose; known only, and not of ps_epochs_count() */
 	struct ps_permutation permutation;
-	uint64_t *ends; /* of shards in the permuted numbers: sums of counts; mode PERMUTATION */
+	const struct ps_numbers *numbers; /* mode NUMBERS */
+	uint64_t *ends; /* of shards in the permuted numbers: sums of counts; modes PERMUTATION and NUMBERS */
 	_Atomic uint32_t refs;
 };
 
@@ -79,7 +82,13 @@ void ps_epochs_know(struct ps_epochs *epochs);
 int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Which sample stands at a position of a permuted epoch. */
+/* Rows of this rank in a step; of a feed, one that was fed. */
+uint32_t ps_epoch_rows(const struct ps_epoch *epoch, uint64_t step);
+
+/* No sample stands at a position before the epoch's end (order/numbers.h). */
+bool ps_epoch_is_hole(const struct ps_epoch *epoch, uint64_t position);
+
+/* Which sample stands at a position of an epoch of mode PERMUTATION or NUMBERS. */
 void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t position, uint32_t *ret_shard,
         uint64_t *ret_ordinal, uint64_t *ret_pass);
 

@@ -83,7 +83,7 @@ static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 	const struct ps_order_options *o = &order->o;
 	uint64_t weights = 0, n;
 
-	if (o->mode == PS_ORDER_PERMUTATION)
+	if (ps_order_mode_scatters(o->mode))
 		return o->lanes;
 	for (uint32_t i = 0; i < o->nsets; i++)
 		weights += order->sets[i].weight;
@@ -146,8 +146,9 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 		ps_order_free(order);
 		return NULL;
 	}
-	order->block_len = o.mode == PS_ORDER_WINDOW ? (o.window + order->all_lanes - 1) / order->all_lanes
-	                                             : PS_ORDER_PLAIN_BLOCK;
+	order->block_len = o.mode == PS_ORDER_WINDOW    ? (o.window + order->all_lanes - 1) / order->all_lanes
+	                   : o.mode == PS_ORDER_NUMBERS ? 1
+	                                                : PS_ORDER_PLAIN_BLOCK;
 	if (o.mode == PS_ORDER_WINDOW && !ps_order_buckets(order))
 		while (order->cuts < MAX_CUTS && order->block_len >> (order->cuts + 1) > 0)
 			order->cuts++;

@@ -57,7 +57,14 @@ enum ps_order_mode {
 	PS_ORDER_SHARDS = 1,      /* shards permuted */
 	PS_ORDER_WINDOW = 2,      /* and blocks of samples */
 	PS_ORDER_PERMUTATION = 3, /* all samples (order/permutation.h); position p is of lane p mod lanes */
+	PS_ORDER_NUMBERS = 4,     /* the caller's (order/numbers.h), likewise; a block is one sample */
 };
+
+/* Lanes read samples wherever they are, not shards front to back. */
+static inline bool ps_order_mode_scatters(enum ps_order_mode mode)
+{
+	return mode == PS_ORDER_PERMUTATION || mode == PS_ORDER_NUMBERS;
+}
 
 /* Shards of the list that are one dataset of a mix. */
 struct ps_order_set {

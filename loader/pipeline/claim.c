@@ -41,7 +41,7 @@ static struct penstock_batch *batch_open(struct ps_pipeline *p)
 	b->offload = ps_offload_at(&p->offload, b->epoch, b->index);
 	b->want = b->cap;
 	if (p->claiming->known)
-		b->want = ps_steps_rows(&p->claiming->steps, b->index, p->claiming->rank);
+		b->want = ps_epoch_rows(p->claiming, b->index);
 	p->filling = b;
 	return b;
 }
@@ -61,10 +61,12 @@ static int step_deal(struct ps_pipeline *p)
 	const struct ps_epoch *epoch = p->claiming;
 	uint64_t begin = epoch->begin + ps_steps_begin(&epoch->steps, p->filling->index);
 
+	if (epoch->world == 1 && !epoch->numbers)
+		return 0;
+	ps_turns_skip(&p->turns, begin - p->turns.position); /* also over the holes of the step before */
 	if (epoch->world == 1)
 		return 0;
 	p->dealt_at = 0;
-	ps_turns_skip(&p->turns, begin - p->turns.position);
 	return ps_deal_step(epoch->deal, p->filling->index, p->dealt);
 }
 
@@ -157,13 +159,25 @@ static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	return true;
 }
 
+/* All steps of the epoch were claimed. */
+static bool steps_are_over(const struct ps_pipeline *p, uint64_t step)
+{
+	if (p->feed && p->feed->over && p->feed->epoch == p->claim_epoch && step >= p->feed->fed)
+		return true;
+	return step >= ps_steps_count(&p->claiming->steps, p->claiming->rank);
+}
+
 static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
+	uint64_t step = p->claim_seq - p->epoch_seq;
+
 	if (!p->filling) {
-		if (p->claim_seq - p->epoch_seq >= ps_steps_count(&p->claiming->steps, p->claiming->rank)) {
+		if (steps_are_over(p, step)) {
 			epoch_close(p);
 			return PS_CLAIMED;
 		}
+		if (p->feed && !ps_feed_has(p, p->claim_epoch, step * p->feed->batch))
+			return PS_NO_INPUT;
 		if (!batch_open(p))
 			return PS_NO_ROOM;
 		if (step_deal(p) < 0) {

@@ -54,6 +54,7 @@ struct ps_pipeline {
 	uint32_t nsets;
 	uint32_t ahead; /* most blocks queued for a lane */
 	bool known;     /* the lengths of lanes are */
+	struct ps_numbers *feed; /* the epochs'; NULL: nothing is fed */
 	struct {
 		uint32_t *lanes; /* heaps (due.c) */
 		uint32_t *n;     /* lanes in each */
@@ -134,6 +135,12 @@ enum ps_claim {
 	PS_NO_ROOM,
 	PS_NO_EPOCH, /* claim_epoch is to be asked for, and begun */
 };
+
+/* The step of a position of an epoch was fed. */
+static inline bool ps_feed_has(const struct ps_pipeline *p, uint64_t epoch, uint64_t position)
+{
+	return p->feed->epoch == epoch && position / p->feed->batch < p->feed->fed;
+}
 
 /* Takes over what is known of claim_epoch. */
 void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);

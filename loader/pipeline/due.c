@@ -107,11 +107,20 @@ static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *l
 	return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
 }
 
+/* The lane's next sample is one of a step that is not fed yet. A single set, whose lanes never end: a position is
+ * arithmetic. */
+static bool waits_for_feed(const struct ps_pipeline *p, const struct ps_lane *lane)
+{
+	return p->feed && !ps_feed_has(p, lane->epoch, lane->next * p->nlanes + lane->index);
+}
+
 /* A block of this lane may be read now, or sought, or it is to leave its epoch. */
 static bool may_be_read(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {
 	if (lane->epoch < p->claim_epoch)
 		return true;
+	if (waits_for_feed(p, lane))
+		return false;
 	return lane->nqueued < p->ahead && lane->epoch <= p->claim_epoch + 1 &&
 	       lane->next <= round_ahead(p, lane, set);
 }
@@ -146,7 +155,8 @@ static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 	const struct ps_dealt *row = ps_row_due(p);
 	struct ps_lane *lane = &p->lanes[row ? row->lane : p->turns.lane];
 
-	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim_epoch ? lane : NULL;
+	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim_epoch && !waits_for_feed(p, lane) ? lane
+	                                                                                                     : NULL;
 }
 
 bool ps_due_any(const struct ps_pipeline *p)

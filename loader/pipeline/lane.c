@@ -75,6 +75,14 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 	r = ps_deal_next(lane->info->deal, lane->index, PS_MAX(lane->from, lane->at), &index);
 	if (r < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == PS_DEAL_FOUND && lane->info->numbers) {
+		uint64_t at = ps_sequence_position(lane->info->sequence, lane->index, index);
+
+		if (ps_epoch_is_hole(lane->info, at)) {
+			lane->from = index + 1;
+			return 0;
+		}
+	}
 	if (r == PS_DEAL_FOUND) {
 		*ret_next = block_begin(source, index);
 		return 1;

@@ -102,8 +102,13 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 	p->asking = false;
 	p->filling = NULL;
 	ps_due_clear(p);
-	for (uint32_t i = 0; i < p->nlanes && epoch->number != p->o.end_epoch; i++)
+	if (p->feed)
+		ps_numbers_begin(p->feed, epoch->number, p->position.batches);
+	for (uint32_t i = 0; i < p->nlanes && epoch->number != p->o.end_epoch; i++) {
+		if (p->feed)
+			p->lanes[i].next = p->lanes[i].from; /* what is not fed cannot be sought */
 		ps_due_put(p, &p->lanes[i]);
+	}
 	p->claim_epoch = p->deliver_epoch = epoch->number;
 	p->claim_seq = p->deliver_seq = p->position.batches;
 	p->epoch_seq = p->first_seq = 0;
@@ -207,6 +212,9 @@ static int pipeline_init(
 	p->sets = ps_order_sets(o->order, &p->nsets);
 	p->nlanes = ps_order_nlanes(o->order);
 	p->known = ps_epochs_options(o->epochs)->known;
+	p->feed = ps_epochs_options(o->epochs)->numbers;
+	if (p->feed && !ps_numbers_is_feed(p->feed))
+		p->feed = NULL;
 	rounds = PS_AHEAD_PLAIN_SAMPLES / ps_order_nactive(o->order) / ps_order_block_len(o->order);
 	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED
 	                                       : PS_MIN(PS_MAX(rounds, 2u), (uint32_t)PS_AHEAD_PLAIN);
@@ -297,7 +305,8 @@ void ps_pipeline_abandon(struct ps_pipeline *p)
 bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 {
 	PS_LOCK_SCOPE(&p->lock);
-	return !p->failed && p->deliver_epoch == epoch && p->deliver_seq == p->first_seq;
+	return !p->failed && p->deliver_epoch == epoch && p->deliver_seq == p->first_seq &&
+	       (!p->feed || (p->feed->fed == 0 && !p->feed->over));
 }
 
 int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_load_error *err)
@@ -325,10 +334,22 @@ static struct penstock_batch *batch_due(struct ps_pipeline *p)
 	return NULL;
 }
 
+/* No more batches may be fed in this epoch. */
+static bool feed_is_full(const struct ps_pipeline *p)
+{
+	return p->feed->over || p->feed->fed >= ps_epochs_options(p->o.epochs)->steps;
+}
+
+/* All that was fed was delivered, and more may come. */
+static bool feed_is_dry(const struct ps_pipeline *p)
+{
+	return p->feed && !feed_is_full(p) && p->deliver_seq - p->first_seq >= p->feed->fed;
+}
+
 /* next() would not wait. */
 static bool next_is_known(struct ps_pipeline *p)
 {
-	return p->failed || p->nheld == p->o.depth || p->deliver_epoch == p->o.end_epoch ||
+	return p->failed || feed_is_dry(p) || p->nheld == p->o.depth || p->deliver_epoch == p->o.end_epoch ||
 	       epoch_is_over(p) || batch_due(p);
 }
 
@@ -380,11 +401,15 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	}
 	if (p->deliver_epoch == p->o.end_epoch)
 		return 0;
+	if (feed_is_dry(p))
+		return ps_load_error_set(err, EAGAIN, "next: no batch was fed (penstock_loader_feed)");
 	if (!b) {
 		p->ends[p->deliver_epoch & 1].known = false; /* the epoch is over */
 		p->empty_epochs += p->position.batches == 0;
 		p->deliver_epoch++;
 		p->first_seq = p->deliver_seq;
+		if (p->feed)
+			ps_numbers_begin(p->feed, p->deliver_epoch, 0);
 		ps_position_begin(&p->position, p->deliver_epoch);
 		pthread_cond_broadcast(&p->work);
 		return 0;
@@ -394,6 +419,24 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	p->nheld++;
 	*ret_batch = b;
 	return 1;
+}
+
+int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, struct ps_load_error *err)
+{
+	int r;
+
+	PS_LOCK_SCOPE(&p->lock);
+	if (p->deliver_epoch == p->o.end_epoch)
+		return ps_load_error_set(err, EINVAL, "feed: the last epoch is over");
+	if (n > 0 && !p->feed->over && feed_is_full(p))
+		return ps_load_error_set(err, EINVAL, "feed: the epoch has %ju steps, and all were fed",
+		        (uintmax_t)p->feed->fed);
+	r = ps_numbers_give(p->feed, p->deliver_seq - p->first_seq, numbers, n, err);
+	if (r < 0)
+		return r;
+	pthread_cond_broadcast(&p->room);
+	pthread_cond_broadcast(&p->work);
+	return !feed_is_full(p) && p->feed->fed - (p->deliver_seq - p->first_seq) < p->o.depth;
 }
 
 bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)

@@ -68,6 +68,11 @@ int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *
 int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;
 
+/* Feeds a step of the epoch that is delivered (order/numbers.h), or, with n 0, its end: 1: there is room for another;
+ * 0: not before a batch was given. The order must be a feed; next() is -EAGAIN where it waited for a step to be fed. */
+int ps_pipeline_feed(struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n,
+        struct ps_load_error *err) PS_MUST_USE;
+
 /* Waits until next() would not; false: it still would after so long. */
 bool ps_pipeline_wait(struct ps_pipeline *pipeline, uint32_t timeout_ms);
 
@@ -77,7 +82,7 @@ void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_b
 /* Behind all that was delivered. Borrowed until the next call of next(), delivered() or restart(). */
 const struct ps_position *ps_pipeline_position(const struct ps_pipeline *pipeline);
 
-/* True if next() would give the first batch of that epoch. */
+/* True if next() would give the first batch of that epoch, and nothing was fed. */
 bool ps_pipeline_stands_at(struct ps_pipeline *pipeline, uint64_t epoch);
 
 /* The share of images that the GPU decodes. A new one is in force for batches that are begun from now on. */

@@ -218,6 +218,7 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	uint64_t position = ps_sequence_position(lane->info->sequence, lane->index, lane->at), number;
+	bool may_repeat = lane->info->numbers;
 	uint32_t shard, copy = 0;
 	int r;
 
@@ -254,14 +255,15 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 		        "index)",
 		        source->shards[shard]);
 	}
-	(*ret_sample)->draw = (uint32_t)lane->pass << 16 | copy;
+	/* a sample that comes again is drawn again: where it stands says for which time */
+	(*ret_sample)->draw = may_repeat ? (uint32_t)position : (uint32_t)lane->pass << 16 | copy;
 	return 1;
 }
 
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	if (ps_epochs_options(source->epochs)->mode == PS_ORDER_PERMUTATION)
+	if (ps_order_mode_scatters(ps_epochs_options(source->epochs)->mode))
 		return permuted_read(lane, source, hold, ret_sample, err);
 	for (;;) {
 		struct ps_sample *passed;
@@ -373,7 +375,7 @@ static int shard_pass(
 int ps_lane_go(
         struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_load_error *err)
 {
-	if (ps_epochs_options(source->epochs)->mode == PS_ORDER_PERMUTATION)
+	if (ps_order_mode_scatters(ps_epochs_options(source->epochs)->mode))
 		lane->at = PS_MAX(lane->at, at);
 	while (lane->at < at) {
 		struct ps_sample *s;

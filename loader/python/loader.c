@@ -192,6 +192,29 @@ static uint64_t *numbers_of(PyObject *sequence, uint32_t *ret_n)
 	return numbers;
 }
 
+static PyObject *loader_feed(PyObject *self, PyObject *bytes)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct penstock_error error = {0};
+	char *data;
+	Py_ssize_t n;
+	int r;
+
+	if (PyBytes_AsStringAndSize(bytes, &data, &n) < 0 || !enter(l))
+		return NULL;
+	if (n / (Py_ssize_t)sizeof(int64_t) > UINT32_MAX) {
+		leave(l);
+		return PyErr_Format(PyExc_ValueError, "order: a batch of too many numbers");
+	}
+	/* It waits for nothing, so the GIL stays. */
+	r = penstock_loader_feed(l->loader, (const int64_t *)(const void *)data,
+	        (uint32_t)((size_t)n / sizeof(int64_t)), &error);
+	leave(l);
+	if (r < 0)
+		return raise_error(l->state, r, &error);
+	return PyBool_FromLong(r);
+}
+
 static PyObject *loader_get(PyObject *self, PyObject *sequence)
 {
 	struct loader_object *l = (struct loader_object *)self;
@@ -388,6 +411,7 @@ static PyMethodDef loader_methods[] = {
         {"next", loader_next, METH_NOARGS, "The next Batch, or None at the end of an epoch."},
         {"set_epoch", loader_set_epoch, METH_O, "Goes to the beginning of an epoch."},
         {"get", loader_get, METH_O, "get(numbers): a Batch of these samples."},
+        {"feed", loader_feed, METH_O, "feed(numbers): the next batch's sample numbers, as bytes of int64; b\"\": the end."},
         {"length", loader_length, METH_O, "length(epoch): (samples, batches) of this rank."},
         {"state_save", loader_state_save, METH_NOARGS, "Where the loader stands, as bytes."},
         {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},

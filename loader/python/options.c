@@ -9,7 +9,7 @@
 
 /* The members of the two option structs by name, so that a dict can fill them. */
 
-enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, MIX, BUDGET, BLOB };
+enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, MIX, BUDGET, BLOB, WORDS };
 
 struct member {
 	const char *name;
@@ -175,6 +175,8 @@ static const struct member option_members[] = {
         OPTION(gpu_decode, F64, NULL),
         OPTION(transform_version, U64, NULL),
         OPTION(index, U32, words_index),
+        OPTION(numbers, WORDS, NULL),
+        OPTION(batch_ends, WORDS, NULL),
         {0},
 };
 
@@ -334,6 +336,25 @@ static bool mix_set(struct penstock_options *options, const struct member *m, Py
 	return ok;
 }
 
+/* An array of 8-byte words, as bytes of this machine, that `keep` holds; how many is the member behind it. */
+static bool words_set(char *to, const struct member *m, PyObject *value, PyObject *keep)
+{
+	const void **array = (const void **)(void *)to;
+	uint64_t *count = (uint64_t *)(void *)(to + sizeof(*array));
+	Py_ssize_t n;
+	char *data;
+
+	if (PyBytes_AsStringAndSize(value, &data, &n) < 0 || PyList_Append(keep, value) < 0)
+		return false;
+	if (n % 8) {
+		PyErr_Format(PyExc_ValueError, "%s: words of 8 bytes are needed", m->name);
+		return false;
+	}
+	*array = data;
+	*count = (uint64_t)n / 8;
+	return true;
+}
+
 /* `base` is one of the two structs. */
 static bool member_set(char *base, const struct member *m, PyObject *value, PyObject *keep)
 {
@@ -362,6 +383,8 @@ static bool member_set(char *base, const struct member *m, PyObject *value, PyOb
 		return shape_set((struct penstock_field *)(void *)base, m, value);
 	case MIX:
 		return mix_set((struct penstock_options *)(void *)base, m, value, keep);
+	case WORDS:
+		return words_set(to, m, value, keep);
 	case BUDGET:
 		/* A loader keeps it alive by itself. */
 		*(struct penstock_budget **)to = PyCapsule_GetPointer(value, BUDGET_CAPSULE);

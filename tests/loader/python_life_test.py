@@ -24,6 +24,21 @@ from python_fixture import labels, loader, shards
 
 
 @tap.test
+def a_state_of_an_epochs_end_is_of_the_next_one():
+    pattern = shards()
+    load = loader(pattern)
+    epochs = [labels(load) for _ in range(3)]
+    load = loader(pattern)
+    tap.equal(labels(load), epochs[0])
+    state = load.state_dict()
+    tap.equal(state["epoch"], 1)
+    other = loader(pattern, state=state)
+    tap.equal([labels(other), labels(other)], epochs[1:])
+    load.load_state_dict(state)
+    tap.equal([labels(load), labels(load)], epochs[1:])
+
+
+@tap.test
 def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
     pattern = shards()
     load = loader(pattern, format="torch")

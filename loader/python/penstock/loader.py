@@ -14,6 +14,7 @@ from collections.abc import Mapping as MappingABC
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _penstock, nvjpeg
+from . import order as _order
 from .fields import Field, Image, Int
 from .rank import rank_and_world, ranks_per_node
 
@@ -28,6 +29,7 @@ _IS_THE_DATALOADER = (
     "by their numbers; penstock.torch.Dataset is for code that insists on a DataLoader)"
 )
 _log = logging.getLogger("penstock")
+_OF_ORDER = ("numbers", "batch_ends")  # made of order=
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
@@ -332,6 +334,7 @@ class _Epoch:
         if batch is None:
             self._mark = None
             loader._tell_end()
+            loader._current = loader._next_epoch  # that is where it stands, and what a state is of
             raise StopIteration
         return batch
 
@@ -355,7 +358,7 @@ class Loader:
 
     shards: a path, folder or pattern, or several (with mix=[...] each is a dataset, and these are their weights):
         "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
-    batch: rows of a batch on this rank.
+    batch: rows of a batch on this rank; by default 64, or as many as the batches of `order` have.
     fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
         their suffix. By default an image "jpg" and an optional integer "cls".
     format: what tensors come as: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of
@@ -373,7 +376,9 @@ class Loader:
     state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels are not
         quite the processor's.
-    options: all other options of penstock.h by their names: threads, seed, order="window", shuffle_window, lanes,
+    order: "window" (default), "shards", "none", "permutation" (all samples with all others); or sample numbers, counted
+        from 0 through the list of shards, as get() does: see SAMPLERS.
+    options: all other options of penstock.h by their names: threads, seed, shuffle_window, lanes,
         end="drop_last", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
         them.
 
@@ -385,6 +390,19 @@ class Loader:
     It is itself what torch's DataLoader is: iterate over it, and do not wrap it in one. For code that insists on a
     DataLoader there is penstock.torch.Dataset.
 
+    SAMPLERS. order= takes this rank's sample numbers, and no world splits them again; numbers may repeat. Each shard needs an
+    index (`penstock-loader index`, or index="make"), and shards of a penstock mount must be in its cache, unless
+    permute_remote=1. filter, weights, balance, mix, skip, take and repeat do not go with it; steps= ends an epoch early.
+      An array (list, range, NumPy array, tensor) of numbers, or of batches of numbers (list of lists, two dimensions): the
+        same in each epoch; 8 bytes a number. Its hash is in the state, which another array, rank or world is refused.
+      An iterable, as torch's RandomSampler, WeightedRandomSampler, DistributedSampler or a batch_sampler, of numbers or of
+        batches of numbers: iterated anew in each epoch, after its set_epoch(epoch), if it (or its .sampler) has that. The
+        thread that asks for batches takes `depth` batches ahead from it at most; what it raises is raised when its turn
+        comes. A batch of numbers has `batch` rows at most, by default its batch_size. state_dict() has its own state, if
+        it (or its iterator) has state_dict() and load_state_dict(); else as many batches are skipped, and if they are
+        not the same numbers as before, StateError is raised. Another world is refused. An iterator goes on in the next
+        epoch; one that never ends needs steps=, or its epoch does not end either.
+
     A loader pickles as its options and its position, so it can be sent to a spawned process; a forked one must
     make its own. Threads: one at a time.
     """
@@ -392,7 +410,7 @@ class Loader:
     def __init__(
         self,
         shards: Union[Path, Sequence[Path]],
-        batch: int = 64,
+        batch: Optional[int] = None,
         fields: Union[None, Field, Sequence[Field], Mapping[str, Field]] = None,
         *,
         format: Optional[str] = None,
@@ -440,7 +458,18 @@ class Loader:
             _penstock.profile_drift(self._was, '{"fields": {}}')  # or it is no profile
         if format == "numpy":
             options.setdefault("device_pixels", "off")  # it looks at host memory
-        self._options = {"batch": batch, "rank": rank, "world": world, **options}
+        more: Dict[str, Any] = {}
+        self._feed: Optional[_order.Feed] = None
+        if _order.is_numbers(options.get("order")):
+            world_of = int(world or 1)
+            if options.get("global_batch"):
+                batch = int(options["global_batch"]) // world_of
+            more, batch, fed = _order.options_of(options["order"], batch)
+            if fed:
+                self._feed = _order.Feed(
+                    options["order"], batch, drop_last=options.get("end") in ("drop_last", 1),
+                    steps=int(options.get("steps") or 0), rank=int(rank or 0), world=world_of)
+        self._options = {"batch": 64 if batch is None else batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
             "transform_version": transform_version, "profile_against": None if self._was is None else json.loads(self._was)}
@@ -452,7 +481,6 @@ class Loader:
         self._told = 0  # shards lost
         self._warned: Set[str] = set()
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
-        more: Dict[str, Any] = {}
         if isinstance(options.get("budget"), Budget):
             more["budget"] = options["budget"]._capsule
         if options.get("gpu_decode"):
@@ -461,16 +489,22 @@ class Loader:
                 more["gpu_decode"] = -1.0
         if state is not None:
             more["state"], self._next_epoch = _state_of(state, transform_version)
+            if self._feed:
+                self._feed.go(self._feed.read(state.get("order")))
         self._raw = _penstock.Loader(
             self._shards, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
         self._raw_next = self._raw.next
+        if self._feed:
+            self._feed.attach(self._raw)
+            self._raw_next = self._next_fed
         for text in _missing_of(self._shards):
             warnings.warn(text, stacklevel=2)
 
     options = property(
         lambda self: dict(self._options),
         doc="The options that were given. There are:\n\n"
-        + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_OPTIONS.items()))
+        + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_OPTIONS.items())
+                    if k not in _OF_ORDER)
         + "\n\nand for each field:\n\n"
         + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_FIELD_OPTIONS.items())),
     )
@@ -484,6 +518,8 @@ class Loader:
             self._raw.set_epoch(self._next_epoch)
         self._fresh = False
         self._newest = object()
+        if self._feed:
+            self._feed.begin(self._next_epoch)
         epoch = _Epoch(self)
         self._current = self._next_epoch
         self._next_epoch += 1
@@ -503,11 +539,19 @@ class Loader:
         self._plain = tuple(plain)
         return self._names
 
+    def _next_fed(self) -> Any:
+        assert self._feed is not None
+        try:
+            return self._feed.next()
+        finally:
+            if self._feed.failed:
+                self._current = self._next_epoch  # what was raised ended the epoch
+
     def _next_recorded(self) -> Any:
         record = sys.modules["torch"].autograd.profiler.record_function
         with record("penstock.next"):
             with record("penstock.wait"):
-                raw = self._raw.next()
+                raw = self._raw_next()
             return None if raw is None else self._hand_out(raw)
 
     def _hand_out(self, raw: "_penstock.Batch") -> Any:
@@ -557,14 +601,23 @@ class Loader:
         index`), or UnknownLengthError, which is a TypeError, is raised."""
         if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.utils.data."):
             raise TypeError(_IS_THE_DATALOADER)
-        return self._raw.length(self._next_epoch if self._fresh else self._current)[1]
+        return self._length(1)
 
     def __getitem__(self, number: Any) -> Any:
         raise TypeError(_IS_THE_DATALOADER)
 
     def samples(self) -> int:
         """Samples of that epoch on this rank; as len()."""
-        return self._raw.length(self._next_epoch if self._fresh else self._current)[0]
+        return self._length(0)
+
+    def _length(self, what: int) -> int:
+        if self._feed:
+            n = self._feed.length()[what]
+            if n is None:
+                raise _penstock.UnknownLengthError(
+                    "the length is not known: order is iterated, and its len() does not tell it")
+            return n
+        return self._raw.length(self._next_epoch if self._fresh else self._current)[what]
 
     def get(self, numbers: Sequence[int]) -> Any:
         """A batch of the samples with these numbers, counted from 0 through the list of shards, whatever the order
@@ -576,17 +629,21 @@ class Loader:
     def state_dict(self) -> Dict[str, Any]:
         """Where the consumer stands: counts what was handed out, not what was read ahead. Plain types, for
         torch.save(), JSON, or torchdata."""
-        return {
+        state = {
             "version": _STATE_VERSION,
             "epoch": self._next_epoch if self._fresh else self._current,
             "state": base64.b64encode(self._raw.state_save()).decode("ascii"),
             "transform_version": self._transform_version,
         }
+        return {**state, "order": self._feed.state()} if self._feed else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
         raw, epoch = _state_of(state, self._transform_version)
+        resume = self._feed.read(state.get("order")) if self._feed else None
         self._raw.state_load(raw)
+        if self._feed:
+            self._feed.go(resume)
         self._newest = object()
         self._next_epoch = epoch
         self._fresh = True
@@ -638,7 +695,8 @@ class Loader:
     def __repr__(self) -> str:
         return "penstock.Loader(%r, %s)" % (
             self._shards[0] if len(self._shards) == 1 else self._shards,
-            ", ".join("%s=%r" % item for item in self._options.items()),
+            ", ".join("%s=%s" % (k, _order.text_of(v) if k == "order" and _order.is_numbers(v) else repr(v))
+                      for k, v in self._options.items()),
         )
 
 

@@ -1,0 +1,304 @@
+"""Sample numbers as the order: arrays of them, and what gives them one by one or batch by batch, as torch's samplers."""
+from __future__ import annotations
+
+import array
+import collections
+import copy
+import operator
+import zlib
+from collections.abc import Mapping as MappingABC
+from collections.abc import Sequence as SequenceABC
+from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
+
+from . import _penstock
+
+_NUMBERS = 4  # PENSTOCK_ORDER_NUMBERS
+_BATCH = 64
+_MASK = "order: sample numbers are needed, not true and false: numpy.flatnonzero(mask) gives those of a mask"
+
+
+def is_numbers(order: Any) -> bool:
+    """Whether order= is more than one of the words that name an order."""
+    return order is not None and not isinstance(order, (str, int)) or isinstance(order, bool)
+
+
+def _is_array(order: Any) -> bool:
+    return isinstance(order, (SequenceABC, array.array)) or hasattr(order, "__array__")
+
+
+def _is_batch(item: Any) -> bool:
+    return _is_array(item) and getattr(item, "ndim", 1) > 0
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError(_MASK)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError("order: %r is no sample number" % (value,)) from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise IndexError("order: there is no sample %d" % number)
+    return number
+
+
+def _words(values: Any) -> bytes:
+    """Numbers as bytes of int64."""
+    if not hasattr(values, "__array__"):
+        return array.array("q", map(_number, values)).tobytes()
+    import numpy
+
+    numbers = numpy.asarray(values)
+    if numbers.dtype == bool:
+        raise TypeError(_MASK)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError("order: whole numbers are needed, not %s" % numbers.dtype)
+    return numbers.astype(numpy.int64, copy=False).tobytes()
+
+
+def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
+    """The numbers, the ends of the batches if it is one of batches, and the length of the longest of these."""
+    ndim = getattr(order, "ndim", None)
+    if ndim is not None and ndim not in (1, 2):
+        raise ValueError("order: an array has one dimension (numbers) or two (batches of them), not %d" % ndim)
+    if ndim == 2:
+        rows, length = order.shape
+        return _words(order), array.array("Q", range(length, (rows + 1) * length, length)).tobytes() if length else b"", length
+    if ndim == 1 or len(order) == 0 or not _is_batch(order[0]):
+        return _words(order), None, 0
+    ends, longest, parts = array.array("Q"), 0, []
+    for batch in order:
+        if not _is_batch(batch):
+            raise TypeError("order: %r stands among batches of numbers" % (batch,))
+        parts.append(_words(batch))
+        longest = max(longest, len(batch))
+        ends.append(len(batch) + (ends[-1] if ends else 0))
+    return b"".join(parts), ends.tobytes(), longest
+
+
+def options_of(order: Any, batch: Optional[int]) -> Tuple[Dict[str, Any], int, bool]:
+    """Options of the library, the rows of a batch, and whether it has to be fed."""
+    if _is_array(order):
+        numbers, ends, longest = of_array(order)
+        more = {"order": _NUMBERS, "numbers": numbers}
+        if ends is not None:
+            more["batch_ends"] = ends
+        return more, batch or longest or _BATCH, False
+    if not hasattr(order, "__iter__"):
+        raise TypeError("order: a word, an array, a Sampler or another iterable is needed, not %r" % (order,))
+    own = getattr(order, "batch_size", None)
+    return {"order": _NUMBERS}, batch or (own if isinstance(own, int) and own > 0 else _BATCH), True
+
+
+def text_of(order: Any) -> str:
+    """As repr(), short."""
+    if _is_array(order):
+        return "<%d numbers or batches>" % len(order)
+    return repr(order)
+
+
+class Feed:
+    """Takes numbers from an iterable and feeds them to a loader, `depth` batches ahead at most.
+
+    All of it happens in the thread that asks for batches, before it waits for the next one: the iterable is
+    never touched by a thread of the library. What it raises is raised once the batches before it were given.
+
+    `_ahead` has what was fed and not delivered: the words of each batch, and the state of the sampler behind
+    it, if it tells one. So a state is that of the last batch delivered.
+    """
+
+    def __init__(self, order: Any, batch: int, *, drop_last: bool, steps: int, rank: int, world: int) -> None:
+        self._order, self._batch, self._drop_last, self._steps = order, batch, drop_last, steps
+        self._who = {"rank": rank, "world": world}
+        self._once = hasattr(order, "__next__")  # an iterator goes on in the next epoch
+        self._of_batches: Optional[bool] = True if isinstance(getattr(order, "batch_size", None), int) else None
+        self._raw: Any = None
+        self._iterator: Optional[Iterator[Any]] = None
+        self._ahead: Deque[Tuple[bytes, Any]] = collections.deque()
+        self._again: Deque[Tuple[bytes, Any]] = collections.deque()
+        self._error: Optional[Exception] = None
+        self._used_up = False  # the iterable was, in this epoch
+        self.failed = False
+        self._room = self._over = False
+        self._done = True
+        self._epoch = self._pulled = 0
+        self._batches = self._hash = 0  # delivered, of this iteration; and what they held
+        self._state: Any = None  # the sampler's, behind the last batch delivered
+        self._resume: Optional[MappingABC[str, Any]] = None
+
+    def attach(self, raw: "_penstock.Loader") -> None:
+        self._raw = raw
+
+    # -- The iterable -------------------------------------------------------------------------------------
+
+    def _sampler_state(self) -> Any:
+        for of, what in (("iterator", self._iterator), ("sampler", self._order)):
+            if hasattr(what, "state_dict") and hasattr(what, "load_state_dict"):
+                return of, copy.deepcopy(what.state_dict()), self._used_up  # type: ignore[union-attr]
+        return None
+
+    def _pull(self) -> bytes:
+        """The next batch; b"": there is none."""
+        iterator = self._iterator
+        assert iterator is not None
+        numbers = array.array("q")
+        if self._used_up:
+            return b""
+        for item in iterator:
+            if _is_batch(item):
+                if numbers:
+                    raise TypeError("order: a batch of numbers came after a number")
+                self._of_batches = True
+                words = _words(item)
+                if not words:
+                    raise ValueError("order: batch %d of epoch %d has no numbers" % (self._pulled, self._epoch))
+                return words
+            self._of_batches = False
+            numbers.append(_number(item))
+            if len(numbers) == self._batch:
+                return numbers.tobytes()
+        self._used_up = True
+        return b"" if self._drop_last and not self._of_batches else numbers.tobytes()
+
+    def _next_words(self) -> Tuple[bytes, Any]:
+        if self._again:
+            return self._again.popleft()
+        if self._steps and self._pulled >= self._steps:
+            return b"", self._sampler_state()
+        words = self._pull()
+        return words, self._sampler_state()
+
+    def _fill(self) -> None:
+        """Feeds what there is room for."""
+        while self._room and not self._over:
+            words, state = b"", None
+            try:
+                words, state = self._next_words()
+                if not words and self._pulled == 0:
+                    raise RuntimeError(
+                        "order: the iterator is used up, so epoch %d has no batches: give a Sampler, an iterable that "
+                        "begins again, or an array" % self._epoch if self._once and self._batches else
+                        "order: it gave no batch in epoch %d" % self._epoch)
+                self._room = self._raw.feed(words)
+            except Exception as e:
+                self._error = e
+                words = b""
+                self._raw.feed(words)
+            self._over = not words
+            self._ahead.append((words, state))  # at the end, too: the state then
+            self._pulled += not self._over
+
+    def _deliver(self) -> None:
+        words, self._state = self._ahead.popleft()
+        self._batches += 1
+        self._hash = zlib.crc32(words, zlib.crc32(b"%d" % len(words), self._hash))
+
+    # -- The loader's side --------------------------------------------------------------------------------
+
+    def begin(self, epoch: int) -> None:
+        """Iterates again, or goes on where a state was loaded."""
+        resume, self._resume = self._resume, None
+        self._again = self._ahead if self._once and not resume else collections.deque()
+        if self._again and not self._again[-1][0]:
+            self._again.pop()  # the end of the epoch before
+        self._ahead = collections.deque()
+        self._error, self._room, self._over, self._done, self.failed = None, True, False, False, False
+        self._used_up = bool(resume and resume.get("used_up"))
+        self._epoch, self._pulled, self._state = epoch, 0, None
+        for what in (self._order, getattr(self._order, "sampler", None)):
+            if hasattr(what, "set_epoch"):
+                what.set_epoch(epoch)
+                break
+        if not self._once or resume:
+            self._batches = self._hash = 0
+        if resume and resume.get("of") == "sampler":
+            self._order.load_state_dict(resume["sampler"])
+        self._iterator = iter(self._order)
+        if resume and resume.get("of") == "iterator":
+            self._iterator.load_state_dict(resume["sampler"])  # type: ignore[attr-defined]
+        if resume:
+            self._skip(resume)
+
+    def _skip(self, resume: MappingABC[str, Any]) -> None:
+        batches = resume["batches"]
+        self._pulled = resume["of_epoch"]
+        if "of" in resume:
+            self._batches, self._hash = batches, resume["hash"]
+            return
+        for _ in range(batches):
+            words = self._pull()
+            if not words:
+                break
+            self._ahead.append((words, None))
+            self._deliver()
+        if self._batches < batches or (
+                resume["hash"] != self._hash and all(resume[k] == self._who[k] for k in self._who)):
+            raise _penstock.StateError(
+                "order: its first %d batches are other numbers than when the state was saved, so that it cannot go on "
+                "behind them: seed it by the epoch (set_epoch), or give it state_dict() and load_state_dict()" % batches)
+
+    def next(self) -> Any:
+        """As _penstock.Loader.next()."""
+        if self._done:
+            return None
+        self._fill()
+        raw = self._raw.next()
+        if raw is not None:
+            self._deliver()
+            self._room = True
+            return raw
+        self._done = True
+        self._state = self._ahead[-1][1] if self._ahead else None
+        self._ahead.clear()
+        error, self._error = self._error, None
+        if error is not None:
+            self.failed = True
+            raise error
+        return None
+
+    def length(self) -> Tuple[Optional[int], Optional[int]]:
+        """Samples and batches of an epoch; None: not known."""
+        try:
+            n = len(self._order)
+        except TypeError:
+            return (None, self._steps) if self._steps else (None, None)
+        if self._of_batches:
+            return None, min(n, self._steps or n)
+        batches = n // self._batch if self._drop_last else -(-n // self._batch)
+        batches = min(batches, self._steps or batches)
+        return min(n, batches * self._batch), batches
+
+    def state(self) -> Dict[str, Any]:
+        """Plain types, but for what the sampler itself tells."""
+        if self._resume is not None:
+            return dict(self._resume)  # it was loaded, and nothing was asked for since
+        begun = not self._done
+        state: Dict[str, Any] = {"batches": self._batches if begun or self._once else 0,
+                                 "of_epoch": self._pulled - sum(1 for words, _ in self._ahead if words) if begun else 0,
+                                 "hash": self._hash if begun or self._once else 0, **self._who}
+        if self._state is not None and (begun or self._state[0] == "sampler"):
+            state["of"], state["sampler"], state["used_up"] = self._state
+            state["used_up"] = state["used_up"] and begun
+        return state
+
+    def go(self, resume: Optional[MappingABC[str, Any]]) -> None:
+        """The next begin() goes on there."""
+        self._resume = resume
+
+    def read(self, state: Any) -> Dict[str, Any]:
+        """What state() said, for go()."""
+        try:
+            resume = {k: state[k] for k in ("batches", "of_epoch", "hash", "rank", "world")}
+            if not all(isinstance(v, int) and v >= 0 for v in resume.values()):
+                raise TypeError("no numbers")
+            if "of" in state:
+                resume.update(of=state["of"], sampler=state["sampler"], used_up=bool(state["used_up"]))
+        except (KeyError, TypeError) as e:
+            raise _penstock.StateError("this state is damaged: order: %s" % e) from None
+        if "of" in resume and any(resume[k] != self._who[k] for k in self._who):
+            raise _penstock.StateError(
+                "the state has the sampler of rank %d of world %d, and this is rank %d of world %d: each rank goes on with "
+                "its own state" % (resume["rank"], resume["world"], self._who["rank"], self._who["world"]))
+        if "of" in resume and resume["of"] == "sampler" and not hasattr(self._order, "load_state_dict"):
+            raise _penstock.StateError("the state has a sampler's own state, but this order has no load_state_dict()")
+        return resume
