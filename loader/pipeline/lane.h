@@ -51,6 +51,7 @@ struct ps_lane {
 	uint64_t barren;       /* shards that gave no sample, behind each other */
 	bool gave;             /* the open shard gave one */
 	struct ps_shard *shard;
+	struct ps_shard_byproduct begun; /* of the shard that rests: of `number`, while `shard` is closed */
 	struct ps_index *check;      /* what the open shard is compared with; NULL: nothing */
 	struct ps_indexes *check_of; /* whose it is */
 	struct ps_select_view *view; /* of the open shard; NULL: all samples come once */

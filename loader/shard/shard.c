@@ -260,7 +260,8 @@ void ps_shard_hold(struct ps_shard *s, bool hold)
 
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 {
-	if (!s->started || s->failed || s->holes > 0 || s->recovery.index || s->options.index_writer ||
+	if (!s->started || s->failed || s->holes > 0 || s->recovery.index ||
+	        s->options.index_writer != s->byproduct ||
 	        ps_stream_fd(s->stream) < 0 || (s->tar && ps_tar_has_global(s->tar)))
 		return PS_SHARD_GOES;
 	if (s->ended)
@@ -311,6 +312,23 @@ static void byproduct_begin(struct ps_shard *s)
 		return;
 	}
 	s->byproduct = s->options.index_writer = ps_index_writer_new();
+}
+
+void ps_shard_byproduct_take(struct ps_shard *s, struct ps_shard_byproduct *ret_byproduct)
+{
+	*ret_byproduct = (struct ps_shard_byproduct){
+	        .writer = ps_steal_ptr(&s->byproduct), .version = s->version, .ordinal = s->ordinal};
+	s->options.index_writer = NULL;
+}
+
+void ps_shard_byproduct_give(struct ps_shard *s, struct ps_shard_byproduct *byproduct)
+{
+	if (s->start_offset == 0 || s->start_ordinal != byproduct->ordinal) {
+		ps_index_writer_free(ps_steal_ptr(&byproduct->writer));
+		return;
+	}
+	s->version = byproduct->version;
+	s->byproduct = s->options.index_writer = ps_steal_ptr(&byproduct->writer);
 }
 
 static void byproduct_end(struct ps_shard *s)

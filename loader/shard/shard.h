@@ -83,6 +83,18 @@ enum ps_shard_rest {
 /* Whether the shard may be closed behind the sample that was given last. */
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *shard, uint64_t *ret_offset);
 
+/* The index of write_index, as far as a shard that rests was read. */
+struct ps_shard_byproduct {
+	struct ps_index_writer *writer; /* NULL: there is none */
+	struct ps_index_version version;
+	uint64_t ordinal; /* of the sample that comes next */
+};
+
+/* Takes it from a shard that rests, to be given to the reader that goes on there before it begins; one that begins
+ * elsewhere frees it. Whoever has it frees the writer. */
+void ps_shard_byproduct_take(struct ps_shard *shard, struct ps_shard_byproduct *ret_byproduct);
+void ps_shard_byproduct_give(struct ps_shard *shard, struct ps_shard_byproduct *byproduct);
+
 void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 
 #endif

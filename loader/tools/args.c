@@ -44,7 +44,7 @@ static const char *flag_of(const char *text, size_t *ret_len)
 	static const char *const names[][2] = {{"on_error", "--on-error"}, {"max_bad", "--max-bad"},
 	        {"memory_budget", "--memory-budget"}, {"shuffle_window", "--shuffle-window"},
 	        {"index_dir", "--index-dir"}, {"gpu_decode", "--gpu-decode"},
-	        {"device_pixels", "--device-pixels"}, {"steps=", "--steps"},
+	        {"device_pixels", "--device-pixels"}, {"ranks_per_node", "--ranks-per-node"}, {"steps=", "--steps"},
 	        {"end=\"uneven\"", "--end uneven"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {

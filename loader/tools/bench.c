@@ -39,6 +39,8 @@ static const struct ps_option_help options_help[] = {
         {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
         {"--rank R", "this process among world (0)"},
         {"--world W", "processes that share the epoch (1)"},
+        {"--ranks-per-node K", "of them on one machine; must divide the world (1)"},
+        {"--homes H", "homes of shards, for caches that stay warm (1: none)"},
         {"--on-error fail|skip", "what a bad sample does, or a missing shard (fail)"},
         {"--max-bad N", "skip: more bad samples than this in a row end the run (100)"},
         {"--end uneven|drop_last|pad|split", "of the epoch (split)"},
@@ -77,6 +79,8 @@ enum {
 	OPT_SEED,
 	OPT_RANK,
 	OPT_WORLD,
+	OPT_PER_NODE,
+	OPT_HOMES,
 	OPT_ON_ERROR,
 	OPT_MAX_BAD,
 	OPT_FIELD,
@@ -116,6 +120,8 @@ static const struct option longs[] = {
         {"seed", required_argument, NULL, OPT_SEED},
         {"rank", required_argument, NULL, OPT_RANK},
         {"world", required_argument, NULL, OPT_WORLD},
+        {"ranks-per-node", required_argument, NULL, OPT_PER_NODE},
+        {"homes", required_argument, NULL, OPT_HOMES},
         {"on-error", required_argument, NULL, OPT_ON_ERROR},
         {"max-bad", required_argument, NULL, OPT_MAX_BAD},
         {"field", required_argument, NULL, OPT_FIELD},
@@ -348,6 +354,10 @@ static bool option_take(struct ps_bench_options *o, int c)
 		return arg_u32("--rank", 0, UINT32_MAX, &l->rank);
 	case OPT_WORLD:
 		return arg_u32("--world", 1, UINT32_MAX, &l->world);
+	case OPT_PER_NODE:
+		return arg_u32("--ranks-per-node", 1, UINT32_MAX, &l->ranks_per_node);
+	case OPT_HOMES:
+		return arg_u32("--homes", 1, 16384, &l->homes);
 	case OPT_MAX_BAD:
 		return arg_u32("--max-bad", 0, UINT32_MAX, &l->max_bad);
 	case OPT_STEPS:

@@ -72,6 +72,12 @@ def bench_takes_all_its_options():
         "--shuffle-window", "16", "--lanes", "2", "--seed", "5", "--rank", "1", "--world", "2", "--end", "uneven",
         "--on-error", "skip", "--max-bad", "3", shards())
     tap.equal(result["samples"], 10)
+    for n in range(1, 5):
+        tap.make_tar("of-%d.tar" % n, [("%d.cls" % i, b"1") for i in range(n)])
+    dealt = ["--epochs", "1", "--order", "none", "--end", "uneven", "--world", "4", "--rank", "1", "--field", "cls=int64", "of-{1..4}.tar"]
+    tap.equal(bench(*dealt)["samples"], 2)
+    tap.equal(bench("--ranks-per-node", "2", *dealt)["samples"], 3)  # the first rank of the second node comes before it
+    assert bench("--homes", "2", "--epochs", "1", "--field", "cls=int64", "of-{1..4}.tar")["samples"] == 10
     r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
     assert r.returncode == 0 and b"bottleneck: " in r.stdout, r
     assert b"\nJPEG entropy decoder: %s\n" % result["jpeg_decoder"].encode() in r.stdout, r
@@ -311,6 +317,8 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--memory-budget", "2X", "t-0.tar"], 2, "512M"),
     (["bench", "--memory-budget", "1M", "t-0.tar"], 1, "--memory-budget of 1 MiB"),
     (["bench", "--rank", "1", "t-0.tar"], 2, "rank 1 of world 1"),
+    (["bench", "--world", "3", "--ranks-per-node", "2", "t-0.tar"], 2, "--ranks-per-node 2: must divide world 3"),
+    (["bench", "--homes", "0", "t-0.tar"], 2, "--homes 0: must be"),
     (["bench", "--world", "2", "t-0.tar"], 2, "penstock-loader index"),
     (["bench", "--world", "2", "t-0.tar"], 2, "(--steps without repeat); or take --end uneven, with"),
     (["bench", "--world", "2", "--end", "uneven", "t-0.tar"], 2, "each rank needs a shard"),

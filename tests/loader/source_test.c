@@ -2,7 +2,9 @@
  * names. */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <sys/resource.h>
 #include <zstd.h>
 
 #include "make_tar.h"
@@ -341,6 +343,96 @@ static void reading_leaves_an_index_behind(void **state)
 	}
 }
 
+static int descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+#define MANY 40
+
+/* More lanes than may be open: shards rest, and their indexes go on where they were. */
+static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
+{
+	struct penstock_options o;
+	struct penstock_field f;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct rlimit was, few;
+	char name[64], psx[80];
+	int before, most = 0;
+
+	(void)state;
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), i % 4 == 3 ? "many-%02d.jsonl" : "many-%02d.tar", i);
+		if (i % 4 == 3)
+			lines_write(name);
+		else
+			tar_write(name, "txt", 30 + i);
+	}
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f, sizeof(f), "txt;json", PENSTOCK_BYTES);
+	o.fields = &f;
+	o.nfields = 1;
+	o.epochs = 1;
+	o.batch = 8;
+	o.lanes = MANY;
+	o.shuffle_window = MANY;
+	o.write_index = 1;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = was;
+	few.rlim_cur = 64;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	before = descriptors();
+	{
+		const char *const shards[] = {"many-*.tar", "many-*.jsonl"};
+		struct penstock_error e;
+		int r;
+
+		assert_int_equal(penstock_loader_open(&o, shards, 2, &l, &e), 0);
+		while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+			int now = descriptors() - before;
+
+			most = now > most ? now : most;
+			penstock_batch_release(b);
+		}
+		if (r < 0)
+			fail_msg("%s", e.text);
+	}
+	penstock_loader_close(l);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	print_message("%d descriptors at most, of %d shards\n", most, MANY);
+	assert_true(most <= 64 / 4 + 8); /* a reader has one more, or two */
+	for (int i = 0; i < MANY; i++) {
+		struct ps_index *x, *whole;
+		struct ps_index_place p, q;
+
+		snprintf(name, sizeof(name), i % 4 == 3 ? "many-%02d.jsonl" : "many-%02d.tar", i);
+		snprintf(psx, sizeof(psx), "%s.psx", name);
+		assert_int_equal(ps_index_open(name, NULL, &x, NULL), 0);
+		assert_int_equal(unlink(psx), 0);
+		l = loader_open(&o, name); /* alone it is never closed */
+		samples_count(l);
+		penstock_loader_close(l);
+		assert_int_equal(ps_index_open(name, NULL, &whole, NULL), 0);
+		assert_int_equal(ps_index_samples(x), ps_index_samples(whole));
+		for (uint64_t k = 0; k < ps_index_samples(x); k++) {
+			assert_int_equal(ps_index_place(x, k, &p, NULL), 0);
+			assert_int_equal(ps_index_place(whole, k, &q, NULL), 0);
+			assert_true(p.resume_offset == q.resume_offset);
+		}
+		ps_index_close(x);
+		ps_index_close(whole);
+		unlink(psx);
+	}
+}
+
 static void a_field_may_have_another_name(void **state)
 {
 	static const char *const wrong[] = {"nosuch=jpg", "picture", "=jpg", "picture=jpg x"};
@@ -527,6 +619,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(what_nobody_wants_is_passed_over, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_stream_shows_the_file, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
+	        cmocka_unit_test_setup_teardown(shards_whose_index_is_written_are_closed_meanwhile, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
 	};
 
