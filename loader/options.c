@@ -291,7 +291,8 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 	const struct {
 		const char *name;
 		bool given;
-	} others[] = {{"filter", o->filter}, {"weights", o->weights}, {"balance", o->balance},
+	} others[] = {{"filter", o->filter}, {"weights", o->weights || o->sample_weights},
+	        {"balance", o->balance}, {"draws", o->draws > 0},
 	        {"mix", o->nmix > 1}, {"skip", o->skip > 0}, {"take", o->take > 0}, {"repeat", o->repeat > 0}};
 
 	if (o->order != PENSTOCK_ORDER_NUMBERS)
@@ -307,6 +308,27 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 	if (!o->numbers)
 		return ps_numbers_feed(o->batch, &p->numbers, err);
 	return ps_numbers_array(o->batch, o->numbers, o->nnumbers, o->batch_ends, o->nbatch_ends, &p->numbers, err);
+}
+
+static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &p->o;
+
+	if (o->sample_weights && o->weights)
+		return ps_load_error_set(err, EINVAL, "weights: a column and an array of them; give one");
+	if (o->draws > MOST_STEPS)
+		return ps_load_error_set(err, EINVAL, "draws: at most 2^40");
+	if (o->draws > 0 && !o->sample_weights && !o->weights && !o->balance)
+		return ps_load_error_set(err, EINVAL, "draws: needs weights or balance; steps limits an epoch without");
+	if (!o->sample_weights)
+		return 0;
+	if (o->nsample_weights > MOST_STEPS)
+		return ps_load_error_set(err, EINVAL, "weights: more than 2^40");
+	p->sample_weights = malloc(PS_MAX(o->nsample_weights, UINT64_C(1)) * sizeof(double));
+	if (!p->sample_weights)
+		return ps_load_error_set(err, ENOMEM, "no memory for %ju weights", (uintmax_t)o->nsample_weights);
+	memcpy(p->sample_weights, o->sample_weights, o->nsample_weights * sizeof(double));
+	return 0;
 }
 
 /* The weights of the datasets, and which shards are whose. */
@@ -393,6 +415,9 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		r = mix_make(p, nshards, err);
 	if (r == 0)
 		r = numbers_make(p, err);
+	if (r == 0)
+		r = sample_weights_make(p, err);
+	p->o.sample_weights = p->sample_weights;
 	p->o.numbers = NULL; /* borrowed no longer */
 	p->o.batch_ends = NULL;
 	if (r == 0)
@@ -442,6 +467,7 @@ void ps_options_fini(struct ps_options *p)
 	free(p->mix);
 	free(p->ends);
 	ps_numbers_free(p->numbers);
+	free(p->sample_weights);
 	ps_list_fini(&p->shards);
 	*p = (struct ps_options){0};
 }

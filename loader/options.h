@@ -32,6 +32,7 @@ struct ps_options {
 	double *mix;     /* copied; o.nmix of them */
 	size_t *ends;    /* of the shards of each string: their places in `shards`; o.nmix of them */
 	struct ps_numbers *numbers; /* order NUMBERS */
+	double *sample_weights;     /* copied */
 	bool tune_threads, tune_readers; /* the caller left their number to us */
 };
 

@@ -583,6 +583,17 @@ struct penstock_options {
 	uint64_t nnumbers;
 	const uint64_t *batch_ends;
 	uint64_t nbatch_ends;
+
+	/* Weights of all samples, by their place in the list of shards, instead of the column `weights`. Copied: 8 bytes
+	 * a sample. NULL (default): none. Every shard needs an index. */
+	const double *sample_weights;
+	uint64_t nsample_weights;
+	/* How many samples a pass of an epoch draws, exactly, over all ranks: with sample_weights 0 (default) is as many as
+	 * the filter lets pass; with a column of `weights`, or `balance`, 0 is what `replacement` says. A sample of weight w
+	 * comes draws * w / (sum of all weights) times, rounded up or down (systematic resampling: one random offset
+	 * an epoch and pass), its copies behind each other in its place of the order; at most 65535 times. With order
+	 * PERMUTATION each draw is independent of all others instead. The same for any world. */
+	uint64_t draws;
 };
 
 enum penstock_index {

@@ -291,6 +291,10 @@ static uint64_t sampling_hash(const struct ps_options *options)
 		h = texts[i] ? ps_hash(hash_u64(h, i), texts[i], strlen(texts[i]) + 1) : h;
 	if (options->numbers)
 		h = hash_u64(h, ps_numbers_is_feed(options->numbers) ? 0 : options->numbers->hash);
+	if (options->sample_weights)
+		h = ps_hash(h, options->sample_weights, options->o.nsample_weights * sizeof(double));
+	if (options->o.draws)
+		h = hash_u64(h, options->o.draws);
 	return hash_u64(h, options->o.replacement);
 }
 
@@ -527,7 +531,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of a loader with another mix, filter, weights or balance; open it with "
+		        "the state is of a loader with another mix, filter, weights, draws or balance; open it with "
 		        "what it was saved with");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_load_error_set(err, ESTALE,

@@ -8,6 +8,11 @@
 
 #include "order/rng.h"
 
+typedef unsigned __int128 u128;
+
+#define MARK 256 /* samples from one kept sum to the next */
+#define MOST_BITS 62
+
 /* A class and how many samples it has; sorted by the value. */
 struct class
 {
@@ -26,6 +31,14 @@ struct ps_select {
 	struct class *classes;
 	size_t nclasses, cap;
 	uint64_t samples, least; /* in all classes; in the smallest */
+	/* Of an exact number of draws: */
+	bool exact;
+	int scale;       /* a weight w is the integer w * 2^scale */
+	uint64_t draws;
+	u128 sum;        /* of all weights */
+	uint64_t *first; /* of each shard: its first sample among all, and behind the last */
+	uint64_t *mark_of; /* its first mark; behind the last: `sum` */
+	u128 *marks;       /* sums of the weights before each MARK-th sample of a shard */
 };
 
 struct ps_select_view {
@@ -35,6 +48,9 @@ struct ps_select_view {
 	uint64_t epoch, pass;
 	int weights, balance;
 	int columns[PS_FILTER_MAX_COLUMNS]; /* of the filter */
+	u128 offset;     /* V */
+	uint64_t at;     /* a sample, and ... */
+	u128 before;     /* ... the weights of all before it */
 };
 
 /* -- Views -------------------------------------------------------------------------------------------- */
@@ -50,6 +66,19 @@ static int column_find(struct ps_index *index, const char *option, const char *n
 	        "(penstock-loader index "
 	        "--column)",
 	        option, shard, name);
+}
+
+/* A number below the sum of the weights, of 64 random bits. */
+static u128 below_sum(const struct ps_select *s, uint64_t bits)
+{
+	return (s->sum >> 64) * bits + (((s->sum & UINT64_MAX) * bits) >> 64);
+}
+
+static u128 offset_of(const struct ps_select *s, uint64_t epoch, uint64_t pass)
+{
+	struct ps_rng_key key = {.seed = s->o.seed, .epoch = epoch, .draw = (uint32_t)pass};
+
+	return below_sum(s, ps_rng_u64(&key, PS_RNG_SAMPLE_DRAW, 1));
 }
 
 int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t pass,
@@ -76,6 +105,10 @@ int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t
 	if (r < 0) {
 		ps_select_close(v);
 		return r;
+	}
+	if (s->marks) {
+		v->offset = offset_of(s, epoch, pass);
+		v->before = s->marks[s->mark_of[shard]];
 	}
 	*ret_view = v;
 	return 0;
@@ -183,6 +216,8 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 			        (uintmax_t)sample, v->shard);
 		*ret_weight = value.missing ? 0 : value.number;
 	}
+	if (v->select->o.list)
+		*ret_weight = v->select->o.list[v->select->first[v->shard] + sample];
 	if (v->balance >= 0) {
 		r = ps_index_value(v->index, v->balance, sample, &value, err);
 		if (r < 0)
@@ -191,6 +226,172 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 	}
 	return 0;
 }
+
+/* -- An exact number of draws ------------------------------------------------------------------------------ */
+
+/* The weight of a sample; 0: the filter lets it not pass. */
+static int weight_exact(struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
+{
+	double w;
+	int r = passes(v, sample, err);
+
+	*ret_weight = 0;
+	if (r <= 0)
+		return r;
+	r = weight_of(v, sample, &w, err);
+	if (r == 0)
+		*ret_weight = (uint64_t)(ldexp(w, v->select->scale) + 0.5);
+	return r;
+}
+
+/* Draws before a point of the sums. */
+static uint64_t draws_before(const struct ps_select_view *v, u128 sum)
+{
+	return (uint64_t)((v->select->draws * sum + v->offset) / v->select->sum);
+}
+
+static u128 shard_end(const struct ps_select_view *v)
+{
+	return v->select->marks[v->select->mark_of[v->shard + 1]];
+}
+
+/* Goes to a mark of the shard. */
+static void mark_go(struct ps_select_view *v, uint64_t mark)
+{
+	v->at = mark * MARK;
+	v->before = v->select->marks[v->select->mark_of[v->shard] + mark];
+}
+
+/* Goes to a sample: v->before is the sum of the weights before it. */
+static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
+{
+	uint64_t w;
+	int r = 0;
+
+	if (sample < v->at || sample / MARK != v->at / MARK)
+		mark_go(v, sample / MARK);
+	while (v->at < sample && (r = weight_exact(v, v->at, &w, err)) >= 0) {
+		v->before += w;
+		v->at++;
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Goes to the sample that a point of the sums is in, which is in the shard: not after `point` for draws that are
+ * counted, or for the point itself. */
+static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct ps_load_error *err)
+{
+	const struct ps_select *s = v->select;
+	uint64_t low = s->mark_of[v->shard], high = s->mark_of[v->shard + 1] - 1, first = low, w;
+	int r;
+
+	while (low < high) { /* the last mark that is not behind it */
+		uint64_t mid = low + (high - low + 1) / 2;
+
+		if ((by_draws ? draws_before(v, s->marks[mid]) : s->marks[mid]) <= point)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	mark_go(v, low - first);
+	while ((r = weight_exact(v, v->at, &w, err)) >= 0 && v->at + 1 < ps_select_samples(v) &&
+	        (by_draws ? draws_before(v, v->before + w) : v->before + w) <= point) {
+		v->before += w;
+		v->at++;
+	}
+	return r < 0 ? r : 0;
+}
+
+static int times_exact(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
+{
+	uint64_t w, from;
+	int r = sample_go(v, sample, err);
+
+	if (r == 0)
+		r = weight_exact(v, sample, &w, err);
+	if (r < 0)
+		return r;
+	from = draws_before(v, v->before);
+	v->before += w;
+	v->at++;
+	return (int)(draws_before(v, v->before) - from);
+}
+
+static int count_exact(struct ps_select_view *v, uint64_t sample, uint32_t copy, uint64_t *ret_count,
+        struct ps_load_error *err)
+{
+	int r = 0, times = 0;
+
+	*ret_count = 0;
+	if (sample >= ps_select_samples(v))
+		return 0;
+	if (copy > 0)
+		times = times_exact(v, sample, err);
+	if (times >= 0)
+		r = sample_go(v, sample, err);
+	if (times < 0 || r < 0)
+		return PS_MIN(times, r);
+	*ret_count = draws_before(v, shard_end(v)) - draws_before(v, v->before) - PS_MIN(copy, (uint32_t)times);
+	return 0;
+}
+
+static int skip_exact(struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_load_error *err)
+{
+	uint64_t to;
+	int r;
+
+	if (n == 0 || *sample >= ps_select_samples(v))
+		return 0;
+	r = sample_go(v, *sample, err);
+	if (r < 0)
+		return r;
+	to = draws_before(v, v->before) + *copy + n;
+	*copy = 0;
+	if (to >= draws_before(v, shard_end(v))) {
+		*sample = ps_select_samples(v);
+		return 0;
+	}
+	r = point_go(v, true, to, err);
+	if (r < 0)
+		return r;
+	*sample = v->at;
+	*copy = (uint32_t)(to - draws_before(v, v->before));
+	return 0;
+}
+
+bool ps_select_is_exact(const struct ps_select *s)
+{
+	return s->exact;
+}
+
+int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *ret_shard, uint64_t *ret_sample,
+        struct ps_load_error *err)
+{
+	struct ps_rng_key key = {.seed = s->o.seed, .epoch = epoch, .sample = n};
+	u128 point = below_sum(s, ps_rng_u64(&key, PS_RNG_SAMPLE_DRAW, 2));
+	uint32_t low = 0, high = s->o.nshards - 1;
+	struct ps_select_view *v;
+	int r;
+
+	while (low < high) { /* the last shard that does not begin behind it */
+		uint32_t mid = low + (high - low + 1) / 2;
+
+		if (s->marks[s->mark_of[mid]] <= point)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	r = ps_select_open(s, low, epoch, 0, &v, err);
+	if (r < 0)
+		return r;
+	r = point_go(v, false, point, err);
+	*ret_shard = low;
+	*ret_sample = v->at;
+	ps_select_close(v);
+	return r;
+}
+
+/* -- Times ------------------------------------------------------------------------------------------------- */
 
 int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
@@ -201,8 +402,11 @@ int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_er
 	        .sample = sample,
 	        .draw = (uint32_t)v->pass};
 	double w, u;
-	int r = passes(v, sample, err);
+	int r;
 
+	if (s->exact)
+		return times_exact(v, sample, err);
+	r = passes(v, sample, err);
 	if (r <= 0 || (v->weights < 0 && v->balance < 0))
 		return r;
 	r = weight_of(v, sample, &w, err);
@@ -220,6 +424,8 @@ int ps_select_count(struct ps_select_view *v, uint64_t sample, uint32_t copy, ui
 {
 	uint64_t sum = 0, n = ps_select_samples(v);
 
+	if (v->select->exact)
+		return count_exact(v, sample, copy, ret_count, err);
 	for (; sample < n; sample++) {
 		int r = ps_select_times(v, sample, err);
 
@@ -237,6 +443,8 @@ int ps_select_skip(
 {
 	uint64_t all = ps_select_samples(v);
 
+	if (v->select->exact)
+		return skip_exact(v, sample, copy, n, err);
 	while (n > 0 && *sample < all) {
 		int r = ps_select_times(v, *sample, err);
 		uint64_t left;
@@ -325,6 +533,118 @@ static int classes_make(struct ps_select *s, struct ps_load_error *err)
 	return 0;
 }
 
+static int bits_of(uint64_t n)
+{
+	return n > 0 ? 64 - __builtin_clzll(n) : 0;
+}
+
+/* The largest weight of all samples, how many pass the filter, and where each shard's samples and marks begin. */
+static int weights_look(struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
+{
+	uint64_t samples = 0, marks = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < s->o.nshards && r == 0; i++) {
+		struct ps_select_view *v;
+		uint64_t n;
+
+		s->first[i] = samples;
+		s->mark_of[i] = marks;
+		r = ps_select_open(s, i, 0, 0, &v, err);
+		if (r < 0)
+			return r;
+		n = ps_select_samples(v);
+		if (s->o.list && s->o.nlist < samples + n)
+			n = 0; /* refused below */
+		for (uint64_t k = 0; k < n && r >= 0; k++) {
+			double w = 0;
+
+			r = passes(v, k, err);
+			if (r <= 0)
+				continue;
+			r = weight_of(v, k, &w, err);
+			if (r == 0 && !(w >= 0 && w <= 1e300))
+				r = ps_load_error_set(err, EINVAL,
+				        "weights: sample %ju has the weight %g; they must be numbers from 0 on",
+				        (uintmax_t)(samples + k), w);
+			*ret_most = PS_MAX(*ret_most, w);
+			++*ret_passed;
+		}
+		r = PS_MIN(r, 0);
+		samples += ps_select_samples(v);
+		marks += ps_select_samples(v) / MARK + 1;
+		ps_select_close(v);
+	}
+	s->first[s->o.nshards] = samples;
+	s->mark_of[s->o.nshards] = marks;
+	if (r == 0 && s->o.list && s->o.nlist != samples)
+		return ps_load_error_set(err, EINVAL, "weights: there are %ju of them, but the shards hold %ju samples",
+		        (uintmax_t)s->o.nlist, (uintmax_t)samples);
+	if (r == 0 && !(*ret_most > 0))
+		return ps_load_error_set(err, EINVAL,
+		        "weights: all %ju samples that pass have the weight 0; one at least must be above",
+		        (uintmax_t)*ret_passed);
+	return r;
+}
+
+static int weights_sum(struct ps_select *s, u128 *marks, struct ps_load_error *err)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < s->o.nshards && r == 0; i++) {
+		struct ps_select_view *v;
+
+		r = ps_select_open(s, i, 0, 0, &v, err);
+		if (r < 0)
+			return r;
+		for (uint64_t k = 0; k < ps_select_samples(v) && r == 0; k++) {
+			uint64_t w = 0;
+
+			if (k % MARK == 0)
+				marks[s->mark_of[i] + k / MARK] = s->sum;
+			r = PS_MIN(weight_exact(v, k, &w, err), 0);
+			s->sum += w;
+		}
+		if (ps_select_samples(v) % MARK == 0) /* the mark at the end, or of no samples */
+			marks[s->mark_of[i] + ps_select_samples(v) / MARK] = s->sum;
+		ps_select_close(v);
+	}
+	marks[s->mark_of[s->o.nshards]] = s->sum;
+	return r;
+}
+
+static int exact_make(struct ps_select *s, struct ps_load_error *err)
+{
+	ps_autofree u128 *marks = NULL;
+	uint64_t passed = 0;
+	double most = 0;
+	int exponent, r;
+
+	s->first = malloc(((size_t)s->o.nshards + 1) * sizeof(*s->first));
+	s->mark_of = malloc(((size_t)s->o.nshards + 1) * sizeof(*s->mark_of));
+	if (!s->first || !s->mark_of)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = weights_look(s, &most, &passed, err);
+	if (r < 0)
+		return r;
+	s->draws = s->o.draws ? s->o.draws : passed;
+	(void)frexp(most, &exponent);
+	s->scale = PS_MIN(MOST_BITS, 126 - bits_of(passed) - bits_of(s->draws)) - exponent;
+	marks = calloc(s->mark_of[s->o.nshards] + 1, sizeof(*marks));
+	if (!marks)
+		return ps_load_error_set(err, ENOMEM, "no memory for the sums of the weights");
+	r = weights_sum(s, marks, err);
+	if (r < 0)
+		return r;
+	s->marks = ps_steal_ptr(&marks);
+	if (s->draws * (u128)ldexp(most, s->scale) / s->sum >= PS_SELECT_MAX_TIMES)
+		return ps_load_error_set(err, EINVAL,
+		        "weights: the sample of the weight %g would come more than %d times in an epoch of %ju draws; "
+		        "lower it, or draws",
+		        most, PS_SELECT_MAX_TIMES, (uintmax_t)s->draws);
+	return 0;
+}
+
 /* A wrong column is better found now than by the first reader. */
 static int first_try(struct ps_select *s, struct ps_load_error *err)
 {
@@ -345,21 +665,24 @@ int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_sele
 	int r = 0;
 
 	*ret_select = NULL;
-	if (!o->filter && !o->weights && !o->balance)
+	if (!o->filter && !o->weights && !o->balance && !o->list)
 		return 0;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	s->o = *o;
+	s->exact = o->list || o->draws > 0;
 	if ((o->weights && !(s->weights = strdup(o->weights))) ||
 	        (o->balance && !(s->balance = strdup(o->balance))))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0 && o->filter)
 		r = ps_filter_new(o->filter, &s->filter, err);
-	if (r == 0)
+	if (r == 0 && !s->exact)
 		r = first_try(s, err);
 	if (r == 0 && s->balance)
 		r = classes_make(s, err);
+	if (r == 0 && s->exact)
+		r = exact_make(s, err);
 	if (r < 0) {
 		ps_select_free(s);
 		return r;
@@ -378,5 +701,8 @@ void ps_select_free(struct ps_select *s)
 	ps_filter_free(s->filter);
 	free(s->weights);
 	free(s->balance);
+	free(s->first);
+	free(s->mark_of);
+	free(s->marks);
 	free(s);
 }

@@ -15,6 +15,18 @@
  *
  * Nothing is kept but a count a class, and any stretch of the order can be made again.
  *
+ * With a list of weights, or `draws` N, the number of draws is exact (systematic resampling): the weights are scaled to
+ * integers w_i (by a power of two: the largest has up to 62 bits), C_i is the sum of those before sample i in the list of
+ * shards, S that of all, V a number below S that is keyed by seed, epoch and pass. Sample i comes T(C_i + w_i) - T(C_i)
+ * times, T(C) = floor((N C + V) / S). T(0) is 0 and T(S) is N, so N are drawn in all, and each sample N w_i / S times,
+ * rounded up or down. All of it is integer arithmetic in 128 bits. Kept are the sums C of each 256th sample.
+ *
+ *   weights   1    3      0  2        N = 3, S = 6: a sample comes once for each mark that stands in its part,
+ *           |---|---------||------|   marks are S / N apart, and V says where the first is
+ *               ^      ^      ^
+ *
+ * ps_select_draw() draws independently instead, for orders that take samples from anywhere.
+ *
  * Ownership: a selection belongs to its creator and borrows the indexes. A view belongs to whoever opened it.
  * Threads: a selection any, once made; a view one at a time.   Locks: none of its own.
  * Blocks: making, with `balance`, on all indexes; opening and testing on pages of an index.
@@ -31,6 +43,9 @@
 struct ps_select_options {
 	const char *filter, *weights, *balance; /* NULL: none */
 	bool replacement;
+	const double *list; /* weights of all samples; borrowed; NULL: none */
+	uint64_t nlist;
+	uint64_t draws; /* exactly so many in a pass; 0: as above, with a list as many as pass the filter */
 	uint64_t seed;
 	struct ps_indexes *indexes;
 	uint32_t nshards;
@@ -42,6 +57,13 @@ struct ps_select;
 int ps_select_new(const struct ps_select_options *options, struct ps_select **ret_select,
         struct ps_load_error *err) PS_MUST_USE;
 void ps_select_free(struct ps_select *select); /* NULL is allowed */
+
+/* The number of draws is exact. */
+bool ps_select_is_exact(const struct ps_select *select);
+
+/* Of an exact one: the sample of draw n of an epoch, by its weight alone. */
+int ps_select_draw(struct ps_select *select, uint64_t epoch, uint64_t n, uint32_t *ret_shard, uint64_t *ret_sample,
+        struct ps_load_error *err) PS_MUST_USE;
 
 struct ps_select_view;
 

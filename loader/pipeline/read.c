@@ -229,7 +229,8 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	uint64_t position = ps_sequence_position(lane->info->sequence, lane->index, lane->at), number;
-	bool may_repeat = lane->info->numbers;
+	bool drawn = source->select && ps_select_is_exact(source->select);
+	bool may_repeat = lane->info->numbers || drawn;
 	uint32_t shard, copy = 0;
 	int r;
 
@@ -239,7 +240,11 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 		return 1;
 	ps_epoch_permuted(lane->info, source->nshards, position, &shard, &number, &lane->pass);
 	lane->ordinal = lane->offset = 0;
-	if (source->select) {
+	if (drawn) {
+		r = ps_select_draw(source->select, lane->epoch, position, &shard, &lane->ordinal, err);
+		if (r < 0)
+			return r;
+	} else if (source->select) {
 		struct ps_select_view *view;
 
 		r = ps_select_open(source->select, shard, lane->epoch, 0, &view, err);

@@ -175,6 +175,8 @@ static const struct member option_members[] = {
         OPTION(gpu_decode, F64, NULL),
         OPTION(transform_version, U64, NULL),
         OPTION(index, U32, words_index),
+        OPTION(sample_weights, WORDS, NULL),
+        OPTION(draws, U64, NULL),
         OPTION(numbers, WORDS, NULL),
         OPTION(batch_ends, WORDS, NULL),
         {0},

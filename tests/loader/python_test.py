@@ -402,7 +402,7 @@ def every_option_of_the_header_is_known_here():
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     # C's own: sizes, lists, and what Python has other ways for.
     own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx",
-           "nmix", "nnumbers", "nbatch_ends"}
+           "nmix", "nnumbers", "nbatch_ends", "nsample_weights"}
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
         body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)
         members = {m for line in re.findall(r"[\w*][^;]*;", body)

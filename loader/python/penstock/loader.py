@@ -29,7 +29,7 @@ _IS_THE_DATALOADER = (
     "by their numbers; penstock.torch.Dataset is for code that insists on a DataLoader)"
 )
 _log = logging.getLogger("penstock")
-_OF_ORDER = ("numbers", "batch_ends")  # made of order=
+_OF_ORDER = ("numbers", "batch_ends", "sample_weights")  # made of order= and weights=
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
@@ -403,6 +403,12 @@ class Loader:
         not the same numbers as before, StateError is raised. Another world is refused. An iterator goes on in the next
         epoch; one that never ends needs steps=, or its epoch does not end either.
 
+    weights= takes a list or array of the weights of all samples, or the name of a column of the indexes. An array (8 bytes a
+    sample), and a column with draws=N, are resampled systematically: an epoch (each pass of it) has exactly `draws` samples
+    over all ranks (by default as many as there are), a sample of weight w comes draws * w / sum times, rounded up or down,
+    in its own place of the order; with order="permutation" draws are independent. A column without draws= keeps w as a
+    probability, or with replacement=1 as how often a sample comes on average. A state has a hash of the weights.
+
     A loader pickles as its options and its position, so it can be sent to a spawned process; a forked one must
     make its own. Threads: one at a time.
     """
@@ -469,6 +475,8 @@ class Loader:
                 self._feed = _order.Feed(
                     options["order"], batch, drop_last=options.get("end") in ("drop_last", 1),
                     steps=int(options.get("steps") or 0), rank=int(rank or 0), world=world_of)
+        if options.get("weights") is not None and not isinstance(options["weights"], str):
+            more.update(weights=None, sample_weights=_order.weights_of(options["weights"]))
         self._options = {"batch": 64 if batch is None else batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
@@ -696,6 +704,7 @@ class Loader:
         return "penstock.Loader(%r, %s)" % (
             self._shards[0] if len(self._shards) == 1 else self._shards,
             ", ".join("%s=%s" % (k, _order.text_of(v) if k == "order" and _order.is_numbers(v) else repr(v))
+                      if k == "order" or k != "weights" or isinstance(v, (str, type(None))) else "%s=<%d weights>" % (k, len(v))
                       for k, v in self._options.items()),
         )
 

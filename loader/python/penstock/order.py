@@ -76,6 +76,21 @@ def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
     return b"".join(parts), ends.tobytes(), longest
 
 
+def weights_of(weights: Any) -> bytes:
+    """Weights as bytes of float64."""
+    if not hasattr(weights, "__array__"):
+        try:
+            return array.array("d", weights).tobytes()
+        except TypeError:
+            raise TypeError("weights: a column's name, or an array of numbers is needed, not %.100r" % (weights,)) from None
+    import numpy
+
+    numbers = numpy.asarray(weights)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
+        raise TypeError("weights: an array has one dimension and numbers, not %d and %s" % (numbers.ndim, numbers.dtype))
+    return numbers.astype(numpy.float64, copy=False).tobytes()
+
+
 def options_of(order: Any, batch: Optional[int]) -> Tuple[Dict[str, Any], int, bool]:
     """Options of the library, the rows of a batch, and whether it has to be fed."""
     if _is_array(order):
