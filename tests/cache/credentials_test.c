@@ -42,7 +42,7 @@ static void set(struct test *t, const char *name, const char *fmt, ...)
 /* A home of its own, and no metadata server but what a test names. */
 static int set_up(void **state)
 {
-	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "fail.imds", "fail.sts",
+	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "say.imds", "say.sts", "say.container", "fail.imds", "fail.sts",
 	        "fail.container", "fail.token", "fail.google", "ttl", "token.container", "token.web",
 	        "token.refresh", "token.sso", "boto", "asked", "external_id", "credentials", "config", "answer.json",
 	        "application_default_credentials.json"};
@@ -462,6 +462,11 @@ static void web_identity(void **state)
 	assert_int_equal(open_and_wait(t), -EAGAIN);
 	assert_true(t->err.retryable);
 	ps_cloud_put(&cloud, "fail.sts", NULL);
+	ps_cloud_put(&cloud, "say.sts", "<AssumeRoleResponse><hush");
+	fails(t, "STS: the answer", "");
+	ps_cloud_put(&cloud, "say.sts", "<AssumeRoleResponse></AssumeRoleResponse>");
+	fails(t, "STS: an answer without credentials", "");
+	ps_cloud_put(&cloud, "say.sts", NULL);
 	for (size_t i = 0; i < t->n; i++)
 		if (strncmp(t->env[i], "AWS_ENDPOINT_URL_STS=", 21) == 0)
 			memcpy(t->env[i] + 21, "ftp:", 5);
@@ -488,7 +493,10 @@ static void a_container_s_agent(void **state)
 	set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s/agent/creds", cloud.http);
 	comes(t, "ASIAAGENT");
 	ps_cloud_put(&cloud, "token.container", "Bearer hush");
-	fails(t, "container", "401");
+	fails(t, "container credentials", "401");
+	ps_cloud_put(&cloud, "say.container", "hush");
+	fails(t, "container credentials: the answer is no JSON object with credentials", "");
+	ps_cloud_put(&cloud, "say.container", NULL);
 	ps_cloud_put(&cloud, "fail.container", "500");
 	assert_int_equal(open_and_wait(t), -EAGAIN);
 	ps_cloud_put(&cloud, "fail.container", NULL);
@@ -527,6 +535,12 @@ static void an_instance_s_role(void **state)
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_non_null(key->session_token);
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
+	ps_cloud_put(&cloud, "fail.imds", NULL);
+	ps_cloud_put(&cloud, "say.imds", "{ hush }");
+	fails(t, "instance metadata: the role's name is none", "");
+	ps_cloud_put(&cloud, "say.imds", "other-role");
+	fails(t, "instance metadata: the answer is no JSON object with credentials", "");
+	ps_cloud_put(&cloud, "say.imds", NULL);
 	set(t, "AWS_EC2_METADATA_DISABLED", "TRUE");
 	fails(t, "no credentials", "instance");
 }

@@ -333,6 +333,8 @@ static void response_headers_are_judged(void **state)
 			fail_msg("%s: %d: %s", rows[i].header, err.err, err.text);
 	assert_int_equal(check("HTTP/1.1 200\nContent-Length: 100", 0, 100, &expect, &err), 0);
 	assert_int_equal(check("HTTP/1.1 200", 0, 100, &expect, &err), -EPROTO);
+	assert_int_equal(check("HTTP/1.1 416\nContent-Range: bytes */5", 10, 10, &expect, &err), -ESTALE);
+	assert_string_equal(err.text, "HTTP 416: the object has changed at the origin: the range lies outside");
 }
 
 static void retry_after_is_understood(void **state)

@@ -10,6 +10,7 @@ DIR/ttl     seconds that new credentials live [3600]             DIR/revoke  whi
                                                                  was given out before it was made
 DIR/redirect    the bucket's requests get 307 to the scheme://host:port in it
 DIR/hang.WHAT   no answer while it is there         DIR/fail.WHAT    answers with the status that it holds
+DIR/say.WHAT    answers (but to PUT) with the text that it holds
 WHAT is imds, container, sts, sso, google, token, bucket.
 DIR/token.container, DIR/token.web, DIR/token.sso: what clients must show.   DIR/modulus: of the service account's key, hex
 DIR/keys    lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that live for ever; read at each request
@@ -149,7 +150,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         status = read("fail." + what)
         if status:
             self.reply(int(status), "", headers=[("Retry-After", "1")] if status == "429" else [])
-        return bool(status)
+        text = "" if status or self.command == "PUT" else read("say." + what)
+        if text:
+            self.reply(200, text)
+        return bool(status or text)
 
     # The order of requests' kinds -------------------------------------------------------------------------------
 

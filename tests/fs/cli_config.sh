@@ -109,6 +109,11 @@ wrong() { # PATTERN LINE...
 	equal "$*$pattern" "2 1 0" "$rc $(grep -cE "^penstock mount: $T/wrong.conf$pattern" "$T/out") $(grep -c geheim "$T/out")"
 }
 wrong ":4: unknown key 'cache-siez'; did you mean 'cache-size'" "cache-siez = 3G"
+printf '[x]\nmountpoint = %s/m1\n' "$T" >"$T/wrong.conf"
+chmod 600 "$T/wrong.conf"
+check_not "a section without a source is refused" penstock mount x --config "$T/wrong.conf" --cache-dir "$CACHE"
+penstock mount x --config "$T/wrong.conf" --cache-dir "$CACHE" >"$T/out" 2>&1 || true
+equal "in words" "penstock mount: $T/wrong.conf:1: [x] has no source" "$(cat "$T/out")"
 wrong ":4: unknown key 'flurb'$" "flurb = 1"
 wrong ":4: unknown key 'foo'$" "foo = 1"
 wrong ":4: unknown key 'lof'; did you mean 'log'" "lof = x"

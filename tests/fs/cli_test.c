@@ -88,8 +88,8 @@ static void test_bad_lists_are_refused(void **state)
 	        {"policy=best", "scan"},
 	        {"timeout=soon", "soon"},
 	        {"timeout=0", "timeout"},
-	        {"revalidate=sometimes", "sometimes"},
-	        {"grant-ttl=never", "never"},
+	        {"revalidate=sometimes", "'sometimes' is neither 'never', 'open' nor a time such as 1h"},
+	        {"grant-ttl=never", "'never' is neither 'open' nor a time such as 15m"},
 	        {"grant-ttl=0", "0"},
 	        {"max-connections=0", "max-connections"},
 	        {"max-connections=-1", "max-connections"},
@@ -98,9 +98,11 @@ static void test_bad_lists_are_refused(void **state)
 	        {"file-mode=0888", "octal"},
 	        {"file-mode=1777", "octal"},
 	        {"insecure=yes", "insecure"},
-	        {"uid=no such user", "no such user"},
+	        {"uid=no such user", "option uid: no user 'no such user'"},
 	        {"uid=4294967295", "uid"},
 	        {"gid=-1", "gid"},
+	        {"gid=no such group", "option gid: no group 'no such group'"},
+	        {"log=", "option log: stderr, syslog or a file"},
 	        {"log-level=loud", "loud"},
 	        {"header=nonsense", "header"},
 	        {"header=: x", "header"},
@@ -123,6 +125,21 @@ static void test_bad_lists_are_refused(void **state)
 			fail_msg("%s: '%s' lacks '%s'", bad[i][0], err.text, bad[i][1]);
 		ps_mount_options_fini(&o);
 	}
+}
+
+static void test_headers_are_not_without_number(void **state)
+{
+	struct ps_mount_options o;
+	struct ps_error err = {0};
+	char list[65 * 12 + 1] = "";
+
+	(void)state;
+	for (size_t i = 0; i < 65; i++)
+		snprintf(list + 12 * i, sizeof list - 12 * i, "header=A: b,");
+	list[65 * 12 - 1] = '\0';
+	assert_int_equal(parse_list(list, &o, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "option header: more than 64 of them"));
+	ps_mount_options_fini(&o);
 }
 
 static void test_generic_words_are_ignored(void **state)
@@ -237,6 +254,7 @@ int main(void)
 	        cmocka_unit_test(test_lists_set_every_kind),
 	        cmocka_unit_test(test_escapes_put_commas_into_values),
 	        cmocka_unit_test(test_bad_lists_are_refused),
+	        cmocka_unit_test(test_headers_are_not_without_number),
 	        cmocka_unit_test(test_generic_words_are_ignored),
 	        cmocka_unit_test(test_rw_means_nothing_from_mount8),
 	        cmocka_unit_test(test_arguments_and_options_mix),

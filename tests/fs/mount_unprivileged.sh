@@ -47,6 +47,10 @@ check "root sees its status" penstock status "$T/m1"
 check "and its metrics" grep -F "penstock_mount_files{cache_dir=\"$T/home/.cache/penstock\",mount=\"$T/m1\"} 1" <(penstock metrics)
 equal "others see neither, nor an alarm" 0 \
 	"$(setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" metrics 2>/dev/null | grep -c "$T/m1")"
+rc=0
+as_user env -u HOME penstock mount "$T/mine/" "$T/m2" >"$T/out" 2>&1 || rc=$?
+equal "without a home the cache has no place" "1 penstock mount: no cache folder: give --cache-dir DIR, or set PENSTOCK_CACHE_DIR or HOME" \
+	"$rc $(cat "$T/out")"
 check "a second mount joins the daemon" as_user penstock mount "$T/mine/" "$T/m2"
 equal "which serves both" 2 "$(as_user penstock status --cache-dir "$T/home/.cache/penstock" --json | jq '.mounts | length')"
 check "umount takes it away" as_user penstock umount "$T/m2"
