@@ -264,6 +264,7 @@ static void options_that_make_no_sense_are_refused(void **state)
 	REFUSED(PENSTOCK_FLOAT, "x", "must be a float for float fields", s.f[0].dtype = PENSTOCK_I64);
 	REFUSED(PENSTOCK_TOKENS, "x", "must be an integer for tokens fields", s.f[0].dtype = PENSTOCK_F32);
 	REFUSED(PENSTOCK_TOKENS, "x", "source_dtype 1", s.f[0].source_dtype = PENSTOCK_F32);
+	REFUSED(PENSTOCK_TOKENS, "x", "field x: ndim 2: tokens have 1", s.f[0].ndim = 2);
 	REFUSED(PENSTOCK_NPY, "x", "ndim 8: must be 0 to 7", s.f[0].ndim = 8);
 	REFUSED(PENSTOCK_NPY, "x", "shape[1] 0", s.f[0].ndim = 2);
 	REFUSED(PENSTOCK_NPY, "x", "larger than memory", s.f[0].ndim = 2, s.f[0].shape[1] = UINT64_MAX / 2);
@@ -281,8 +282,8 @@ static void options_that_make_no_sense_are_refused(void **state)
 	REFUSED(PENSTOCK_NPY, "x", "integers of 4 or 8 bytes", s.f[0].add_offset_of = "x");
 	REFUSED(PENSTOCK_NPY, "json:a", "not for npy", (void)0);
 	REFUSED(PENSTOCK_INT64, "json:a..b", "names and places with dots", (void)0);
-	REFUSED(PENSTOCK_OUTPUT, "x", "needs options.transform", (void)0);
-	REFUSED(PENSTOCK_OUTPUT, "x", "needs max_bytes", s.f[0].ndim = 1, s.o.transform = shout);
+	REFUSED(PENSTOCK_OUTPUT, "x", "an output needs options.transform, which writes it", (void)0);
+	REFUSED(PENSTOCK_OUTPUT, "x", "field x: a ragged output needs max_bytes", s.f[0].ndim = 1, s.o.transform = shout);
 #undef REFUSED
 }
 

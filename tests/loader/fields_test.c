@@ -225,6 +225,16 @@ static void values_of_json(void **state)
 	bad_because(&s.o, "not a number");
 	one_text("json", "{\"meta\": {\"h\": 480},}");
 	bad_because(&s.o, "not JSON: at byte 20");
+	field_set(setting_init(&s, 1), "json:meta.h", PENSTOCK_TEXT);
+	one_text("json", "{\"meta\": {\"h\": 480}}");
+	bad_because(&s.o, "the value at meta.h is no string");
+	field_set(setting_init(&s, 1), "json:meta.h", PENSTOCK_JSON);
+	s.f[0].dtype = PENSTOCK_F32;
+	s.f[0].ndim = 1;
+	s.f[0].shape[0] = 2;
+	bad_because(&s.o, "at meta.h: no array of 1 dimensions");
+	setting_init(&s, 1);
+	field_set(&s.f[0], "json:meta.h", PENSTOCK_FLOAT);
 	s.f[0].optional = 1;
 	one_text("json", "{\"meta\": {\"h\": null}}");
 	l = open_ok(&s.o, pattern, 1);

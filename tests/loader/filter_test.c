@@ -106,6 +106,13 @@ static void a_number_against_a_text_is_an_error(void **state)
 	(void)state;
 	assert_int_equal(says("a == 3", word("3")), -EINVAL);
 	assert_int_equal(says("a == '3'", integer(3)), -EINVAL);
+	struct ps_column_value values[PS_FILTER_MAX_COLUMNS] = {word("3")};
+	struct ps_load_error err = {0};
+	struct ps_filter *f;
+	assert_int_equal(ps_filter_new("a == 3", &f, &err), 0);
+	assert_int_equal(ps_filter_test(f, values, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "filter \"a == 3\": column \"a\" holds texts, which "));
+	ps_filter_free(f);
 }
 
 static void what_is_no_filter_is_refused(void **state)

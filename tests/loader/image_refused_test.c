@@ -11,7 +11,17 @@
 #include <cmocka.h>
 
 #include "image/image.h"
+#include "image/source.h"
 #include "tests/loader/image_fixture.h"
+
+static uint8_t *find(uint8_t *data, size_t n, uint8_t marker)
+{
+	for (size_t i = 0; i + 1 < n; i++)
+		if (data[i] == 0xff && data[i + 1] == marker)
+			return &data[i];
+	fail_msg("no ff %02x", marker);
+	abort();
+}
 
 #define TEXT(s) s, sizeof(s) - 1
 static const struct {
@@ -97,7 +107,75 @@ static void a_jpeg_that_ends_early_is_refused_wherever_it_ends(void **state)
 	assert_non_null(d);
 	for (size_t n = 4; n < nbytes - 2; n += 1 + nbytes / 50)
 		refused(d, data, n, "JPEG: truncated");
+	refused(d, data, nbytes - 2, "JPEG: truncated: no end-of-image marker in ");
+	/* A table of codes that is none. */
+	uint8_t *table = find(data, nbytes, 0xc4);
+	memset(table + 5, 0xff, 16);
+	refused(d, data, nbytes, "JPEG: ");
 	ps_image_decoder_free(d);
+}
+
+static void a_jpeg_whose_codes_are_damaged_is_refused(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(8);
+	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 1, .v = 1, .restart = 2};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	uint8_t *scan = find(data, nbytes, 0xda);
+
+	(void)state;
+	spec.dtype = PS_U8;
+	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+	assert_non_null(d);
+	uint8_t *restart = find(scan, nbytes - (size_t)(scan - data), 0xd1);
+	restart[1] = 0xd4;
+	refused(d, data, nbytes, "JPEG: damaged: ");
+	ps_image_decoder_free(d);
+}
+
+/* What has several colours has no labels; what has too many scans or needs too much memory is not begun. */
+static void labels_and_limits(void **state)
+{
+	static const struct {
+		const char *data;
+		size_t nbytes;
+		const char *says;
+	} coloured[] = {
+	        {TEXT("P6 1 1 255\n012"), "PNM: "},
+	        {TEXT("\x89PNG\r\n\x1a\n"
+	              "\000\000\000\015\111\110\104\122\000\000\000\001\000\000\000\001\010\002\000\000\000\220"
+	              "\167\123\336\000\000\000\014\111\104\101\124\170\234\143\110\114\112\006\000\002\116\001"
+	              "\047\300\141\236\031\000\000\000\000\111\105\116\104\256\102\140\202"),
+	                "PNG: labels must be gray or of a palette, not RGB or with alpha"},
+	        {TEXT("RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f\0\0\0\x10\x07\x10\x11\x11\x88\x88\xfe\7\0"),
+	                "WebP: has no single channel for labels: use PNG or PGM"},
+	};
+	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	const struct ps_image_limits limits = {.max_pixels = 1 << 20, .max_scans = 100, .max_memory = 1 << 20};
+	struct ps_source *s = ps_source_new(PS_PIXELS_LABELS, false, &limits);
+	struct ps_image_size size;
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+
+	(void)state;
+	assert_non_null(s);
+	for (size_t i = 0; i <= PS_ARRAY_LEN(coloured); i++) {
+		const char *says = i ? coloured[i - 1].says : "JPEG: labels must be gray, not of 3 components";
+
+		err = (struct ps_load_error){0};
+		int r = i ? ps_source_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
+		          : ps_source_open(s, data, nbytes, &size, &err);
+		if (r == 0)
+			r = ps_source_start(s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
+		struct ps_image_rows rows;
+		if (r == 0)
+			r = ps_source_rows(s, &rows, &err);
+		if (r != -EBADMSG || strncmp(err.text, says, strlen(says)) != 0)
+			fail_msg("%d, \"%s\", not \"%s\"", r, err.text, says);
+	}
+	ps_source_free(s);
 }
 
 int main(void)
@@ -105,6 +183,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(what_is_no_image_is_refused_with_the_reason),
 	        cmocka_unit_test(a_jpeg_that_ends_early_is_refused_wherever_it_ends),
+	        cmocka_unit_test(a_jpeg_whose_codes_are_damaged_is_refused),
+	        cmocka_unit_test(labels_and_limits),
 	};
 
 	return cmocka_run_group_tests_name("image_refused", tests, NULL, NULL);

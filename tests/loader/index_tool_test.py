@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """penstock-loader index, its files read by what the format's text says (loader/shard/index_format.h)."""
 import glob
+import gzip
 import hashlib
 import json
 import os
@@ -373,12 +374,23 @@ def dalis_index_is_not_believed_without_a_look():
         tap.write("a.idx", data)
         r = tap.run("index", "--from-dali", "a.tar")
         tap.equal((r.returncode, r.stderr.count(b"\n")), (1, 1), data[:60])
+    for data, word in ((good.replace(b" 6144 6 ", b" 6144 ", 1), b"not four words a member (only format v1.2 is read)"),
+                       (good.replace(b"v1.2 30", b"v1.2 31"), b"fewer lines than samples"),
+                       (good.replace(b"v1.2 30", b"v1.2 29"), b"cut, or more lines than samples")):
+        tap.write("a.idx", data)
+        r = tap.run("index", "--from-dali", "a.tar")
+        assert word in r.stderr, (word, r.stderr, data[:100])
     tap.write("a.idx", good)
     os.utime("a.idx", ns=(1, 1))
     assert b"older than its shard" in tap.run("index", "--from-dali", "a.tar").stderr
     assert not os.path.exists("a.tar.psx")
     tap.make_tar("a.tar", [("a b.cls", b"1")])
     assert b"white space" in tap.run("index", "--dali", "a.tar").stderr
+    tap.make_tar("d.tar", [("0.cls", b"1"), ("0.cls", b"2")])
+    tap.write("d.idx", b"v1.2 1\ncls 512 1 0.cls cls 1536 1 0.cls\n")
+    assert b"a suffix twice" in tap.run("index", "--from-dali", "d.tar").stderr
+    tap.write("c.tar.gz", gzip.compress(tap.read("a.tar")))
+    assert b"is compressed: DALI reads it at its offsets" in tap.run("index", "--dali", "c.tar.gz").stderr
 
 
 @tap.test

@@ -93,6 +93,10 @@ static void braces_expand_as_webdataset_spells_them(void **state)
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
 		check_row(&rows[i]);
+	struct ps_list list = {0};
+	struct ps_load_error err = {0};
+	assert_int_equal(ps_list_add(&list, "{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{a,b}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}", &err), -EINVAL);
+	assert_non_null(strstr(err.text, "braces nest deeper than "));
 }
 
 static void list_files_have_a_pattern_a_line(void **state)

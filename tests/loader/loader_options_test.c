@@ -8,8 +8,11 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	struct penstock_loader *l;
 	struct penstock_error e;
 	struct setting s;
+	char long_text[20001];
 
 	(void)state;
+	memset(long_text, 'a', 20000);
+	long_text[20000] = '\0';
 #define REFUSED(want, says, ...)                                                        \
 	do {                                                                            \
 		setting_init(&s);                                                       \
@@ -19,8 +22,20 @@ static void bad_options_are_refused_with_a_reason(void **state)
 		if (!strstr(e.text, says))                                              \
 			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);        \
 	} while (0)
-	REFUSED(-EINVAL, "penstock_options_init", s.o.size = 0);
-	REFUSED(-EINVAL, "penstock_field_init", s.f[1].size = 0);
+	static const double weights[] = {1, 2, 3};
+	REFUSED(-EINVAL, "options were not filled by penstock_options_init()", s.o.size = 0);
+	REFUSED(-EINVAL, "field 1 was not filled by penstock_field_init()", s.f[1].size = 0);
+	REFUSED(-EINVAL, "bucket 2: needs order window", s.o.bucket = 2, s.o.order = PENSTOCK_ORDER_PERMUTATION);
+	REFUSED(-EINVAL, "steps and repeat: at most 2^40; skip and take: at most 2^60", s.o.steps = UINT64_C(1) << 41);
+	REFUSED(-EINVAL, "mix: 3 weights for 1 strings of shards; each string is a dataset and needs one",
+	        s.o.mix = weights, s.o.nmix = 3);
+	REFUSED(-EINVAL, "unknown padding_mode, erase_fill, erase_levels or jitter_order", s.f[0].padding_mode = 99);
+	REFUSED(-EINVAL, "mean must be finite, std 1e-6 to 1e6", s.f[0].dtype = PENSTOCK_F32,
+	        s.f[0].std[1] = 1e-9f);
+	REFUSED(-EINVAL, "field png;JPG: unknown dtype 99", s.f[0].kind = PENSTOCK_MASK, s.f[0].dtype = 99);
+	REFUSED(-EINVAL, "must follow an image field that stands before it", s.f[2].kind = PENSTOCK_MASK, s.f[2].follow = "cls");
+	REFUSED(-EINVAL, "filter: longer than", s.o.filter = long_text);
+	REFUSED(-EINVAL, "filter \"a ==\": at character 5: ", s.o.filter = "a ==");
 	REFUSED(-EINVAL, "batch 0", s.o.batch = 0);
 	REFUSED(-EINVAL, "batch 65537", s.o.batch = 65537);
 	REFUSED(-EINVAL, "depth 1", s.o.depth = 1);

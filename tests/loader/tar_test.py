@@ -184,7 +184,7 @@ def hostile_pax():
     check_damaged(header(b"l", 1 << 20, type=b"L") + bytes(2 << 20), "16 KiB")
     check_damaged(header(b"l", 1 << 20, type=b"K") + bytes(2 << 20), "16 KiB")
     check_damaged(pax([record(b"size", b"999999999999999999")]) + behind, "truncated")
-    check_damaged(pax([record(b"path", b"a.jpg")]) + END, "extended header")
+    check_damaged(pax([record(b"path", b"a.jpg")]) + END, "the archive ends behind an extended header")
 
 
 @tap.test
@@ -225,7 +225,7 @@ def bad_checksums():
     data = bytearray(b"".join(member(n.encode(), d) for n, d in FILES[:4]) + END)
     first = 512 + len(pad(FILES[0][1]))
     data[first + 3] ^= 1
-    check_damaged(bytes(data), "checksum")
+    check_damaged(bytes(data), "bad header checksum")
     check_damaged(b"x" * 2048, "no tar header")
     check_damaged(b"\x1f\x8b" + b"x" * 2048, "no tar header")
 

@@ -243,6 +243,8 @@ def pack_refuses_what_it_cannot_do():
         assert word in r.stderr, (args, r.stderr)
     r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\nin/class0\n")
     assert b"line 2: in/class0: is no ordinary file" in r.stderr, r.stderr
+    r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\tk\t-1\n")
+    assert b'line 1: label "-1" is no number from 0 on' in r.stderr, r.stderr
     with open("list.txt", "w") as f:
         f.write("in/class0/00.jpg\tk\nin/class0/03.jpg\tk\n")
     r = tool("pack", "@list.txt", "out-%d.tar", code=1)
@@ -250,7 +252,7 @@ def pack_refuses_what_it_cannot_do():
     tool("pack", "in", "out-%d.tar")
     before = tap.read("out-0.tar")
     r = tool("pack", "in", "out-%d.tar", code=1)
-    assert b"--force" in r.stderr
+    assert b"out-0.tar is there already; --force writes over it" in r.stderr, r.stderr
     tap.equal(tap.read("out-0.tar"), before)
     os.symlink("..", "in/class0/loop")
     r = tool("pack", "--force", "in", "out-%d.tar", code=1)
@@ -432,9 +434,11 @@ def doctor_mends_order_and_duplicates_and_keeps_clashes():
     tap.equal(members("fixed/t.tar"), [("a.txt", b"1"), ("a.cls", b"3"), ("b.txt", b"2"), ("c.txt", b"4")])
     tap.make_tar("clash.tar", [("a.txt", b"1"), ("a.txt", b"2")])
     tap.equal(findings("clash.tar", fix="fixed", code=1), [{"clash": 1}])
+    r = tool("doctor", "--fix", "fixed", "clash.tar", code=1)
+    assert b"members that come twice, with different bytes; remove the wrong one" in r.stdout, r.stdout
     assert not os.path.exists("fixed/clash.tar")
     r = tool("doctor", "--fix", ".", "t.tar", code=1)
-    assert b"another folder" in r.stderr, r.stderr
+    assert b"t.tar: --fix would write over the shard itself: name another folder" in r.stderr, r.stderr
     tap.equal(len(members("t.tar")), 6)
 
 
