@@ -146,6 +146,8 @@ static void listings_are_read(void **state)
 		} else {
 			assert_int_equal(rc, -EPROTO);
 			assert_true(err.text[0]);
+			if (strcmp(pages[i].what, "JSON broken") == 0)
+				assert_non_null(strstr(err.text, ": JSON, at byte "));
 		}
 	}
 }

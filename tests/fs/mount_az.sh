@@ -94,6 +94,8 @@ AZURE_STORAGE_SAS_TOKEN="?$(sas rl 600)" works "a SAS of the environment" SAS $S
 works "a SAS in the source" SAS "$SRC?$(sas rl 600)" --endpoint "$AZ"
 AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPermissionMismatch.*listing l' $SRC --endpoint "$AZ"
 AZURE_STORAGE_SAS_TOKEN=$(sas rl -5) refused "a SAS that has expired" 'has expired' $SRC --endpoint "$AZ"
+(umask 077 && echo nonsense >"$T/no_sas")
+refused "a file that holds none" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
 AZURE_STORAGE_SAS_TOKEN=nonsense refused "what is no SAS" 'no shared access signature' $SRC --endpoint "$AZ"
 refused "no credentials" 'AZURE_STORAGE_KEY.*--no-sign-request' $SRC --endpoint "$AZ"
 refused "a container that is not public" 'permission denied' $SRC --endpoint "$AZ" --no-sign-request

@@ -71,4 +71,5 @@ tell page-size 1
 tell next http://127.0.0.2:9/api/datasets/acme/shards/tree/x
 HF_TOKEN=$secret refused "a next page on another host" 'another host: refused' hf://acme/shards
 forget token
+HF_ENDPOINT=file:///x refused "an endpoint that is a folder" 'HF_ENDPOINT: not an http or https URL' hf://acme/shards
 HF_ENDPOINT=gopher://x refused "an endpoint that is none" 'HF_ENDPOINT' hf://acme/shards

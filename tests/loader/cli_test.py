@@ -379,6 +379,8 @@ def a_folder_stands_for_its_shards():
 def a_full_disk_is_an_error():
     shards(1, 2)
     with open("/dev/full", "w") as full:
+        r = subprocess.run([tap.LOADER, "cat", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
+        assert b"standard output: cannot write: No space left on device" in r.stderr, r.stderr
         r = subprocess.run([tap.LOADER, "ls", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
     tap.equal((r.returncode, r.stderr), (1, b"penstock-loader ls: cannot write to stdout\n"))
 

@@ -160,6 +160,42 @@ static void kinds_init(struct penstock_options *o, struct penstock_field f[stati
 	o->memory_budget = 64 << 20;
 }
 
+static void what_pictures_masks_and_boxes_hold_is_told(void **state)
+{
+	static const char ppm[] = "P6 2 2 255\nabcdefghijkl", seg[] = "P5 2 2 255\n1234", box[] = "0 0 1 1";
+	static const struct {
+		int at;
+		const char *data;
+		size_t nbytes;
+		const char *says;
+	} bad[] = {
+	        {SEG, "P5 2 2 65535\n\1\1\1\1\1\1\1\1", 21, "mask: has labels that u8 cannot hold; ask for another dtype"},
+	        {BOX, "0 0 x 1", 7, "boxes: number 3: "},
+	        {PPM, "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\2\0\0\0\1\0\0\1\0\0", 30, "WebP: is an animation"},
+	};
+	struct penstock_field f[NKINDS];
+	struct penstock_options o;
+	struct penstock_error e;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct tar t = {0};
+
+		kinds_init(&o, f);
+		o.nfields = BOX + 1;
+		o.transform = NULL;
+		o.on_error = PENSTOCK_FAIL;
+		tar_add(&t, "x.ppm", bad[i].at == PPM ? bad[i].data : ppm, bad[i].at == PPM ? bad[i].nbytes : sizeof(ppm) - 1);
+		tar_add(&t, "x.seg", bad[i].at == SEG ? bad[i].data : seg, bad[i].at == SEG ? bad[i].nbytes : sizeof(seg) - 1);
+		tar_add(&t, "x.box", bad[i].at == BOX ? bad[i].data : box, bad[i].at == BOX ? bad[i].nbytes : sizeof(box) - 1);
+		tar_end(&t);
+		tar_save(&t, "held.tar");
+		assert_int_equal(first_failure(&o, "held.tar", &e), -EBADMSG);
+		if (!strstr(e.text, bad[i].says))
+			fail_msg("\"%s\" says nothing of \"%s\"", e.text, bad[i].says);
+	}
+}
+
 /* Four samples, of which the last two are bad in .cls alone, and a fifth that is nothing but junk. */
 static void kinds_shard_make(void)
 {
@@ -463,6 +499,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_bad_row_repeats_the_next_good_one),
+	        cmocka_unit_test(what_pictures_masks_and_boxes_hold_is_told),
 	        cmocka_unit_test(bad_samples_fail_as_asked),
 	        cmocka_unit_test(a_batch_without_a_good_row_is_blank),
 	        cmocka_unit_test(a_missing_field_is_told_beside_those_that_are_there),

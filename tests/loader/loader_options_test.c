@@ -34,6 +34,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	        s.f[0].std[1] = 1e-9f);
 	REFUSED(-EINVAL, "field png;JPG: unknown dtype 99", s.f[0].kind = PENSTOCK_MASK, s.f[0].dtype = 99);
 	REFUSED(-EINVAL, "must follow an image field that stands before it", s.f[2].kind = PENSTOCK_MASK, s.f[2].follow = "cls");
+	REFUSED(-ENODEV, "gpu_decode: device fake: JPEGs are decoded on cuda only", s.o.device = "fake", s.o.gpu_decode = 1);
 	REFUSED(-EINVAL, "filter: longer than", s.o.filter = long_text);
 	REFUSED(-EINVAL, "filter \"a ==\": at character 5: ", s.o.filter = "a ==");
 	REFUSED(-EINVAL, "batch 0", s.o.batch = 0);

@@ -95,6 +95,14 @@ static double run(struct penstock_loader *l)
 	return sum / n;
 }
 
+static void no_profile(struct penstock_loader *l)
+{
+	struct penstock_error e;
+
+	assert_int_equal(penstock_loader_profile(l, NULL, 0, &e), -ENODATA);
+	assert_string_equal(e.text, "the loader was opened without options.profile");
+}
+
 static json_t *profile(struct penstock_loader *l)
 {
 	int n = penstock_loader_profile(l, NULL, 0, NULL);
@@ -135,6 +143,11 @@ static void a_profile_tells_of_the_data(void **state)
 		json_t *root, *channels;
 
 		setting_init(&s);
+		if (i == 0) {
+			l = open_ok(&s.o, shards, 1);
+			no_profile(l);
+			penstock_loader_close(l);
+		}
 		s.o.profile = 1;
 		s.f[0].dtype = dtypes[i];
 		for (int k = 0; k < 3; k++) {

@@ -241,6 +241,8 @@ def truncated_anywhere():
         samples, rc, err = ls_raw(whole[:end])
         tap.equal(rc, 0 if end >= end_mark + 512 else 1, "cut at %d" % end)
         assert (rc == 0) == (err == ""), err
+        if 0 < end < end_mark and end % 512 == 0:
+            assert "truncated: the tar ends at offset" in err, err
         for s in samples:
             tap.equal(tap.field_bytes(s), want[s["key"]], "cut at %d" % end)
 

@@ -217,11 +217,16 @@ def pack_says_which_image_it_cannot_convert():
     r = tool("pack", "--force", "--to", "webp", "in", "out-%d.tar", code=1)
     assert b"two files would be called a.webp" in r.stderr, r.stderr
     tool("pack", "--force", "--to", "webp", "--images", "none", "in", "out-%d.tar")
+    os.mkdir("wide")
+    Image.new("RGB", (16384, 1)).save("wide/a.jpg")
+    r = tool("pack", "--to", "webp", "wide", "wide-%d.tar", code=1)
+    assert b"16384 x 1: cannot become a WebP (at most 16383 a side)" in r.stderr, r.stderr
 
 
 @tap.test
 def pack_refuses_what_it_cannot_do():
     folder()
+    os.mkdir("folder-0.tar")
     for args, code, word in [
             (("pack", "in", "out.tar"), 2, b"%06d"),
             (("pack", "in", "out-%d-%d.tar"), 2, b"one number"),
@@ -238,6 +243,9 @@ def pack_refuses_what_it_cannot_do():
             (("pack", "--classes", "in/class0", "out-%d.tar"), 1, b"no folders"),
             (("pack", "in", "no/where/out-%d.tar"), 1, b"no/where: cannot make this directory: No such file or directory; make the one above it first"),
             (("pack", "in"), 2, b"--help"),
+            (("pack", "in", "x" * 245 + "-%d.tar"), 1, b": cannot create: File name too long"),
+            (("pack", "--force", "in", "folder-%d.tar"), 1, b"folder-0.tar: cannot finish it: Is a directory"),
+            (("index", *["--column", "c"] * 65, "x.tar"), 2, b"--column"),
     ]:
         r = tool(*args, code=code)
         assert word in r.stderr, (args, r.stderr)
