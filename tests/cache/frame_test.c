@@ -11,6 +11,7 @@
 #include <zstd.h>
 
 #include "base/size.h"
+#include "decompress/codec.h"
 #include "decompress/frame_walk.h"
 
 static void names(void **state)
@@ -73,6 +74,28 @@ static void headers(void **state)
 	for (size_t n = 0; n < sizeof two; n++)
 		assert_int_equal(ps_frame_header_parse(two, n, &h), -EAGAIN);
 	assert_int_equal(ps_frame_header_parse((const uint8_t *)"\x1f\x8b\x08\x00", 4, &h), -EBADMSG);
+	/* The bit that is reserved may mean anything one day. */
+	uint8_t reserved[sizeof single];
+	memcpy(reserved, single, sizeof single);
+	reserved[4] |= 8;
+	assert_int_equal(ps_frame_header_parse(reserved, sizeof reserved, &h), -EBADMSG);
+}
+
+static void a_frame_that_needs_a_dictionary_says_so(void **state)
+{
+	static const uint8_t frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0x21, 7, 3, 0x19, 0, 0, 'a', 'b', 'c'};
+	struct ps_decoder *d = ps_decoder_new(PS_CODING_ZSTD);
+	enum ps_decode_event event;
+	struct ps_error err = {0};
+	uint8_t out[16];
+	size_t used, made;
+
+	(void)state;
+	assert_non_null(d);
+	assert_int_equal(
+	        ps_decoder_step(d, frame, sizeof frame, out, sizeof out, &used, &made, &event, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "dictionary"));
+	ps_decoder_free(d);
 }
 
 /* 90 bytes of frames, then a table that tells of three: 40 + 20 + 30, of 100 + 0 + 50. */
@@ -112,8 +135,22 @@ static void seek_tables(void **state)
 	file[90 + 8] = 0;                                                         /* a frame of nothing */
 	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), -EBADMSG);
 	make_table(file);
+	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), 0);
+	ps_frame_map_fini(&map);
+	file[90 + 4]++; /* decoders would skip more than the table */
+	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), -EBADMSG);
 	file[SIZE - 8] = 0xff; /* many frames */
 	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
+	/* More than are remembered, of a file that would be large enough; and as many as that. */
+	for (unsigned less = 0; less < 2; less++) {
+		for (int b = 0; b < 4; b++)
+			file[SIZE - 9 + b] = (uint8_t)((PS_FRAME_MAP_MAX - less) >> (8 * b));
+		assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, UINT64_C(1) << 40),
+		        less ? 8 + 8 * (uint64_t)(PS_FRAME_MAP_MAX - 1) + 9 : 0);
+	}
+	make_table(file);
+	file[SIZE - 5] = 0x80; /* with sums */
+	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), TABLE + 3 * 4);
 	file[SIZE - 1] = 0;
 	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
 }
@@ -134,6 +171,22 @@ static void maps(void **state)
 	assert_int_equal(back.n, 1000);
 	assert_false(back.whole);
 	assert_memory_equal(back.points, map.points, 1000 * sizeof *map.points);
+	/* The first point is 0, 0; then cut in the middle of one, a number without an end, and one beyond all numbers. */
+	static const uint8_t half[] = {1, 0, 0, 0, 5, 3}, endless[] = {1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+	        0x80, 0x80, 0x80, 1, 1};
+	uint8_t beyond[4 + 3 * 10] = {1, 0, 0, 0};
+	for (size_t i = 0; i < 3; i++) {
+		memset(beyond + 4 + 10 * i, 0xff, 10);
+		beyond[4 + 10 * i] = 1;
+		beyond[4 + 10 * i + 9] = 0x7f;
+	}
+	assert_int_equal(ps_frame_map_decode(half, sizeof half, &back), 0);
+	ps_frame_map_fini(&back);
+	assert_int_equal(ps_frame_map_decode(half, sizeof half - 1, &back), -EBADMSG);
+	assert_int_equal(ps_frame_map_decode(endless, sizeof endless, &back), -EBADMSG);
+	assert_int_equal(ps_frame_map_decode(beyond, sizeof beyond - 10, &back), 0);
+	ps_frame_map_fini(&back);
+	assert_int_equal(ps_frame_map_decode(beyond, sizeof beyond, &back), -EBADMSG);
 	for (size_t n = 0; n < 20; n++) {
 		struct ps_frame_map cut = {0};
 
@@ -268,6 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(names),
 	        cmocka_unit_test(headers),
+	        cmocka_unit_test(a_frame_that_needs_a_dictionary_says_so),
 	        cmocka_unit_test(seek_tables),
 	        cmocka_unit_test(maps),
 	        cmocka_unit_test(walks),

@@ -113,6 +113,63 @@ static void all_files_may_move(void **state)
 	}
 }
 
+/* A size alone tells too little of the version: two of one size would be one. */
+static void a_size_without_a_date_or_an_etag_is_asked_for(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	atomic_store(&f->origin->list_no_etags, true);
+	atomic_store(&f->origin->list_no_dates, true);
+	ps_names_origin_set(f->origin, "a", SIZE, 5);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.size, SIZE);
+	assert_int_equal(attr.mtime_s, 5); /* as the origin told when it was asked */
+}
+
+/* A listing of names alone does not say that what is known of them still holds. */
+static void a_listing_that_tells_no_version_confirms_none(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(atomic_load(&f->origin->nheads), 0);
+	detach(f);
+	atomic_store(&f->origin->list_sizes, false);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(listed_files(f), 1);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(atomic_load(&f->origin->nheads), 1);
+}
+
+/* What may not be listed for a while has not gone. */
+static void a_folder_that_could_not_be_read_keeps_its_names(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr dir;
+
+	ps_names_origin_set(f->origin, "d/x", SIZE, 1);
+	ps_names_origin_set(f->origin, "d/e/y", SIZE, 1);
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(listed_files(f), 3);
+	detach(f);
+	ps_names_origin_set(f->origin, "d/x", PS_SIZE_UNKNOWN, 1);
+	ps_names_origin_set(f->origin, "d/e/y", PS_SIZE_UNKNOWN, 1);
+	ps_names_origin_set(f->origin, "d", SIZE, 1);
+	for (size_t i = 0; i < TEST_NAMES; i++)
+		f->origin->entries[i].unread = strcmp(f->origin->entries[i].path, "d") == 0;
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(listed_files(f), 3);
+	assert_int_equal(lookup(f, "d", &dir), 0);
+	shows(f, dir.node, "e/ x ");
+	shows(f, ps_dataset_root(f->dataset), "a d/ ");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -120,6 +177,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(a_shard_gives_way),
 	        TEST(all_files_may_move),
+	        TEST(a_size_without_a_date_or_an_etag_is_asked_for),
+	        TEST(a_listing_that_tells_no_version_confirms_none),
+	        TEST(a_folder_that_could_not_be_read_keeps_its_names),
 	};
 
 	return cmocka_run_group_tests_name("merge", tests, NULL, NULL);

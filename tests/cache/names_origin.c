@@ -105,6 +105,9 @@ static int names_list(
 		listed.checksum = e.checksum[0] ? e.checksum : NULL;
 		if (atomic_load(&o->list_no_etags))
 			listed.remote.etag[0] = '\0';
+		if (atomic_load(&o->list_no_dates))
+			listed.remote.mtime_s = -1;
+		listed.unread = e.unread;
 		int rc = fn(arg, &listed);
 		if (rc < 0)
 			return ps_error_set(err, -rc, "the caller's error");

@@ -20,12 +20,14 @@ struct ps_names_origin {
 		uint64_t version; /* ETag and time */
 		uint64_t size;
 		bool gone; /* listed, but not there */
+		bool unread; /* a folder, which could not be listed */
 		char checksum[PS_CHECKSUM_LEN]; /* that the listing tells */
 		unsigned rewritten; /* other bytes and another ETag, but size and time as before */
 	} entries[TEST_NAMES];
 
 	_Atomic bool list_sizes;    /* the listing tells size and version */
 	_Atomic bool list_no_etags; /* nor does it tell ETags */
+	_Atomic bool list_no_dates; /* nor dates */
 	_Atomic bool list_elsewhere; /* other URLs, of the same versions: http://names/elsewhere/PATH */
 	_Atomic unsigned
 	        list_many; /* so many files more, "many/0000000.tar.gz" and so on, which are not there */

@@ -114,9 +114,124 @@ static void what_is_passed_over_is_no_unit(void **state)
 	fixture_fini(&f);
 }
 
+static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count,
+        struct ps_load_error *err)
+{
+	(void)ctx, (void)epoch, (void)pass, (void)shard, (void)err;
+	*ret_count = 6;
+	return 0;
+}
+
+/* Of a lane whose length is known it is known, too, which block the next row is in: no other will do. */
+static void a_row_waits_for_its_own_block(void **state)
+{
+	struct fixture f;
+	struct ps_unit u;
+	struct ps_epoch *epoch;
+	struct ps_epochs_options o;
+
+	(void)state;
+	fixture_init(&f, 0);
+	o = *ps_epochs_options(f.p.o.epochs);
+	o.known = true;
+	o.repeat = 1;
+	o.nshards = 1;
+	o.counts.count = count;
+	ps_epoch_unref(f.p.claiming);
+	ps_epochs_free(f.p.o.epochs);
+	f.p.o.epochs = ps_epochs_new(&o);
+	assert_int_equal(ps_epochs_get(f.p.o.epochs, 0, &epoch, NULL), 0);
+	ps_epoch_begin(&f.p, epoch);
+	block_queue(&f.p, 2);
+	f.lane.head->begin = 2;
+	assert_int_equal(ps_unit_claim(&f.p, &u), PS_NO_INPUT);
+	f.lane.head->begin = 0;
+	f.lane.head->epoch = 1;
+	assert_int_equal(ps_unit_claim(&f.p, &u), PS_NO_INPUT);
+	f.lane.head->epoch = 0;
+	assert_int_equal(ps_unit_claim(&f.p, &u), PS_CLAIMED);
+	assert_int_equal(u.n, 2);
+	fixture_fini(&f);
+}
+
+/* There is room for the ends of two epochs: who does not ask for batches loses none. */
+static void the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last(void **state)
+{
+	struct fixture f;
+	struct ps_unit u;
+
+	(void)state;
+	fixture_init(&f, 0);
+	block_queue(&f.p, 2);
+	f.p.ends[0].known = true;
+	assert_int_equal(ps_unit_claim(&f.p, &u), PS_NO_ROOM);
+	f.p.ends[0].known = false;
+	f.p.ends[1].known = true;
+	assert_int_equal(ps_unit_claim(&f.p, &u), PS_CLAIMED);
+	fixture_fini(&f);
+}
+
+#define LANES 7
+
+/* What is needed first is read first, and nothing that is not needed yet. */
+static void lanes_are_read_as_they_are_needed(void **state)
+{
+	static const uint64_t nexts[LANES] = {5, 3, 3, 0, 6, 1, 4};
+	static const uint32_t order[LANES] = {3, 5, 1, 2, 6, 0, 4};
+	struct fixture f;
+	struct ps_lane lanes[LANES] = {0};
+	struct ps_lane_set set = {.n = LANES, .weight = 1};
+	struct ps_pipeline *p = &f.p;
+	struct ps_turns turns;
+
+	(void)state;
+	fixture_init(&f, 0);
+	turns = p->turns;
+	p->lanes = lanes;
+	p->nlanes = LANES;
+	p->sets = &set;
+	p->nsets = 1;
+	assert_int_equal(ps_turns_init(&p->turns, &set, 1), 0);
+	ps_turns_reset(&p->turns, NULL);
+	assert_int_equal(ps_due_init(p), 0);
+	for (uint32_t i = 0; i < LANES; i++) {
+		lanes[i].index = i;
+		lanes[i].next = nexts[i];
+		ps_due_put(p, &lanes[i]);
+	}
+	for (uint32_t i = 0; i < LANES; i++) {
+		struct ps_lane *lane = ps_due_take(p);
+
+		assert_non_null(lane);
+		assert_int_equal(lane->index, order[i]);
+		assert_false(lane->waits);
+	}
+	assert_null(ps_due_take(p));
+	/* A lane that has as many blocks as it may have, and one whose turn is far. */
+	lanes[1].nqueued = p->ahead;
+	ps_due_put(p, &lanes[1]);
+	assert_null(ps_due_take(p));
+	lanes[1].nqueued--;
+	lanes[1].next = UINT64_C(1) << 40;
+	assert_null(ps_due_take(p));
+	lanes[1].next = 0;
+	assert_ptr_equal(ps_due_take(p), &lanes[1]);
+	ps_due_fini(p);
+	ps_turns_fini(&p->turns);
+	p->turns = turns;
+	p->lanes = &f.lane;
+	p->nlanes = 1;
+	fixture_fini(&f);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_passed_over_is_no_unit)};
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(what_is_passed_over_is_no_unit),
+	        cmocka_unit_test(a_row_waits_for_its_own_block),
+	        cmocka_unit_test(the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last),
+	        cmocka_unit_test(lanes_are_read_as_they_are_needed),
+	};
 
 	return cmocka_run_group_tests_name("claim", tests, NULL, NULL);
 }
