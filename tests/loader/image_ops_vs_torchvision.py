@@ -220,9 +220,10 @@ def what_is_drawn_is_distributed_as_in_torchvision():
     same_distribution(sigmas, numpy.linspace(5, 25, 6000))
     if not F:
         return
-    from torchvision.transforms import RandomCrop, RandomErasing
+    from torchvision.transforms import GaussianBlur, RandomCrop, RandomErasing
 
     torch.manual_seed(3)
+    same_distribution(numpy.array([float(r[9]) for r in rows]), numpy.array([GaussianBlur.get_params(0.5, 3) for _ in range(3000)]))
     theirs = [RandomErasing.get_params(torch.zeros(3, 48, 64), (0.02, 0.33), (0.3, 3.3), [0.0]) for _ in range(3000)]
     x0, y0, x1, y1 = (numpy.array([int(r[i]) for r in rows]) for i in (2, 3, 4, 5))
     for ours, column in ((y0, 0), (x0, 1), (y1 - y0, 2), (x1 - x0, 3)):
@@ -239,7 +240,7 @@ def share(rows, condition, want):
 
 @tap.test
 def groups_are_random_apply_and_one_of():
-    rows = [list(map(int, r[9:])) for r in draws(6000)]  # hflip, vflip, affine, jitter, gray, blur, noise, erase
+    rows = [list(map(int, r[10:])) for r in draws(6000)]  # hflip, vflip, affine, jitter, gray, blur, noise, erase
     share(rows, lambda r: r[0], 0.3)  # 0.6 of the group, 0.5 of its own
     share(rows, lambda r: r[1], 0.3)
     share(rows, lambda r: r[0] and r[1], 0.15)  # and not 0.09: they share the first

@@ -149,7 +149,7 @@ static int pad(const double *x, const struct ps_planes *planes)
 }
 
 /* Lines of what is drawn for N images of 100 x 80 to 64 x 48: the RandomCrop's left and upper edge with a padding of
- * 10, the erased rectangle (0s: none), the jitter's order, the size of the blur, the sigma of the noise; then of those
+ * 10, the erased rectangle (0s: none), the jitter's order, the size of the blur, the sigmas of noise and blur; then of those
  * eight operations (choice.h) 0 or 1 for each, where flips are a group at 0.6, and one of gray, 0.2, blur, 0.4, and
  * noise, 0.2, is done at 0.8. */
 static int draws(const char *seed, const char *number)
@@ -167,6 +167,8 @@ static int draws(const char *seed, const char *number)
 	                .blur = 1,
 	                .blur_size = 3,
 	                .blur_size_max = 7,
+	                .blur_sigma_min = 0.5,
+	                .blur_sigma_max = 3,
 	                .noise = 1,
 	                .noise_sigma = 5,
 	                .noise_sigma_max = 25}};
@@ -183,9 +185,9 @@ static int draws(const char *seed, const char *number)
 		ps_augment_geometry(&all, 100, 80, &key, &g);
 		ps_transform_draw(&all, &key, &t);
 		bool padded = g.pad.width > 0;
-		printf("%d %d %u %u %u %u %04x %u %f", padded ? (int)g.pad.x : (int)g.window_x,
+		printf("%d %d %u %u %u %u %04x %u %f %f", padded ? (int)g.pad.x : (int)g.window_x,
 		        padded ? (int)g.pad.y : (int)g.window_y, t.erased.x0, t.erased.y0, t.erased.x1, t.erased.y1,
-		        t.order, t.blur_size, t.noise_sigma);
+		        t.order, t.blur_size, t.noise_sigma, t.sigma);
 		for (int op = 0; op < PS_CHOICE_NOPS; op++)
 			printf(" %d", ps_choice_happens(&grouped, (enum ps_choice_op)op, &key));
 		putchar('\n');

@@ -240,6 +240,28 @@ def views_masks_boxes_and_mixes_come_as_tensors():
 
 
 @tap.test
+def a_random_crop_is_of_the_resized_image():
+    """As torchvision's Resize (PIL's, antialiased) and RandomCrop: each picture is a window of the resized one."""
+    rng = numpy.random.default_rng(4)
+    small = rng.integers(0, 256, (9, 12, 3), numpy.uint8)
+    image = PIL.Image.fromarray(small).resize((60, 45), PIL.Image.BICUBIC)
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    tap.make_tar("t.tar", [("%d.png" % i, out.getvalue()) for i in range(64)])
+    for resize, size in (((24, 40), (40, 24)), (30, (40, 30))):  # height and width; the shorter side
+        want = numpy.asarray(image.resize(size, PIL.Image.BILINEAR)).astype(int)
+        field = penstock.Image("png", 16, crop="random_crop", resize=resize, hflip=0, dtype="u8", layout="nhwc")
+        load = penstock.Loader("t.tar", 64, {"x": field}, format="numpy")
+        places = set()
+        for got in next(iter(load))["x"].astype(int):
+            fits = [(y, x) for y in range(want.shape[0] - 15) for x in range(want.shape[1] - 15)
+                    if numpy.abs(want[y:y + 16, x:x + 16] - got).max() <= 1]
+            tap.equal(len(fits), 1)
+            places.add(fits[0])
+        assert len(places) > 40, places
+
+
+@tap.test
 def datasets_are_mixed_by_weight():
     for name, base in (("a", 0), ("b", 1000)):
         tap.make_tar(name + ".tar", [("%d.cls" % i, b"%d" % (base + i)) for i in range(40)])

@@ -94,7 +94,8 @@ def Image(
       blur_sigma        pixels, (min, max), 0.01 to 100; (0.1, 2)
       blur_size         weights each way, odd, 1 to 255 and less than twice the size, or (min, max); a tenth of the width
     noise               probability of Gaussian noise:
-      noise_sigma       its standard deviation in levels, 0 to 255, or (min, max)
+      noise_sigma       its standard deviation in levels, 0 to 255, or (min, max): Albumentations' GaussNoise(std_range),
+                        times 255
     erase               probability of a rectangle that is written over:
       erase_scale       its share of the picture, (min, max), above 0 to 1; (0.02, 0.33)
       erase_ratio       its height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
