@@ -176,7 +176,10 @@ static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, s
 		*err = l->why;
 		return l->failed;
 	}
-	return ps_pipeline_feed(l->pipeline, numbers, n, err);
+	r = ps_pipeline_feed(l->pipeline, numbers, n, err);
+	if (r >= 0 && n > 0 && l->planner)
+		ps_planner_use(l->planner, ps_pipeline_position(l->pipeline)->epoch, l->schedule.ends, numbers, n);
+	return r;
 }
 
 int penstock_loader_feed(

@@ -151,6 +151,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 static struct ps_planner *planner_make(struct penstock_loader *l)
 {
 	const struct penstock_options *o = &l->options.o;
+	const struct ps_numbers *numbers = l->options.numbers;
 
 	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
 	        .shards = l->options.shards.names,
@@ -160,7 +161,10 @@ static struct ps_planner *planner_make(struct penstock_loader *l)
 	        .world = o->world,
 	        .epoch = ps_pipeline_position(l->pipeline)->epoch,
 	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
-	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS});
+	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
+	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
+	        .batch = o->batch,
+	        .fed = numbers && ps_numbers_is_feed(numbers)});
 }
 
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,

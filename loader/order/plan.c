@@ -30,6 +30,8 @@ struct ps_planner {
 	pthread_cond_t wake;
 	bool stop;
 	uint64_t epoch, files_done;
+	struct ps_uses used; /* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
+	uint64_t used_epoch;
 };
 
 /* -- Texts -------------------------------------------------------------------------------------------- */
@@ -70,6 +72,17 @@ static char *text_end(FILE *out, char **text)
 	return NULL;
 }
 
+/* Prints a shard's file, if it is on the mount. */
+static void file_print(FILE *out, const struct ps_planner_options *o, const char *root, uint32_t shard, uint32_t *n)
+{
+	const char *name = o->shards[shard];
+
+	if (strncmp(name, root, strlen(root)) != 0)
+		return;
+	fputs((*n)++ > 0 ? ", " : "", out);
+	string_print(out, name + strlen(root));
+}
+
 /* Prints the files of one pass, in the order in which lanes come to them. */
 static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
@@ -77,21 +90,19 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 	uint64_t pass;
 	bool more = true;
 
+	for (uint32_t i = 0; o->uses && i < o->uses->n && n < PS_PLANNER_MAX_FILES; i++)
+		file_print(out, o, root, o->uses->shards[i], &n);
+	if (o->uses)
+		return;
 	for (uint64_t k = 0; more && n < PS_PLANNER_MAX_FILES; k++) {
 		more = false;
 		for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_MAX_FILES;
 		        lane++) {
-			const char *name;
-
 			if (k >= ps_order_pass_len(o->order, lane) || !ps_order_owns(o->order, lane) ||
 			        ps_order_shard(o->order, epoch, lane, k, &shard, &pass) != 1)
 				continue;
 			more = true;
-			name = o->shards[shard];
-			if (strncmp(name, root, strlen(root)) != 0)
-				continue;
-			fputs(n++ > 0 ? ", " : "", out);
-			string_print(out, name + strlen(root));
+			file_print(out, o, root, shard, &n);
 		}
 	}
 }
@@ -179,6 +190,56 @@ static int place_tell(const struct ps_planner *p, uint64_t epoch, uint64_t done,
 	return r < 0 ? r : tell(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
+/* Tells the files of what was fed; none: nothing was. */
+static int used_tell(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
+{
+	struct ps_planner_options o = p->o;
+	int r;
+
+	if (used->n == 0)
+		return 0;
+	o.uses = used;
+	r = tell(p, ps_plan_text(&o, p->root, epoch));
+	if (r == -ENOSPC || r == -E2BIG)
+		r = 0;
+	return r < 0 ? r : tell(p, ps_plan_position_text(&o, epoch, 0));
+}
+
+/* The planner of a feed: as planner_main(). */
+static void *planner_fed_main(void *arg)
+{
+	struct ps_planner *p = arg;
+	ps_autofree uint32_t *shards = malloc(p->o.nshards * sizeof(*shards));
+	struct ps_uses used = {.shards = shards};
+	uint64_t epoch = UINT64_MAX;
+	unsigned quiet_s = 0;
+	int r = shards ? 0 : -ENOMEM;
+
+	pthread_mutex_lock(&p->lock);
+	while (r == 0 && !p->stop) {
+		struct timespec until;
+		bool due = p->used_epoch != epoch || p->used.n != used.n || ++quiet_s >= PS_PLANNER_BEAT_S;
+
+		epoch = p->used_epoch;
+		used.n = p->used.n;
+		memcpy(shards, p->used.shards, used.n * sizeof(*shards));
+		pthread_mutex_unlock(&p->lock);
+		if (due) {
+			quiet_s = 0;
+			r = used_tell(p, &used, epoch);
+			if (r == -ESTALE)
+				r = used_tell(p, &used, epoch);
+		}
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec++;
+		pthread_mutex_lock(&p->lock);
+		while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
+			;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
 static void *planner_main(void *arg)
 {
 	struct ps_planner *p = arg;
@@ -248,6 +309,7 @@ static void planner_free(struct ps_planner *p)
 	pthread_mutex_destroy(&p->lock);
 	free(p->job);
 	free(p->root);
+	ps_uses_fini(&p->used);
 	free(p);
 }
 
@@ -258,7 +320,7 @@ static int thread_start(struct ps_planner *p)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&p->thread, NULL, planner_main, p);
+	r = pthread_create(&p->thread, NULL, p->o.fed ? planner_fed_main : planner_main, p);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r == 0)
 		pthread_setname_np(p->thread, "ps-plan");
@@ -281,7 +343,11 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	pthread_condattr_destroy(&monotonic);
 	p->job = strdup(o->job);
 	p->o.job = p->job;
-	p->fd = o->nshards > 0 && p->job ? plan_open(o->shards[0], &p->root, &p->by_ioctl) : -1;
+	if (o->fed) {
+		p->used.shards = calloc(PS_MAX(o->nshards, 1u), sizeof(*p->used.shards));
+		p->used.over = calloc(PS_MAX(o->nshards, 1u), sizeof(*p->used.over));
+	}
+	p->fd = o->nshards > 0 && p->job && (!o->fed || (p->used.shards && p->used.over)) ? plan_open(o->shards[0], &p->root, &p->by_ioctl) : -1;
 	if (p->fd < 0 || thread_start(p) < 0) {
 		planner_free(p);
 		return NULL;
@@ -305,9 +371,29 @@ void ps_planner_at(struct ps_planner *p, const struct ps_position *at)
 {
 	uint64_t done = 0;
 
-	for (uint32_t i = 0; i < at->nlanes; i++)
+	if (p->o.uses)
+		done = ps_uses_over(p->o.uses, at->batches * p->o.batch);
+	for (uint32_t i = 0; i < at->nlanes && !p->o.uses; i++)
 		done += at->lanes[i].k == PS_PLACE_UNKNOWN || !ps_order_owns(p->o.order, i) ? 0 : at->lanes[i].k;
 	PS_LOCK_SCOPE(&p->lock);
 	p->epoch = at->epoch;
 	p->files_done = done;
+}
+
+void ps_planner_use(struct ps_planner *p, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n)
+{
+	PS_LOCK_SCOPE(&p->lock);
+	if (p->used_epoch != epoch) {
+		memset(p->used.over, 0, p->o.nshards * sizeof(*p->used.over));
+		p->used.n = 0;
+		p->used_epoch = epoch;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t shard = ps_shard_of_number(ends, p->o.nshards, (uint64_t)numbers[i]);
+
+		if (p->used.over[shard])
+			continue;
+		p->used.over[shard] = 1;
+		p->used.shards[p->used.n++] = shard;
+	}
 }

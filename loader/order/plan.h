@@ -12,6 +12,10 @@
  * files it is through with. A reader ignores lines and members that it does not know. Epochs before that of a
  * rank's position are over.
  *
+ * Where the order is of sample numbers, the files are those that the numbers are in, by first use: of an array the same in
+ * each epoch, and through with as the numbers are; of a feed those of what was fed so far, told again (at most once a
+ * second) where more files came, and none through with, since nobody knows what comes.
+ *
  * Written by a thread of its own: at the start the epochs that can be named (8 unless told otherwise), one
  * more at the beginning of each epoch, and the position, where it has changed, at most once a second, else every
  * PS_PLANNER_BEAT_S seconds: who pauses for a validation goes on afterwards, so the plan holds as long as the loader
@@ -25,6 +29,7 @@
 #ifndef PS_ORDER_PLAN_H
 #define PS_ORDER_PLAN_H
 
+#include "order/numbers.h"
 #include "order/order.h"
 #include "pipeline/position.h"
 
@@ -40,6 +45,9 @@ struct ps_planner_options {
 	uint32_t rank, world;
 	uint64_t epoch, end_epoch;
 	uint32_t epochs; /* that are told at once */
+	const struct ps_uses *uses; /* borrowed: of an array of sample numbers, and ... */
+	uint32_t batch;             /* ... the places of a batch; NULL: by lanes */
+	bool fed;                   /* the files are those that ps_planner_use() names */
 };
 
 struct ps_planner;
@@ -50,6 +58,9 @@ void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
 
 /* The run is there now. Cheap: for each batch. */
 void ps_planner_at(struct ps_planner *planner, const struct ps_position *position);
+
+/* Sample numbers of an epoch were fed, in shards that end at these numbers. By the thread that calls ps_planner_at(). */
+void ps_planner_use(struct ps_planner *planner, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n);
 
 /* For tests: the texts above, to be freed; NULL: out of memory. `root`: of the mount, with a slash at its
  * end. */

@@ -192,6 +192,13 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
 	free(text);
+	o.uses = &(struct ps_uses){.shards = (uint32_t[]){3, 2, 0}, .n = 3}; /* of sample numbers: by first use */
+	text = ps_plan_text(&o, "/m/", 5);
+	assert_string_equal(text,
+	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
+	        "\"files\": [\"sub/d.tar\", \"a.tar\"]}\n");
+	free(text);
+	o.uses = NULL;
 	text = ps_plan_position_text(&o, 5, 3);
 	assert_string_equal(text,
 	        "{\"penstock_position\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 5, \"files_done\": 3}\n");
