@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include "schedule.h"
+#include "shard/index_auto.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,8 +101,8 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	return ps_load_error_set(err, EINVAL, "%s needs the number of samples of every shard: %s%s", reason,
 	        why.text,
 	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
-	        : o->order == PENSTOCK_ORDER_NUMBERS   ? "; or have short ones made here (index=\"make\")"
-	                : "; or have short ones made here (index=\"make\"); or give the number of batches of an epoch (steps= without repeat); or take "
+	        : o->order == PENSTOCK_ORDER_NUMBERS   ? PS_INDEX_AUTO_HINT
+	                : PS_INDEX_AUTO_HINT "; or give the number of batches of an epoch (steps= without repeat); or take "
 	                  "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
 	                  "must stop each epoch itself");
 }

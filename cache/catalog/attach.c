@@ -650,6 +650,8 @@ static int check_first(
 		else if (check.errnum == ENOENT)
 			why = strncmp(row.url, "file:", 5) == 0
 			              ? "there is no such file or folder"
+			      : strncmp(row.url, "az:", 3) == 0
+			              ? "not found at the origin (404): there is no such blob, or no container of that name"
 			              : "not found at the origin (404); check the URL";
 		else if (aborted)
 			why = "interrupted";
@@ -867,7 +869,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	PS_LOCK_SCOPE(&ds->lock);
 	return json_pack("{s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "include", include, "exclude",
 	        exclude, "unmatched", unmatched, "source",
-	        ps_json_lossy(ds->catalog->row.source), "files", (json_int_t)nfiles, "listed_at",
+	        ps_json_lossy(ds->catalog->row.source), "files", (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at",
 	        (json_int_t)(listed_ms / 1000), "next_listing_at", next_listing(ds), "refresh_seconds",
 	        (json_int_t)(ds->refresh_ms / 1000), "listing",
 	        (int)(ds->ended < ds->asked), "listing_error",

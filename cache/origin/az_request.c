@@ -240,6 +240,8 @@ static void judge_status(int status, struct ps_error *err)
 		ps_error_set(err, EACCES,
 		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a public container",
 		        status);
+	else if (status == 404) /* of a HEAD nothing more is told */
+		ps_error_set(err, ENOENT, "not found (404): there is no such blob, or no container of that name");
 	else if (status >= 300 && status < 400)
 		ps_error_set(err, EPROTO, "HTTP %d: a redirect, which is not followed; check --endpoint", status);
 }

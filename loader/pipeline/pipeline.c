@@ -388,8 +388,8 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	PS_LOCK_SCOPE(&p->lock);
 	if (p->nheld == p->o.depth)
 		return ps_load_error_set(err, EBUSY,
-		        "all %u batches are held: release one before asking for the next, or open with a "
-		        "larger depth",
+		        "all %u batches are held: release one before asking for the next, open with a larger depth, or "
+		        "keep copies (in Python copy=True)",
 		        p->o.depth);
 	struct penstock_batch *b;
 	while (!(b = batch_due(p)) && !next_is_known(p))

@@ -12,6 +12,9 @@
 
 #include "shard/index.h"
 
+/* What a text says where an index is missing, of those who can ask for it; the programs cannot. */
+#define PS_INDEX_AUTO_HINT "; or have short ones made here (index=\"make\")"
+
 #define PS_INDEX_AUTO_S 10
 
 int ps_index_auto(struct ps_indexes *indexes, char *const *shards, size_t nshards, const char *dir,

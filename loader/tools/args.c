@@ -2,6 +2,7 @@
 
 #include "base/utf8.h"
 #include "base/suggest.h"
+#include "shard/index_auto.h"
 #include "shard/index_column.h"
 #include "tools/tools.h"
 
@@ -63,7 +64,11 @@ void ps_loader_complain(const char *prefix, const char *text)
 	char out[2048] = "";
 	size_t n = 0, len = 0;
 
+	const char *make = strstr(text, PS_INDEX_AUTO_HINT); /* Python's alone */
+
 	for (const char *p = text; *p && n + 24 < sizeof(out);) {
+		if (p == make)
+			p += strlen(PS_INDEX_AUTO_HINT);
 		const char *flag = p == text || p[-1] == ' ' || p[-1] == '(' ? flag_of(p, &len) : NULL;
 
 		if (flag)

@@ -33,7 +33,7 @@ static const struct ps_option_help options_help[] = {
         {"--image-option NAME=VALUE",
                 "what else is done to the image, as penstock.h names it: jitter=0.8; may come again"},
         {"--order none|shards|window|permutation", "what is shuffled (window)"},
-        {"--shuffle-window N", "samples that are shuffled with each other (4096)"},
+        {"--shuffle-window N", "samples that are shuffled with each other [4096, or 16 global batches if more]"},
         {"--lanes N", "sequences of shards read side by side (by the global batch and the shards)"},
         {"--seed S", "of all that is random (0)"},
         {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},

@@ -35,7 +35,7 @@ static const struct ps_option_help options_help[] = {
         {"--index", "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
         {"--column NAME=SUFFIX[:PATH]", "with --index: keep a value of each sample, as index does"},
         {"--resize N", "shrink images whose shorter side is longer than N pixels to that"},
-        {"--to jpeg|webp", "convert images, and change their suffix"},
+        {"--to jpeg|webp", "convert images (PNG: with --images), and change their suffix"},
         {"--quality N", "of images that are written anew, 1 to 100 [90]"},
         {"--images SUFFIXES", "which members are images [jpg;jpeg;webp]"},
         {"--threads N", "shards that are written at once [the processors]"},

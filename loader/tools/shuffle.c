@@ -26,7 +26,7 @@ struct places {
 
 static const struct ps_option_help options_help[] = {
         {"--order none|shards|window|permutation", "what is shuffled (window)"},
-        {"--shuffle-window N", "samples that are shuffled with each other (4096, or 16 global batches)"},
+        {"--shuffle-window N", "samples that are shuffled with each other [4096, or 16 global batches if more]"},
         {"--lanes N", "sequences of shards read side by side (by the global batch and the shards)"},
         {"--batch N", "samples of a batch (64)"},
         {"--world W", "how the epoch is dealt to so many ranks, of which none is run"},

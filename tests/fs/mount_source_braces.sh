@@ -27,6 +27,7 @@ mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar" 2>"$T/err"
 check "those that are not there are counted" wait_until 10 jq -e '.mounts[0].missing == 4' "$MNT/.penstock/stats"
 equal "and named" "shard-000012.tar shard-000013.tar shard-000014.tar shard-000015.tar" \
 	"$(stats '.mounts[0].missing_names | sort | join(" ")')"
+equal "and are no files" 4 "$(stats '.mounts[0].files')"
 check "for people, too" grep -q "missing .*4 files .*shard-00001" <(penstock status "$MNT")
 equal "the others are shown" 4 "$(find "$MNT" -type f | wc -l)"
 text="4 of 8 listed files are missing at the origin, first: shard-000012.tar, shard-000013.tar, shard-000014.tar"

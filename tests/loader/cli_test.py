@@ -320,7 +320,8 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--world", "3", "--ranks-per-node", "2", "t-0.tar"], 2, "--ranks-per-node 2: must divide world 3"),
     (["bench", "--homes", "0", "t-0.tar"], 2, "--homes 0: must be"),
     (["bench", "--world", "2", "t-0.tar"], 2, "penstock-loader index"),
-    (["bench", "--world", "2", "t-0.tar"], 2, "(--steps without repeat); or take --end uneven, with"),
+    (["bench", "--world", "2", "t-0.tar"], 2, "--index-dir here); or give the number of batches of an epoch "
+     "(--steps without repeat); or take --end uneven, with"),
     (["bench", "--world", "2", "--end", "uneven", "t-0.tar"], 2, "each rank needs a shard"),
     (["bench", "--lanes", "1", "--world", "2", "--end", "uneven", "t-0.tar", "t-1.tar"], 2, "fewer than world 2"),
     (["bench", "--device", "cuda:999", "t-0.tar"], 1, "device cuda"),

@@ -63,7 +63,7 @@ def holding_all_batches_is_an_error_and_not_a_hang():
         next(held)
         raise AssertionError("a third batch of two")
     except penstock.BatchesHeldError as e:
-        assert "all 2 batches are held" in str(e), e
+        assert "all 2 batches are held" in str(e) and "copy=True" in str(e), e
     tap.equal(batches[0].index, 0)
     del batches[0]
     tap.equal(next(held).index, 2)
