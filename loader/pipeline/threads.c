@@ -226,6 +226,23 @@ static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
 	p->read_of[epoch & 3].epoch = epoch;
 }
 
+/* Moves a lane behind holes of a feed: of a step that was claimed they are all that is left, and its numbers may be
+ * overwritten. False: it is where nothing was fed yet. The lock is held, so no step is delivered meanwhile. */
+static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
+{
+	uint64_t claimed = p->claim_seq - p->epoch_seq - (p->filling ? 1 : 0);
+
+	for (lane->from = PS_MAX(lane->from, lane->at);; lane->from++) {
+		uint64_t place = lane->from * p->nlanes + lane->index, step = place / p->feed->batch;
+
+		lane->next = lane->from;
+		if (!ps_feed_has(p, lane->epoch, place))
+			return false;
+		if (step >= claimed && ps_numbers_at(p->feed, place) >= 0)
+			return true;
+	}
+}
+
 /* Seeks or fills one block of a lane that was taken; the lock is let go meanwhile. Its epoch may have been closed before all
  * its samples came: then it goes on with the next, and a block of the old one is dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
@@ -238,6 +255,10 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	const struct ps_dealt *due;
 	int r = 0;
 
+	if (p->feed && seek && !leave && !feed_holes_pass(p, lane)) {
+		ps_due_put(p, lane);
+		return;
+	}
 	pthread_mutex_unlock(&p->lock);
 	ps_range_begin("read");
 	if (leave)

@@ -478,6 +478,25 @@ def an_epoch_can_be_left_at_any_batch():
 
 
 @tap.test
+def batches_of_any_length_are_fed_by_any_threads():
+    names, rng = shards(), numpy.random.default_rng(11)
+    for threads, readers, depth in ((1, 1, 2), (4, 8, 2), (2, 3, 5)):
+        want = [[int(x) for x in rng.integers(0, N, rng.choice([1, 2, 3, 100, 200]))] for _ in range(400)]
+
+        class Of:
+            def __iter__(self):
+                return iter(want)
+
+        load = loader(Of(), names, batch=200, threads=threads, readers=readers, depth=depth)
+        for _ in range(2):
+            got = []
+            for batch in load:
+                got.append([int(x) for x in batch["label"]])
+                batch.release()
+            tap.equal(got, want)
+
+
+@tap.test
 def a_transform_and_columns_go_with_it():
     load = loader(Seeded(), batch=4, columns=["label"], transform=lambda b: b[0].tolist())
     tap.equal(list(load), cut(Seeded().of(0), 4))
