@@ -27,13 +27,14 @@ torture_all() {
 	equal "$2: the daemon is the one that it was" "$pid" "$(daemon_pid)"
 }
 torture_all "$T/www" "a folder"
-# What asks does not crash either, says what it lacks, and leaves nothing behind.
+# What asks does not crash either, says what it lacks, and leaves nothing behind. (Some libfuse ends a mount for which it has
+# no memory without a word.)
 mkdir "$T/second"
 client() {
 	local what=$1
 	shift
 	torture --client "$T/faults" env PENSTOCK_FAULTS="$T/faults" "$@" >"$T/told" 2>&1 || fail "$what" "$(tail -n 3 "$T/told")"
-	equal "$what: ends, or says that there is no memory" "" "$(grep -vE $'^[0-9]+\t(0 |[12] penstock.*memory)' "$T/told" || true)"
+	equal "$what: ends, or says that there is no memory" "" "$(grep -vE $'^[0-9]+\t(0 |[12] penstock.*(memory|was unmounted at once))' "$T/told" || true)"
 }
 client status penstock status "$MNT"
 client refresh penstock refresh "$MNT"
