@@ -292,6 +292,40 @@ static void batches_are_fed(void **state)
 	penstock_loader_close(l);
 }
 
+/* Short batches leave holes, and slots of the feed are used again while readers pass over them. */
+static void a_feed_of_any_lengths(void **state)
+{
+	static int64_t numbers[64];
+	uint32_t lens[2000], given = 0, fed = 0;
+	struct penstock_options o;
+	struct penstock_error e;
+
+	(void)state;
+	penstock_options_init(&o, sizeof(o));
+	o.batch = 64;
+	o.depth = 2;
+	o.readers = 8;
+	o.threads = 4;
+	struct penstock_loader *l = open_with(&o, &e);
+	assert_non_null(l);
+	for (uint32_t i = 0; i < 2000; i++)
+		lens[i] = i % 7 == 0 ? 64 : 1 + i * 31 % 5;
+	while (given < 2000) {
+		for (int r = 1; r == 1 && fed < 2000; fed++) {
+			for (uint32_t k = 0; k < lens[fed]; k++)
+				numbers[k] = (fed * 5 + k) % (SHARDS * EACH);
+			r = penstock_loader_feed(l, numbers, lens[fed], &e);
+			assert_true(r >= 0);
+		}
+		for (uint32_t k = 0; k < lens[given]; k++)
+			numbers[k] = (given * 5 + k) % (SHARDS * EACH);
+		expect(l, numbers, lens[given++]);
+	}
+	assert_int_equal(penstock_loader_feed(l, NULL, 0, &e), 0);
+	expect(l, NULL, 0);
+	penstock_loader_close(l);
+}
+
 static void steps_end_a_feed(void **state)
 {
 	static const int64_t number = 3;
@@ -355,6 +389,7 @@ int main(void)
 	        cmocka_unit_test(a_feed_keeps_its_last_batches),
 	        cmocka_unit_test(an_array_is_copied_and_may_repeat),
 	        cmocka_unit_test(batches_are_fed),
+	        cmocka_unit_test(a_feed_of_any_lengths),
 	        cmocka_unit_test(steps_end_a_feed),
 	        cmocka_unit_test(what_is_not_resident_is_not_read_at_random),
 	};

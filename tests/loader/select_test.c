@@ -1,0 +1,227 @@
+/* An exact number of draws: every way to count or find them says the same. */
+#include "config.h"
+
+#include "order/select.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "make_tar.h"
+#include "order/rng.h"
+#include "shard/index.h"
+
+#define SHARDS 4
+static const int counts[SHARDS] = {5, 256, 1, 600}; /* sums are kept of each 256th sample of a shard */
+#define ALL (5 + 256 + 1 + 600)
+
+static char folder[64];
+static char names[SHARDS][16];
+static char *shards[SHARDS];
+
+static int setup(void **state)
+{
+	(void)state;
+	folder_enter(folder);
+	for (int s = 0; s < SHARDS; s++) {
+		struct ps_index_result result;
+		struct ps_load_error err;
+		struct tar t = {0};
+		char name[64];
+
+		for (int i = 0; i < counts[s]; i++) {
+			snprintf(name, sizeof(name), "%d.cls", i);
+			tar_add_text(&t, name, "1");
+		}
+		tar_end(&t);
+		snprintf(names[s], sizeof(names[s]), "s-%d.tar", s);
+		shards[s] = names[s];
+		tar_save(&t, names[s]);
+		assert_int_equal(ps_index_make(names[s], NULL, NULL, 0, &result, &err), 0);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	folder_leave(folder);
+	return 0;
+}
+
+static struct ps_select *select_of(struct ps_indexes *indexes, const double *weights, uint64_t draws)
+{
+	struct ps_load_error err = {0};
+	struct ps_select *s;
+
+	assert_int_equal(ps_select_new(&(struct ps_select_options){.list = weights,
+	                                       .nlist = ALL,
+	                                       .draws = draws,
+	                                       .seed = 3,
+	                                       .indexes = indexes,
+	                                       .nshards = SHARDS},
+	                         &s, &err),
+	        0);
+	assert_true(ps_select_is_exact(s));
+	return s;
+}
+
+/* How often each sample comes, one after the other. */
+static uint64_t times_take(struct ps_select *s, uint64_t epoch, uint64_t pass, int *ret_times)
+{
+	struct ps_load_error err;
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < SHARDS; i++) {
+		struct ps_select_view *v;
+
+		assert_int_equal(ps_select_open(s, i, epoch, pass, &v, &err), 0);
+		for (int k = 0; k < counts[i]; k++, ret_times++) {
+			*ret_times = ps_select_times(v, (uint64_t)k, &err);
+			assert_true(*ret_times >= 0);
+			sum += (uint64_t)*ret_times;
+		}
+		ps_select_close(v);
+	}
+	return sum;
+}
+
+static void weights_make(uint32_t n, double *ret_weights)
+{
+	struct ps_rng_key key = {.seed = n};
+
+	for (uint32_t i = 0; i < ALL; i++)
+		ret_weights[i] = n == 0 ? 1 : pow(ps_rng_unit(&key, PS_RNG_SAMPLE_DRAW, i), n * 3) * (i % 5 > 0);
+}
+
+static void totals_are_exact_and_shares_are_rounded(void **state)
+{
+	static const uint64_t draws[] = {1, 17, ALL, 5000, 100000};
+	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	static double weights[ALL];
+	static int times[ALL];
+
+	(void)state;
+	for (uint32_t n = 0; n < 4; n++) {
+		double sum = 0;
+
+		weights_make(n, weights);
+		for (int i = 0; i < ALL; i++)
+			sum += weights[i];
+		for (size_t d = 0; d < PS_ARRAY_LEN(draws); d++) {
+			struct ps_select *s = select_of(indexes, weights, draws[d]);
+
+			for (uint64_t epoch = 0; epoch < 3; epoch++) {
+				assert_int_equal(times_take(s, epoch, epoch, times), draws[d]);
+				for (int i = 0; i < ALL; i++) {
+					double share = (double)draws[d] * weights[i] / sum;
+
+					assert_true(times[i] >= floor(share - 1e-6) && times[i] <= ceil(share + 1e-6));
+				}
+			}
+			ps_select_free(s);
+		}
+	}
+	ps_indexes_free(indexes);
+}
+
+/* Counting from any copy of any sample on, and passing over any number of draws, agree with going one by one. */
+static void counts_and_skips_agree_with_steps(void **state)
+{
+	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_load_error err;
+	static double weights[ALL];
+	static int times[ALL];
+	struct ps_select *s;
+	const int *of = times;
+
+	(void)state;
+	weights_make(2, weights);
+	s = select_of(indexes, weights, 3000);
+	assert_int_equal(times_take(s, 1, 0, times), 3000);
+	for (uint32_t i = 0; i < SHARDS; of += counts[i++]) {
+		struct ps_select_view *v;
+		uint64_t left = 0, all;
+
+		assert_int_equal(ps_select_open(s, i, 1, 0, &v, &err), 0);
+		for (int k = counts[i] - 1; k >= 0; k--) { /* from the end on: no step helps the next one */
+			uint64_t sample = (uint64_t)k, at = (uint64_t)k;
+			uint32_t copy = 0;
+
+			left += (uint64_t)of[k];
+			assert_int_equal(ps_select_count(v, sample, 0, &all, &err), 0);
+			assert_int_equal(all, left);
+			for (int c = 1; c <= of[k]; c++) {
+				assert_int_equal(ps_select_count(v, sample, (uint32_t)c, &all, &err), 0);
+				assert_int_equal(all, left - (uint64_t)c);
+			}
+			for (uint64_t n = 1; n < PS_MIN(left, 40u); n++) { /* draw n of those that are left */
+				uint64_t to = n, want = at;
+
+				while (to >= (uint64_t)of[want])
+					to -= (uint64_t)of[want++];
+				sample = at;
+				copy = 0;
+				assert_int_equal(ps_select_skip(v, &sample, &copy, n, &err), 0);
+				assert_int_equal(sample, want);
+				assert_int_equal(copy, to);
+			}
+			sample = at;
+			copy = 0;
+			assert_int_equal(ps_select_skip(v, &sample, &copy, left, &err), 0);
+			assert_true(left == 0 || sample == (uint64_t)counts[i]);
+		}
+		ps_select_close(v);
+	}
+	ps_select_free(s);
+	ps_indexes_free(indexes);
+}
+
+static void independent_draws_have_the_weights_shares(void **state)
+{
+	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_load_error err;
+	static double weights[ALL];
+	static int seen[ALL];
+	double sum = 0, chi2 = 0;
+	int classes = 0;
+	struct ps_select *s;
+
+	(void)state;
+	weights_make(1, weights);
+	s = select_of(indexes, weights, 10);
+	for (uint64_t n = 0; n < 50000; n++) {
+		uint32_t shard;
+		uint64_t sample;
+
+		assert_int_equal(ps_select_draw(s, 2, n, &shard, &sample, &err), 0);
+		assert_true(shard < SHARDS && sample < (uint64_t)counts[shard]);
+		for (uint32_t i = 0; i < shard; i++)
+			sample += (uint64_t)counts[i];
+		seen[sample]++;
+	}
+	for (int i = 0; i < ALL; i++)
+		sum += weights[i];
+	for (int i = 0; i < ALL; i++) {
+		double want = 50000 * weights[i] / sum;
+
+		assert_true(weights[i] > 0 || seen[i] == 0);
+		if (want < 5)
+			continue;
+		chi2 += (seen[i] - want) * (seen[i] - want) / want;
+		classes++;
+	}
+	assert_true(classes > 100 && fabs(chi2 - classes) < 6 * sqrt(2.0 * classes));
+	ps_select_free(s);
+	ps_indexes_free(indexes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(totals_are_exact_and_shares_are_rounded),
+	        cmocka_unit_test(counts_and_skips_agree_with_steps),
+	        cmocka_unit_test(independent_draws_have_the_weights_shares),
+	};
+
+	return cmocka_run_group_tests_name("select", tests, setup, teardown);
+}
