@@ -108,7 +108,7 @@ bad 1 "not a penstock mount" warm "$T/empty"
 bad 2 "jobs" warm "$T/empty" --jobs 0
 bad 2 "jobs" warm "$T/empty" --jobs many
 bad 2 "scheme|gopher" warm gopher://host/
-bad 1 "matches '\*.tar'" warm "file://$T/src/" '*.tar' --cache-dir "$T/cache/w"
+bad 3 "matches '\*.tar'" warm "file://$T/src/" '*.tar' --cache-dir "$T/cache/w"
 
 bad 1 "no such|not a" verify --cache-dir "$T/nothing"
 bad 1 "cache" verify --cache-dir "$T/full"
