@@ -345,6 +345,53 @@ static void a_clock_that_goes_forward_costs_one_question(void **state)
 	steps(*state, -10 * 3600, true);
 }
 
+/* Of a file of which nothing is cached an open asks again after a minute, if it is large, or after an evict, though the
+ * version counts for an hour: its first read would be too late. */
+static void of_what_is_not_cached_an_open_asks_sooner(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr large, small, new;
+	struct ps_handle *handle;
+	uint64_t nbytes;
+
+	ps_names_origin_set(f->origin, "large", 5 * TEST_MIB, 1);
+	ps_names_origin_set(f->origin, "small", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "large", &large), 0);
+	assert_int_equal(lookup(f, "small", &small), 0);
+	ps_names_origin_set(f->origin, "large", 5 * TEST_MIB, 2);
+	ps_names_origin_set(f->origin, "small", SIZE, 2);
+	unsigned before = atomic_load(&f->origin->nheads);
+	faults_step_clock(50);
+	assert_int_equal(open_node(f, large.node, &handle), 0);
+	close_handle(f, handle);
+	faults_step_clock(70);
+	assert_int_equal(open_node(f, small.node, &handle), 0);
+	close_handle(f, handle);
+	assert_int_equal(atomic_load(&f->origin->nheads), before);
+	assert_int_equal(open_node(f, large.node, &handle), ESTALE);
+	assert_int_equal(lookup(f, "large", &new), 0);
+	assert_int_equal(open_node(f, new.node, &handle), 0);
+	for (unsigned i = 0; i < 5; i++) /* all of it: nothing more is fetched of the version that goes */
+		assert_int_equal(read_at(handle, i * TEST_MIB, TEST_MIB, 2), 0);
+	close_handle(f, handle);
+	/* What is cached counts as long as it is said to. */
+	before = atomic_load(&f->origin->nheads);
+	faults_step_clock(200);
+	ps_names_origin_set(f->origin, "large", 5 * TEST_MIB, 3);
+	assert_int_equal(open_node(f, new.node, &handle), 0);
+	assert_int_equal(atomic_load(&f->origin->nheads), before);
+	assert_int_equal(ps_handle_evict(handle, &nbytes), 0);
+	close_handle(f, handle);
+	assert_int_equal(open_node(f, new.node, &handle), ESTALE);
+	assert_int_equal(open_node(f, small.node, &handle), ESTALE);
+	assert_int_equal(lookup(f, "small", &new), 0);
+	assert_int_equal(open_node(f, new.node, &handle), 0);
+	assert_int_equal(read_at(handle, 0, 1000, 2), 0);
+	close_handle(f, handle);
+	faults_end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,6 +407,8 @@ int main(void)
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),
+	        cmocka_unit_test_setup_teardown(
+	                of_what_is_not_cached_an_open_asks_sooner, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_clock_that_went_back_between_mounts_costs_one_question, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
