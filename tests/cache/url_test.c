@@ -207,6 +207,16 @@ static void escapes_are_undone_and_made(void **state)
 	}
 }
 
+static void a_host_that_would_be_another_is_refused(void **state)
+{
+	struct ps_url u;
+	struct ps_error err = {0};
+
+	(void)state;
+	assert_int_equal(ps_url_parse("http://h%2541/x", &u, &err), -EINVAL);
+	assert_non_null(strstr(err.text, ": not a host's name"));
+}
+
 static void names_are_checked(void **state)
 {
 	static const char *const good[] = {
@@ -377,6 +387,7 @@ int main(void)
 	        cmocka_unit_test(secrets_are_redacted),
 	        cmocka_unit_test(escapes_are_undone_and_made),
 	        cmocka_unit_test(names_are_checked),
+	        cmocka_unit_test(a_host_that_would_be_another_is_refused),
 	        cmocka_unit_test(versions_are_compared_by_what_both_know),
 	        cmocka_unit_test(response_headers_are_judged),
 	        cmocka_unit_test(retry_after_is_understood),
