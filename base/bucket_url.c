@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "credentials/sigv4.h"
 #include "base/url.h"
 
 #define BUCKET_MAX_LEN 255
@@ -162,13 +161,13 @@ void ps_s3_url_fini(struct ps_s3_url *u)
 static void add_parameter(struct ps_strbuf *out, char between, const char *name, const char *value)
 {
 	ps_strbuf_addf(out, "%c%s=", between, name);
-	ps_sigv4_encode(value, strlen(value), true, out);
+	ps_url_encode_strict(value, strlen(value), true, out);
 }
 
 void ps_s3_url_compose(const struct ps_s3_url *u, struct ps_strbuf *out)
 {
 	ps_strbuf_addf(out, "%s://%s/", u->scheme, u->bucket);
-	ps_sigv4_encode(u->key, strlen(u->key), true, out);
+	ps_url_encode_strict(u->key, strlen(u->key), true, out);
 	if (u->version)
 		add_parameter(out, '?', "versionId", u->version);
 	if (u->endpoint)

@@ -10,7 +10,7 @@
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
 
-#include "base/crc64.h"
+#include "base/crc.h"
 #include "base/size.h"
 
 enum engine { ENGINE_EVP, ENGINE_CRC32, ENGINE_CRC32C, ENGINE_CRC64NVME };

@@ -7,14 +7,6 @@
 
 #include "base/cleanup.h"
 
-uint64_t ps_clock_mono_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * PS_NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
 int64_t ps_clock_real_s(void)
 {
 	struct timespec ts;

@@ -3,12 +3,24 @@
 #define PS_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 #define PS_NS_PER_S UINT64_C(1000000000)
 #define PS_NS_PER_MS UINT64_C(1000000)
 
+static inline uint64_t ps_clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * PS_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
 /* Nanoseconds of CLOCK_MONOTONIC: for deadlines and durations, never stored. */
-uint64_t ps_clock_mono_ns(void);
+static inline uint64_t ps_clock_mono_ns(void)
+{
+	return ps_clock_ns(CLOCK_MONOTONIC);
+}
 
 /* Since the epoch: for what is stored and shown. */
 int64_t ps_clock_real_s(void);

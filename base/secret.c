@@ -1,9 +1,19 @@
 #include "base/secret.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <openssl/crypto.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+/* In memory --------------------------------------------------------------------------------------- */
 
 void ps_secret_free(char *secret)
 {
@@ -15,4 +25,142 @@ void ps_secret_free(char *secret)
 void ps_cleanup_secret(char **secret)
 {
 	ps_secret_free(*secret);
+}
+
+/* Files of them ------------------------------------------------------------------------------------- */
+
+static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
+        struct ps_error *err)
+{
+	return ps_error_set(
+	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
+}
+
+/* Credentials are read again and again: their owner is told once of each file, and of each change. */
+static bool is_news(const struct stat *st)
+{
+	enum { MAX = 32 };
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct {
+		dev_t dev;
+		ino_t ino;
+		mode_t mode;
+	} told[MAX];
+	static unsigned ntold;
+
+	PS_LOCK_SCOPE(&lock);
+	for (unsigned i = 0; i < ntold; i++)
+		if (told[i].dev == st->st_dev && told[i].ino == st->st_ino && told[i].mode == st->st_mode)
+			return false;
+	if (ntold == MAX)
+		return false;
+	told[ntold].dev = st->st_dev;
+	told[ntold].ino = st->st_ino;
+	told[ntold++].mode = st->st_mode;
+	return true;
+}
+
+static void warn(const char *path, const char *what, const struct stat *st)
+{
+	if ((st->st_mode & (S_IROTH | S_IWOTH)) && is_news(st))
+		ps_log_warning("%s%s%s: everybody on this machine may %s it: chmod o-rwx would end that",
+		        what ? what : "", what ? " " : "", path, st->st_mode & S_IROTH ? "read" : "write");
+}
+
+void ps_secret_file_warn(const char *path, const char *what)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		warn(path, what, &st);
+}
+
+static int check(
+        const char *path, const struct ps_secret_file *kind, const struct stat *st, struct ps_error *err)
+{
+	if (kind->may_be_pipe && S_ISFIFO(st->st_mode))
+		return 0;
+	if (!S_ISREG(st->st_mode))
+		return fail(path, kind, EINVAL, "not a regular file", err);
+	if (!kind->is_shared)
+		warn(path, kind->what, st);
+	return 0;
+}
+
+/* Up to max bytes; a buffer of its full size from the start, as one that grows leaves copies behind. */
+static ssize_t read_all(int fd, char *text, size_t max)
+{
+	size_t n = 0;
+	ssize_t got = 0;
+
+	while (n < max && ((got = read(fd, text + n, max - n)) > 0 || (got < 0 && errno == EINTR)))
+		n += got > 0 ? (size_t)got : 0;
+	return got < 0 ? -errno : (ssize_t)n;
+}
+
+int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
+        struct ps_error *err)
+{
+	ps_autofd int fd =
+	        open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (kind->may_be_pipe ? 0 : O_NONBLOCK));
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fail(path, kind, errno, strerror(errno), err);
+	int rc = check(path, kind, &st, err);
+	if (rc)
+		return rc;
+	size_t room = kind->max_nbytes + 2; /* one byte to see that it is longer, and the NUL */
+	char *text = malloc(room);
+	if (!text)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	ssize_t n = read_all(fd, text, room - 1);
+	if (n < 0) {
+		rc = fail(path, kind, (int)-n, strerror((int)-n), err);
+	} else if ((size_t)n > kind->max_nbytes) {
+		char why[64];
+
+		snprintf(why, sizeof why, "longer than %zu KiB", kind->max_nbytes / 1024);
+		rc = fail(path, kind, EFBIG, why, err);
+	} else if (memchr(text, '\0', (size_t)n)) {
+		rc = fail(path, kind, EINVAL, "not text: there is a NUL byte in it", err);
+	}
+	if (rc) {
+		OPENSSL_cleanse(text, room);
+		free(text);
+		return rc;
+	}
+	text[n] = '\0';
+	*ret = text;
+	if (ret_nbytes)
+		*ret_nbytes = (size_t)n;
+	return 0;
+}
+
+int ps_secret_file_line(const char *path, const struct ps_secret_file *kind, char **ret, struct ps_error *err)
+{
+	ps_autosecret char *text = NULL;
+	int rc = ps_secret_file_read(path, kind, &text, NULL, err);
+
+	if (rc)
+		return rc;
+	*ret = strndup(text, strcspn(text, "\r\n"));
+	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+int ps_secret_token(const char *text, char **ret)
+{
+	text += strspn(text, " \t\r\n\v\f");
+	size_t n = strlen(text);
+
+	while (n && strchr(" \t\r\n\v\f", text[n - 1]))
+		n--;
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)text[i] <= ' ' || (unsigned char)text[i] >= 0x7f)
+			return -EINVAL;
+	char *token = n ? strndup(text, n) : NULL;
+	if (n && !token)
+		return -ENOMEM;
+	*ret = token;
+	return 0;
 }

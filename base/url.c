@@ -414,3 +414,22 @@ void ps_url_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbu
 			ps_strbuf_addf(out, "%%%02X", c);
 	}
 }
+
+void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out)
+{
+	static const char digits[] = "0123456789ABCDEF";
+
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)bytes[i];
+
+		/* Not isalnum() alone: it is the locale's. */
+		if ((c < 0x80 && isalnum(c)) || c == '-' || c == '.' || c == '_' || c == '~' ||
+		        (c == '/' && keep_slash)) {
+			ps_strbuf_addc(out, (char)c);
+		} else {
+			ps_strbuf_addc(out, '%');
+			ps_strbuf_addc(out, digits[c >> 4]);
+			ps_strbuf_addc(out, digits[c & 15]);
+		}
+	}
+}

@@ -64,5 +64,7 @@ int ps_url_decode(const char *text, size_t n, struct ps_strbuf *out) PS_MUST_USE
 
 /* Escapes all but unreserved characters, sub-delimiters, ":" and "@", and "/" if keep_slash. */
 void ps_url_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
+/* All but unreserved characters, and "/" if keep_slash: as AWS's signatures want it. */
+void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
 
 #endif

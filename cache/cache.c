@@ -7,8 +7,30 @@
 #include "base/thread.h"
 #include "catalog/dataset.h"
 #include "policy/plans.h"
+#include "prefetch/next_shard.h"
+#include "prefetch/plan_ahead.h"
 
 #define GRANT_TTL_DEFAULT_MS (15 * 60 * UINT64_C(1000))
+
+static int prefetch_start(struct ps_dataset *ds)
+{
+	int rc = ps_sequence_new(ds, &ds->sequence);
+
+	return rc == 0 ? ps_plan_ahead_new(ds, &ds->plan_ahead) : rc;
+}
+
+static void prefetch_stop_plans(struct ps_dataset *ds)
+{
+	ps_plan_ahead_free(ps_steal_ptr(&ds->plan_ahead));
+}
+
+static void prefetch_stop(struct ps_dataset *ds)
+{
+	ps_sequence_free(ps_steal_ptr(&ds->sequence));
+}
+
+static const struct ps_prefetch_ops prefetch = {
+        .start = prefetch_start, .stop_plans = prefetch_stop_plans, .stop = prefetch_stop};
 
 int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err)
 {
@@ -36,6 +58,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 		free(cache);
 		return rc;
 	}
+	cache->prefetch = &prefetch;
 	cache->opened_s = ps_clock_real_s();
 	cache->grant_ttl_ms = options->grant_ttl_ms ? options->grant_ttl_ms : GRANT_TTL_DEFAULT_MS;
 	ps_cond_init(&cache->cond);

@@ -5,8 +5,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cache.h"
 #include "catalog/dataset.h"
 #include "catalog/grant.h"
+#include "prefetch/next_shard.h"
+#include "prefetch/plan_ahead.h"
 #include "prefetch/readahead.h"
 
 #define NOT_SHOWN "the origin has not shown yet that these credentials may read it, and does not answer now"

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "batch/make.h"
 #include "missing.h"
 #include "shard/index_auto.h"
@@ -216,7 +216,7 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 	if (!l)
 		return ps_give_error(error, -ENOMEM, &err);
 	l->pid = getpid();
-	l->open_ns = ps_mono_ns();
+	l->open_ns = ps_clock_mono_ns();
 	r = loader_make(l, options, shards, nshards, &err);
 	if (r < 0) {
 		penstock_loader_close(l);

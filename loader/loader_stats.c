@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "image/jpeg.h"
 #include "stats.h"
 
@@ -31,7 +31,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.reread = p.reread;
 	s.shards_lost = ps_lost_count(&l->lost);
 	s.jpeg_decoder = ps_jpeg_decoder();
-	s.seconds = (double)(ps_mono_ns() - l->open_ns) / 1e9;
+	s.seconds = (double)(ps_clock_mono_ns() - l->open_ns) / 1e9;
 	ps_stats_fill(&s, &p);
 	if (l->device->ops->copies) {
 		struct ps_device_copies copies;

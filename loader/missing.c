@@ -9,7 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "lost.h"
 
 struct search {
@@ -66,7 +66,7 @@ static bool may_look(struct search *s)
 
 	if (++s->nlooked <= PS_MISSING_FREE || s->nlooked % 64 != 0)
 		return s->until_ns != 1;
-	now = ps_mono_ns();
+	now = ps_clock_mono_ns();
 	if (s->until_ns == 0)
 		s->until_ns = now + PS_MISSING_MS * UINT64_C(1000000);
 	else if (now > s->until_ns)

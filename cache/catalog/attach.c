@@ -263,7 +263,7 @@ static void end_sweep(struct ps_dataset *ds, bool report)
 	if (!report || atomic_load(&ds->stop) || atomic_load(&ds->asked_again))
 		return;
 	n = missing_now(ds->catalog, &done, text);
-	if (n > 0 && !(ds->origin->quiet_lists && n == ds->nmissing_logged))
+	if (n > 0 && !(ds->origin->lister.quiet && n == ds->nmissing_logged))
 		ps_log_warning("list: %s: %s", ds->catalog->row.source, text);
 	ds->nmissing_logged = n;
 }
@@ -401,7 +401,7 @@ static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
 
 	if (by_time)
 		(void)ask(ds, false, NULL);
-	ds->origin->quiet_lists = by_time;
+	ds->origin->lister.quiet = by_time;
 	PS_LOCK_SCOPE(&ds->lock);
 	*ret_asked = ds->asked > ds->begun;
 	ds->begun = ds->asked;
@@ -722,23 +722,21 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	pthread_mutex_init(&ds->lock, NULL);
 	ps_cond_init(&ds->cond);
 
-	int rc = ps_sequence_new(ds, &ds->sequence);
-	if (rc == 0)
-		rc = ps_plan_ahead_new(ds, &ds->plan_ahead);
+	int rc = cache->prefetch->start(ds);
 	if (rc < 0)
 		ps_error_set(err, -rc, "out of memory");
 	if (rc == 0)
 		rc = ps_filter_new(options->include, options->exclude, &ds->filter, err);
 	struct ps_origin_options origin = options->origin;
 	/* The engine keeps to it by itself; HEADs and listings are to do so, too. */
-	if (!origin.max_connections)
-		origin.max_connections = ps_fill_max_connections(cache->fill);
-	origin.reader_timeout_ms = ps_fill_timeout_ns(cache->fill) / PS_NS_PER_MS;
+	if (!origin.http.max_connections)
+		origin.http.max_connections = ps_fill_max_connections(cache->fill);
+	origin.http.reader_timeout_ms = ps_fill_timeout_ns(cache->fill) / PS_NS_PER_MS;
 	if (rc == 0)
 		rc = ps_origin_open(source, &origin, &ds->origin, err);
 	if (rc < 0) {
-		ps_plan_ahead_free(ds->plan_ahead);
-		ps_sequence_free(ds->sequence);
+		cache->prefetch->stop_plans(ds);
+		cache->prefetch->stop(ds);
 		forget(ds);
 		return rc;
 	}
@@ -749,7 +747,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 		ps_dataset_free(ds);
 		return rc;
 	}
-	ds->origin->filter = ds->filter;
+	ds->origin->lister.filter = ds->filter;
 	ds->origin->route = ds->catalog->route[0] ? ds->catalog->route : NULL;
 	if (!ds->origin->local) {
 		ds->origin->proved = ps_grant_proved;
@@ -799,9 +797,9 @@ void ps_dataset_free(struct ps_dataset *ds)
 		pthread_join(ds->thread, NULL);
 	if (ds->prober_started)
 		pthread_join(ds->prober, NULL);
-	ps_plan_ahead_free(ps_steal_ptr(&ds->plan_ahead));
+	ds->cache->prefetch->stop_plans(ds);
 	ps_probe_drain(ds); /* the sweep or a plan may have begun one more */
-	ps_sequence_free(ps_steal_ptr(&ds->sequence));
+	ds->cache->prefetch->stop(ds);
 	ps_inflate_abort(ds->cache->inflate, ds->origin);
 	ps_fill_drain(ds->cache->fill, ds->origin);
 	ps_inflate_drain(ds->cache->inflate, ds->origin);

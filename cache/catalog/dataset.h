@@ -26,9 +26,7 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
-#include "cache.h"
-#include "prefetch/plan_ahead.h"
-#include "prefetch/next_shard.h"
+#include "catalog/catalog.h"
 #include "fetch/fill.h"
 #include "decompress/decompress.h"
 #include "index/index.h"
@@ -38,7 +36,18 @@
 #define PS_DATASET_UNANSWERED \
 	256 /* objects whose revalidation failed; one that shares a place is asked again */
 
+/* What starts files before they are opened stands above the catalog (prefetch/): made and ended with a dataset. */
+struct ps_prefetch_ops {
+	int (*start)(struct ps_dataset *ds); /* sets ds->sequence and ds->plan_ahead; -ENOMEM */
+	/* Both also after a failed start, in this order: no more lookups for plans; takes back what was begun, before ps_fill_drain(). */
+	void (*stop_plans)(struct ps_dataset *ds);
+	void (*stop)(struct ps_dataset *ds);
+};
+struct ps_sequence;
+struct ps_plan_ahead;
+
 struct ps_cache {
+	const struct ps_prefetch_ops *prefetch;
 	struct ps_store *store;
 	struct ps_fill *fill;
 	struct ps_inflate *inflate;

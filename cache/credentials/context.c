@@ -5,7 +5,8 @@
 #include <pwd.h>
 #include <string.h>
 
-#include "base/secret_file.h"
+#include "base/env.h"
+#include "base/secret.h"
 #include "base/strbuf.h"
 
 extern char **environ;
@@ -47,7 +48,7 @@ int ps_key_context_init(
 		rc = copy_text(&x->ca_file, options->ca_file);
 	if (!rc)
 		rc = copy_text(&x->google_file, options->google_file);
-	const struct ps_origin_options access = {.env = (const char *const *)x->env, .proxy = options->proxy};
+	const struct ps_http_options access = {.env = (const char *const *)x->env, .proxy = options->proxy};
 	if (rc)
 		ps_error_set(err, ENOMEM, "out of memory");
 	else

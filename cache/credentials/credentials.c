@@ -46,19 +46,6 @@ struct ps_credentials {
 	pthread_t thread;
 };
 
-const char *ps_env_get(const char *const *env, const char *name)
-{
-	size_t n = strlen(name);
-	const char *value = NULL;
-
-	if (!env)
-		value = getenv(name);
-	for (; !value && env && *env; env++)
-		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
-			value = *env + n + 1;
-	return value && *value ? value : NULL;
-}
-
 static bool has_expired(const struct ps_key *key)
 {
 	return key->expires_s && ps_clock_real_s() >= key->expires_s;

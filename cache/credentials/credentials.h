@@ -54,7 +54,7 @@ struct ps_credentials_options {
 	/* The user's environment, "NAME=value", NULL-terminated: a daemon may mount for another shell than
 	 * its own. NULL: the process's own. */
 	const char *const *env;
-	const char *proxy;   /* as struct ps_origin_options has it */
+	const char *proxy;   /* as struct ps_http_options has it */
 	const char *ca_file; /* for token servers of the user's own; NULL: the system's */
 };
 
@@ -84,8 +84,5 @@ bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key);
 /* The region that the profile names, for those whom nobody told one: NULL if none does. Reads files, once.
  * The caller frees it. */
 char *ps_credentials_region(struct ps_credentials *c);
-
-/* A variable of options.env (or of the process); NULL if it is not set or empty. Borrowed. */
-const char *ps_env_get(const char *const *env, const char *name);
 
 #endif

@@ -132,7 +132,7 @@ static int from_user(struct ps_key_context *x, const json_t *j, struct ps_key **
 			        "no %s in it: run gcloud auth application-default login", names[i]);
 		}
 		ps_strbuf_addf(&b, "&%s=", names[i]);
-		ps_sigv4_encode(value, strlen(value), false, &b);
+		ps_url_encode_strict(value, strlen(value), false, &b);
 	}
 	ps_autosecret char *form = ps_strbuf_take(&b);
 	if (!form)

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/secret_file.h"
+#include "base/env.h"
+#include "base/secret.h"
 #include "base/strbuf.h"
 #include "credentials/credentials.h"
-#include "origin/hub_source.h"
 #include "base/url.h"
 
 static int out_of_memory(struct ps_error *err)

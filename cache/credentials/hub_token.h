@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+#define PS_HF_ENDPOINT "https://huggingface.co"
 #define PS_HF_TOKEN_MAX_NBYTES 4096
 
 /* file, if given (then it must be readable); else HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH,

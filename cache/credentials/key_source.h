@@ -38,7 +38,7 @@ const char *ps_key_env(const struct ps_key_context *x, const char *name);
 /* "~/x" below $HOME, "x" below the folder where the mount was asked for. NULL: out of memory. The caller
  * frees it. */
 char *ps_key_path(const struct ps_key_context *x, const char *path);
-/* A file of keys or passwords (base/secret_file.h): its bytes, NUL-terminated, for ps_secret_free(). The text
+/* A file of keys or passwords (base/secret.h): its bytes, NUL-terminated, for ps_secret_free(). The text
  * of an error starts with the path. */
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
 /* A file that holds a token: without the blanks at its ends, and without control characters (-EINVAL). */

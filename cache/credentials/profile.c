@@ -5,7 +5,7 @@
 
 #include <openssl/crypto.h>
 
-#include "base/secret_file.h"
+#include "base/secret.h"
 #include "base/ini.h"
 
 #define ENTRIES_MAX 20000

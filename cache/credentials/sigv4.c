@@ -10,35 +10,18 @@
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
 
+#include "base/url.h"
+
 #define HEX_LEN (2 * SHA256_DIGEST_LENGTH)
 
 /* Encoding ---------------------------------------------------------------------------------------- */
-
-void ps_sigv4_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out)
-{
-	static const char digits[] = "0123456789ABCDEF";
-
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)bytes[i];
-
-		/* Not isalnum() alone: it is the locale's. */
-		if ((c < 0x80 && isalnum(c)) || c == '-' || c == '.' || c == '_' || c == '~' ||
-		        (c == '/' && keep_slash)) {
-			ps_strbuf_addc(out, (char)c);
-		} else {
-			ps_strbuf_addc(out, '%');
-			ps_strbuf_addc(out, digits[c >> 4]);
-			ps_strbuf_addc(out, digits[c & 15]);
-		}
-	}
-}
 
 static int encoded_cmp(const char *a, const char *b)
 {
 	ps_autostrbuf struct ps_strbuf x = {0}, y = {0};
 
-	ps_sigv4_encode(a, strlen(a), false, &x);
-	ps_sigv4_encode(b, strlen(b), false, &y);
+	ps_url_encode_strict(a, strlen(a), false, &x);
+	ps_url_encode_strict(b, strlen(b), false, &y);
 	return strcmp(ps_strbuf_peek(&x), ps_strbuf_peek(&y));
 }
 
@@ -56,9 +39,9 @@ void ps_sigv4_query(struct ps_sigv4_pair *pairs, size_t n, struct ps_strbuf *out
 	for (size_t i = 0; i < n; i++) {
 		if (i)
 			ps_strbuf_addc(out, '&');
-		ps_sigv4_encode(pairs[i].name, strlen(pairs[i].name), false, out);
+		ps_url_encode_strict(pairs[i].name, strlen(pairs[i].name), false, out);
 		ps_strbuf_addc(out, '=');
-		ps_sigv4_encode(pairs[i].value, strlen(pairs[i].value), false, out);
+		ps_url_encode_strict(pairs[i].value, strlen(pairs[i].value), false, out);
 	}
 }
 

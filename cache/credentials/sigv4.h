@@ -21,8 +21,6 @@
 #define PS_SIGV4_TIME_LEN 17   /* "20130524T000000Z" with NUL */
 #define PS_SIGV4_UNSIGNED "UNSIGNED-PAYLOAD"
 
-void ps_sigv4_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
-
 struct ps_sigv4_pair {
 	const char *name, *value;
 };

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/strbuf.h"
+#include "base/url.h"
 #include "credentials/json.h"
 #include "credentials/key_source.h"
 #include "credentials/profile.h"
@@ -86,9 +87,9 @@ static char *compose_url(const struct ps_key_context *x, const struct sso *s)
 		ps_strbuf_addf(&b, "https://portal.sso.%s.amazonaws.com%s", s->region,
 		        strncmp(s->region, "cn-", 3) == 0 ? ".cn" : "");
 	ps_strbuf_add(&b, "/federation/credentials?role_name=");
-	ps_sigv4_encode(s->role, strlen(s->role), false, &b);
+	ps_url_encode_strict(s->role, strlen(s->role), false, &b);
 	ps_strbuf_add(&b, "&account_id=");
-	ps_sigv4_encode(s->account, strlen(s->account), false, &b);
+	ps_url_encode_strict(s->account, strlen(s->account), false, &b);
 	return ps_strbuf_take(&b);
 }
 

@@ -121,7 +121,7 @@ static void add_pair(struct ps_strbuf *b, const char *name, const char *value)
 	if (!value)
 		return;
 	ps_strbuf_addf(b, "&%s=", name);
-	ps_sigv4_encode(value, strlen(value), false, b);
+	ps_url_encode_strict(value, strlen(value), false, b);
 }
 
 /* The form, of a size that no growing buffer leaves copies behind. */

@@ -14,8 +14,9 @@
 #define PS_FETCH_FILL_H
 
 #include "base/list.h"
-#include "cache.h"
 #include "fetch/budget.h"
+#include "fetch/read.h"
+#include "origin/origin.h"
 
 struct ps_fill;
 struct ps_fill_file;

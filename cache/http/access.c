@@ -6,9 +6,9 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
-#include "base/secret_file.h"
-#include "credentials/credentials.h"
+#include "base/secret.h"
 #include "base/url.h"
 
 #define PASSWORD_FILE_MAX_NBYTES 4096
@@ -79,7 +79,7 @@ static int check_proxy(const char *text, const char *what, struct ps_error *err)
 	return *text ? 0 : ps_error_set(err, EINVAL, "%s: no proxy is named", what);
 }
 
-static int take_proxies(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+static int take_proxies(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
 	const char *const *env = options->env;
 	const char *proxy = options->proxy, *tls_proxy = options->proxy, *what = "option proxy:";
@@ -123,7 +123,7 @@ static int copy_named(char **to, const char *const *env, const char *name, struc
 	return copy(to, path, err);
 }
 
-static int take_trusted(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+static int take_trusted(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
 	int rc = copy_file(&a->ca_file, options->ca_file, "CA file", err);
 
@@ -143,7 +143,7 @@ static bool ends_in(const char *s, const char *end)
 	return n >= m && strcasecmp(s + n - m, end) == 0;
 }
 
-static int take_own(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+static int take_own(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
 	if (!options->client_cert && (options->client_key || options->client_key_password_file))
 		return ps_error_set(err, EINVAL, "a client's key needs its certificate: --client-cert");
@@ -161,7 +161,7 @@ static int take_own(struct ps_http_access *a, const struct ps_origin_options *op
 	return rc;
 }
 
-int ps_http_access_init(struct ps_http_access *a, const struct ps_origin_options *options, struct ps_error *err)
+int ps_http_access_init(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
 	*a = (struct ps_http_access){.insecure = options->insecure};
 	int rc = take_proxies(a, options, err);

@@ -109,7 +109,7 @@ static int take_credentials(
 }
 
 static int init_parts(struct ps_http_client *c, const char *source_url,
-        const struct ps_origin_options *options, struct ps_error *err)
+        const struct ps_http_options *options, struct ps_error *err)
 {
 	ps_autourl struct ps_url u = {0};
 	int rc = ps_url_parse(source_url, &u, err);
@@ -128,7 +128,7 @@ static int init_parts(struct ps_http_client *c, const char *source_url,
 }
 
 int ps_http_client_init(struct ps_http_client *c, const char *source_url,
-        const struct ps_origin_options *options, struct ps_error *err)
+        const struct ps_http_options *options, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
 

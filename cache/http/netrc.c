@@ -7,9 +7,9 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
-#include "base/secret_file.h"
-#include "credentials/credentials.h"
+#include "base/secret.h"
 
 struct scan {
 	const char *s, *end;
@@ -134,7 +134,7 @@ static int read_file(const char *path, const char *host, struct ps_strbuf *ret, 
 }
 
 int ps_netrc_user_password(
-        const struct ps_origin_options *options, const char *host, char **ret, struct ps_error *err)
+        const struct ps_http_options *options, const char *host, char **ret, struct ps_error *err)
 {
 	const char *file = options->netrc_file, *home = ps_env_get(options->env, "HOME");
 	const char *named = ps_env_get(options->env, "NETRC");

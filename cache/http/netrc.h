@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 #include "base/strbuf.h"
-#include "origin/origin.h"
+#include "http/access.h"
 
 #define PS_NETRC_MAX_NBYTES 65536
 
@@ -22,7 +22,7 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 
 /* From options->netrc_file (it must be readable; "" is no file), else of the environment $NETRC or ~/.netrc.
  * *ret NULL: nothing is known of the host; else for ps_secret_free(). */
-int ps_netrc_user_password(const struct ps_origin_options *options, const char *host, char **ret,
+int ps_netrc_user_password(const struct ps_http_options *options, const char *host, char **ret,
         struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -21,7 +21,7 @@ struct ps_http_page {
 	struct ps_http_client *client;
 	char *asked;
 	uint64_t max_nbytes, started_ns;
-	struct ps_origin_work work;
+	struct ps_transfer_work work;
 
 	/* Written by the transfer's thread until done, then ours. */
 	struct ps_strbuf body;
@@ -37,7 +37,7 @@ struct ps_http_page {
 	bool done;
 };
 
-static struct ps_http_page *page_of(struct ps_origin_work *work)
+static struct ps_http_page *page_of(struct ps_transfer_work *work)
 {
 	return PS_CONTAINER_OF(work, struct ps_http_page, work);
 }
@@ -120,7 +120,7 @@ static void page_finish(struct ps_http_request *rq)
 	page->url = ps_steal_ptr(&rq->url);
 }
 
-static void page_done(struct ps_origin_work *work, const struct ps_error *err)
+static void page_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_http_page *page = page_of(work);
 

@@ -24,7 +24,8 @@ static void request_free(struct ps_http_request *rq)
 		return;
 	curl_slist_free_all(rq->slist);
 	ps_strbuf_fini(&rq->refusal);
-	ps_key_unref(rq->key);
+	if (rq->key)
+		rq->client->dialect->forget(rq);
 	free(rq->location);
 	free(rq->elsewhere);
 	free(rq->away);
@@ -62,7 +63,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
-	rq->work->key_expires_s = rq->key ? rq->key->expires_s : 0;
+	rq->work->key_expires_s = rq->key_expires_s;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
 	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
@@ -227,7 +228,7 @@ static void attempt_reset(struct ps_http_request *rq)
 
 static int begin(struct ps_transfer *t, void *curl)
 {
-	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	struct ps_http_request *rq = work->request;
 
 	if (!rq) {
@@ -249,7 +250,7 @@ static int begin(struct ps_transfer *t, void *curl)
 
 static void flush(struct ps_transfer *t)
 {
-	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	struct ps_http_request *rq = work->request;
 
 	rq->kind->tell(rq);
@@ -380,7 +381,7 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 
 static bool end(struct ps_transfer *t, void *curl, int rc)
 {
-	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	struct ps_http_request *rq = work->request;
 
 	if (!rq) {
@@ -401,7 +402,7 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 
 static void done(struct ps_transfer *t)
 {
-	struct ps_origin_work *work = PS_CONTAINER_OF(t, struct ps_origin_work, transfer);
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	const struct ps_http_kind *kind = work->kind;
 	struct ps_http_request *rq = work->request;
 	struct ps_error err = {0};
@@ -428,7 +429,7 @@ static void done(struct ps_transfer *t)
 
 static const struct ps_transfer_ops transfer_ops = {.begin = begin, .flush = flush, .end = end, .done = done};
 
-void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work)
+void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work)
 {
 	work->transfer.ops = &transfer_ops;
 	work->transfer.stall_ns = kind->awaited ? c->attempt_ns : c->stall_ns;
@@ -440,7 +441,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	ps_transfer_submit(c->transfers, &work->transfer);
 }
 
-void ps_http_cancel(struct ps_http_client *c, struct ps_origin_work *work)
+void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work)
 {
 	ps_transfer_cancel(c->transfers, &work->transfer);
 }

@@ -2,7 +2,7 @@
  * differ by a table of functions, struct ps_http_kind.
  *
  * Ownership: the client outlives its requests; a request is made and freed here. A piece of work (struct
- * ps_origin_work) is embedded in what the caller wants done.
+ * ps_transfer_work) is embedded in what the caller wants done.
  * Threads: submit and cancel from any; the kind's functions are called by the transfer engine's threads.
  * Locks: signatures_lock alone, for a lookup. Errors: those of origin.h; texts start with "GET URL",
  * redacted. */
@@ -15,15 +15,14 @@
 
 #include "base/strbuf.h"
 #include "http/transfer.h"
-#include "credentials/credentials.h"
 #include "http/access.h"
 #include "http/redirects.h"
 #include "http/response.h"
-#include "origin/origin.h"
 
 #define PS_HTTP_MAX_REDIRECTS 8
 
 struct ps_http_request;
+struct ps_key;
 
 /* How to talk to one origin. All but the signatures never changes after ps_http_client_init(). */
 struct ps_http_client {
@@ -63,6 +62,8 @@ struct ps_http_dialect {
 	/* The attempt was answered, and failed: rq->error tells how and may be made clearer. True: once more, at
 	 * once. */
 	bool (*refused)(void *arg, struct ps_http_request *rq);
+	/* The request ends: gives rq->key back. NULL: there never is one. */
+	void (*forget)(struct ps_http_request *rq);
 };
 #define PS_HTTP_REFUSAL_MAX_NBYTES 16384 /* the rest is thrown away */
 
@@ -87,13 +88,13 @@ struct ps_http_kind {
 	/* The end is settled: copy out of rq what is wanted. NULL: nothing is. */
 	void (*finish)(struct ps_http_request *rq);
 	/* The last call; rq is gone, work may be freed or submitted again. */
-	void (*done)(struct ps_origin_work *work, const struct ps_error *err);
+	void (*done)(struct ps_transfer_work *work, const struct ps_error *err);
 };
 
 struct ps_http_request {
 	struct ps_http_client *client;
 	const struct ps_http_kind *kind;
-	struct ps_origin_work *work;
+	struct ps_transfer_work *work;
 	char *url; /* of this attempt: a redirect changes it */
 	bool remembered; /* it is where an earlier request was redirected to */
 	bool head; /* a HEAD now; kinds may fall back to GET */
@@ -117,7 +118,8 @@ struct ps_http_request {
 
 	/* With a dialect. */
 	struct ps_strbuf refusal; /* the body of this attempt's refusal */
-	struct ps_key *key;       /* a reference: what it was signed with; NULL: nothing */
+	struct ps_key *key;       /* the dialect's: what it was signed with; NULL: nothing */
+	int64_t key_expires_s;    /* of that; 0: never */
 	unsigned remedies;        /* the dialect's: what was tried already */
 	char *location;           /* of a refusal that is a redirect, absolute; NULL: none */
 	char *elsewhere;          /* the dialect's: where it asks now instead; NULL: as always */
@@ -126,7 +128,7 @@ struct ps_http_request {
 
 /* From the source's URL and the caller's options; checks the header options. */
 int ps_http_client_init(struct ps_http_client *c, const char *source_url,
-        const struct ps_origin_options *options, struct ps_error *err) PS_MUST_USE;
+        const struct ps_http_options *options, struct ps_error *err) PS_MUST_USE;
 /* Ends all that is in flight. Blocks until their done() has returned. */
 void ps_http_client_fini(struct ps_http_client *c);
 
@@ -147,7 +149,7 @@ int ps_http_request_header(struct ps_http_request *rq, const char *header) PS_MU
 bool ps_http_request_condition(
         const struct ps_http_request *rq, const char **ret_name, char ret_value[static PS_HTTP_CONDITION_LEN]);
 
-void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_origin_work *work);
-void ps_http_cancel(struct ps_http_client *c, struct ps_origin_work *work);
+void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work);
+void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
 
 #endif

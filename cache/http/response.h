@@ -5,7 +5,7 @@
 #define PS_HTTP_RESPONSE_H
 
 #include "base/error.h"
-#include "origin/origin.h"
+#include "base/remote.h"
 
 #define PS_RETRY_AFTER_MAX_MS (3600u * 1000) /* a server asking for more gets this */
 

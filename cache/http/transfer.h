@@ -47,6 +47,20 @@ struct ps_transfer {
 	bool busy, cancelled;
 };
 
+/* A transfer and what an origin keeps beside it: its own part of a get and a head (origin.h), so that handing one over cannot
+ * fail. */
+struct ps_transfer_work {
+	struct ps_transfer transfer;
+	void *owner;
+	const void *kind;
+	void *request;
+	uint64_t submitted_ns;
+	int rc; /* of one that ended before it began */
+	int64_t key_expires_s; /* of the credential that the answer was given to; 0: none, or it does not expire */
+	unsigned turn; /* what an origin counts for itself, from one submission to the next */
+	bool refused;
+};
+
 /* Starts the first thread. name is at most 11 characters, shown by ps and top. max: so many transfers at once, the
  * others wait in the order of their submission; 0: no limit. */
 int ps_transfers_new(

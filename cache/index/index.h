@@ -27,7 +27,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "origin/origin.h"
+#include "base/remote.h"
 
 #define PS_INDEX_SCHEMA 4
 #define PS_EXTENT_BLOCKS 64

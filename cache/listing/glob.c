@@ -7,7 +7,7 @@
 
 #include "base/strbuf.h"
 #include "base/braces.h"
-#include "origin/origin.h"
+#include "listing/names.h"
 
 #define MAX_WILD 1000 /* patterns with globs in them, after the braces: each is tried for each name */
 

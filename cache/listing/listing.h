@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "origin/origin.h"
+#include "base/remote.h"
 
 struct ps_listing_entry {
 	const char *name; /* decoded, one part of a path; not yet checked by ps_path_check() */

@@ -8,7 +8,7 @@
 #include "base/checksum.h"
 #include "base/strbuf.h"
 #include "base/braces.h"
-#include "origin/origin.h"
+#include "listing/names.h"
 #include "base/bucket_url.h"
 #include "base/url.h"
 

@@ -38,13 +38,13 @@ int ps_path_check(const char *path)
 	return n <= PATH_MAX_NBYTES ? 0 : -EINVAL;
 }
 
-void ps_names_init(struct ps_names *names, struct ps_origin *origin, ps_list_fn fn, void *arg,
+void ps_names_init(struct ps_names *names, struct ps_lister *lister, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err)
 {
 	if (err)
 		*err = (struct ps_error){0};
-	*names = (struct ps_names){.origin = origin,
-	        .filter = origin ? origin->filter : NULL,
+	*names = (struct ps_names){.lister = lister,
+	        .filter = lister ? lister->filter : NULL,
 	        .fn = fn,
 	        .arg = arg,
 	        .stop = stop,
@@ -53,7 +53,7 @@ void ps_names_init(struct ps_names *names, struct ps_origin *origin, ps_list_fn 
 
 void ps_names_fini(struct ps_names *names)
 {
-	if (names->nwarnings > PS_NAMES_MAX_WARNINGS && !(names->origin && names->origin->quiet_lists))
+	if (names->nwarnings > PS_NAMES_MAX_WARNINGS && !(names->lister && names->lister->quiet))
 		ps_log_warning(
 		        "list: %u more entries were skipped", names->nwarnings - PS_NAMES_MAX_WARNINGS);
 	free(names->table);
@@ -61,25 +61,25 @@ void ps_names_fini(struct ps_names *names)
 }
 
 /* By an earlier listing, if this one is quiet. */
-static bool was_logged(struct ps_origin *o, const char *what, const char *why)
+static bool was_logged(struct ps_lister *l, const char *what, const char *why)
 {
 	struct ps_id id;
 	uint64_t hash;
 
-	if (!o)
+	if (!l)
 		return false;
 	ps_id_of_strings((const char *const[]){what, why}, 2, &id);
 	memcpy(&hash, id.bytes, sizeof hash);
-	for (unsigned i = 0; i < PS_MIN(o->nskips_logged, (unsigned)PS_LIST_SKIPS_LOGGED); i++)
-		if (o->skips_logged[i] == hash)
-			return o->quiet_lists;
-	o->skips_logged[o->nskips_logged++ % PS_LIST_SKIPS_LOGGED] = hash;
+	for (unsigned i = 0; i < PS_MIN(l->nskips_logged, (unsigned)PS_LIST_SKIPS_LOGGED); i++)
+		if (l->skips_logged[i] == hash)
+			return l->quiet;
+	l->skips_logged[l->nskips_logged++ % PS_LIST_SKIPS_LOGGED] = hash;
 	return false;
 }
 
 void ps_names_warn(struct ps_names *names, const char *what, const char *why)
 {
-	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS && !was_logged(names->origin, what, why))
+	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS && !was_logged(names->lister, what, why))
 		ps_log_warning("list: %.300s: %s", what, why);
 }
 

@@ -13,12 +13,43 @@
 
 #include "base/strbuf.h"
 #include "listing/filter.h"
-#include "origin/origin.h"
+#include "base/remote.h"
 
 #define PS_NAMES_MAX_WARNINGS 10
+#define PS_LIST_MAX_ENTRIES 2000000
+#define PS_LIST_MAX_DEPTH 32
+
+/* One object of a listing. The strings are borrowed for the duration of the call. */
+struct ps_listed {
+	const char *path; /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
+	const char
+	        *url; /* without credentials or signatures (the origin remembers those); for get and head */
+	struct ps_remote remote; /* what the listing told; size unknown: a head is needed */
+	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
+	const char *checksum;
+	/* The origin did not show what lies at this path, or below it: what is known of that stays. Nothing else is set. */
+	bool unread;
+};
+
+/* Return 0 to go on, -errno to stop the listing with that error. */
+typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
+
+/* What listings of one source have in common, from one to the next. */
+#define PS_LIST_SKIPS_LOGGED 64
+struct ps_lister {
+	struct ps_filter *filter; /* NULL: all is shown. Borrowed */
+	bool quiet; /* nobody asked for the listing: what was skipped by an earlier one, too, is not logged again */
+	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
+	unsigned nskips_logged;
+};
+
+/* A name from outside, fit to be shown below the mount's root? -EINVAL for an empty name, "." or ".." parts,
+ * an absolute path, empty parts ("a//b"), control characters, parts past 255 or paths past 4095 bytes, or a
+ * first part ".penstock". */
+int ps_path_check(const char *path);
 
 struct ps_names {
-	struct ps_origin *origin; /* or NULL */
+	struct ps_lister *lister; /* or NULL */
 	struct ps_filter *filter;
 	ps_list_fn fn;
 	void *arg;
@@ -33,8 +64,8 @@ struct ps_names {
 	bool quiet; /* no warnings */
 };
 
-/* origin: whose filter counts; NULL: all is handed on. */
-void ps_names_init(struct ps_names *names, struct ps_origin *origin, ps_list_fn fn, void *arg,
+/* lister: whose filter counts; NULL: all is handed on. */
+void ps_names_init(struct ps_names *names, struct ps_lister *lister, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err);
 void ps_names_fini(struct ps_names *names); /* logs how many warnings were not */
 

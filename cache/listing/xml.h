@@ -5,7 +5,7 @@
 #ifndef PS_LISTING_XML_H
 #define PS_LISTING_XML_H
 
-#include "origin/origin.h"
+#include "base/remote.h"
 
 /* What a page says of the whole. */
 struct ps_s3_page {

@@ -72,7 +72,7 @@ static const struct ps_origin_ops az_ops = {
 /* What goes into the signature is ours. */
 static int check_headers(const struct ps_origin_options *options, struct ps_error *err)
 {
-	for (const char *const *h = options->headers; h && *h; h++)
+	for (const char *const *h = options->http.headers; h && *h; h++)
 		if (strncasecmp(*h, "x-ms-", 5) == 0 || strncasecmp(*h, "content-", 8) == 0 || strncasecmp(*h, "date:", 5) == 0)
 			return ps_error_set(err, EINVAL, "header option: %.*s is set by the mount itself",
 			        (int)strcspn(*h, ":"), *h);
@@ -96,7 +96,7 @@ int ps_az_open(struct ps_source *source, const struct ps_origin_options *options
 	if (rc == 0)
 		rc = check_headers(options, err);
 	if (rc == 0)
-		rc = ps_http_client_init(&az->client, az->store.root, options, err);
+		rc = ps_http_client_init(&az->client, az->store.root, &options->http, err);
 	if (rc) {
 		az_free(az);
 		return rc;

@@ -175,7 +175,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		ps_strbuf_addf(&url, "%s/%s", store->root, container);
 		if (!target.list) {
 			ps_strbuf_addc(&url, '/');
-			ps_sigv4_encode(target.url.key, strlen(target.url.key), true, &url);
+			ps_url_encode_strict(target.url.key, strlen(target.url.key), true, &url);
 		}
 		rc = url.failed ? out_of_memory(rq) : 0;
 	}

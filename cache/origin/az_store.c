@@ -8,10 +8,11 @@
 #include <openssl/evp.h>
 
 #include "base/log.h"
-#include "base/secret_file.h"
+#include "base/secret.h"
 #include "base/strbuf.h"
 #include "credentials/credentials.h"
 #include "base/bucket_url.h"
+#include "base/env.h"
 #include "base/url.h"
 
 #define SAS_FILE_MAX_NBYTES 8192
@@ -81,16 +82,16 @@ static int copy(char **to, const char *value)
 
 static int read_environment(const struct ps_origin_options *options, struct given *ret)
 {
-	const char *string = ps_env_get(options->env, "AZURE_STORAGE_CONNECTION_STRING");
+	const char *string = ps_env_get(options->http.env, "AZURE_STORAGE_CONNECTION_STRING");
 	int rc = string ? take_string(ret, string) : 0;
 
 	/* One that says by what right needs no other word. */
 	if (rc == 0 && !ret->key && !ret->sas) {
-		rc = copy(&ret->key, ps_env_get(options->env, "AZURE_STORAGE_KEY"));
+		rc = copy(&ret->key, ps_env_get(options->http.env, "AZURE_STORAGE_KEY"));
 		if (rc == 0 && !ret->key)
-			rc = copy(&ret->sas, ps_env_get(options->env, "AZURE_STORAGE_SAS_TOKEN"));
+			rc = copy(&ret->sas, ps_env_get(options->http.env, "AZURE_STORAGE_SAS_TOKEN"));
 	}
-	return rc == 0 ? copy(&ret->account, ps_env_get(options->env, "AZURE_STORAGE_ACCOUNT")) : rc;
+	return rc == 0 ? copy(&ret->account, ps_env_get(options->http.env, "AZURE_STORAGE_ACCOUNT")) : rc;
 }
 
 static char *account_of(const char *url)

@@ -26,7 +26,7 @@ struct ps_file {
 	struct ps_source source;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	struct ps_list queue; /* of ps_origin_work.transfer.link */
+	struct ps_list queue; /* of ps_transfer_work.transfer.link */
 	unsigned nthreads, nidle;
 	bool aborted, stop;
 	pthread_t threads[PS_FILE_MAX_THREADS];
@@ -124,7 +124,7 @@ static int next_iov(const struct ps_get *get, struct iovec iov[static READ_MAX_I
 	return n;
 }
 
-static bool is_cancelled(struct ps_file *file, struct ps_origin_work *work)
+static bool is_cancelled(struct ps_file *file, struct ps_transfer_work *work)
 {
 	PS_LOCK_SCOPE(&file->lock);
 	return work->transfer.cancelled || file->aborted;
@@ -174,7 +174,7 @@ static void run_get(struct ps_file *file, struct ps_get *get, struct ps_error *e
 /* What a job is; the address is its work's kind. */
 static const char kind_get, kind_head;
 
-static void run(struct ps_file *file, struct ps_origin_work *work)
+static void run(struct ps_file *file, struct ps_transfer_work *work)
 {
 	struct ps_error err = {0};
 	bool cancelled = is_cancelled(file, work);
@@ -218,7 +218,7 @@ static void *thread_main(void *arg)
 
 		ps_list_remove(&t->link);
 		pthread_mutex_unlock(&file->lock);
-		run(file, PS_CONTAINER_OF(t, struct ps_origin_work, transfer));
+		run(file, PS_CONTAINER_OF(t, struct ps_transfer_work, transfer));
 		pthread_mutex_lock(&file->lock);
 	}
 	pthread_mutex_unlock(&file->lock);
@@ -234,7 +234,7 @@ static int thread_start(struct ps_file *file)
 	return rc;
 }
 
-static void submit(struct ps_file *file, struct ps_origin_work *work, const void *kind)
+static void submit(struct ps_file *file, struct ps_transfer_work *work, const void *kind)
 {
 	work->kind = kind;
 	work->submitted_ns = ps_clock_mono_ns();

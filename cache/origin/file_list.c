@@ -161,7 +161,7 @@ int ps_file_list(struct ps_origin *o, const struct ps_source *source, ps_list_fn
 	struct ps_error mine = {0};
 	int rc;
 
-	ps_names_init(&names, o, fn, arg, stop, err ? err : &mine);
+	ps_names_init(&names, &o->lister, fn, arg, stop, err ? err : &mine);
 	if (source->kind == PS_SOURCE_DIR)
 		rc = list_dir(source->canonical, &names);
 	else if (source->kind == PS_SOURCE_MANIFEST)

@@ -106,10 +106,10 @@ static int learn_signatures(struct ps_http *http, struct ps_error *err)
 
 static bool has_authorization(const struct ps_origin_options *options, const struct ps_url *u)
 {
-	for (const char *const *h = options->headers; h && *h; h++)
+	for (const char *const *h = options->http.headers; h && *h; h++)
 		if (strncasecmp(*h, "authorization:", 14) == 0)
 			return true;
-	return options->user_password || u->user;
+	return options->http.user_password || u->user;
 }
 
 /* Who gives no credentials may have them in .netrc. */
@@ -121,12 +121,12 @@ static int init_client(struct ps_http *http, const struct ps_origin_options *opt
 	int rc = ps_url_parse(http->source.first, &u, err);
 
 	if (!rc && !has_authorization(options, &u))
-		rc = ps_netrc_user_password(options, u.host, &found, err);
+		rc = ps_netrc_user_password(&options->http, u.host, &found, err);
 	if (rc)
 		return rc;
 	if (found)
-		mine.user_password = found;
-	rc = ps_http_client_init(&http->client, http->source.first, &mine, err);
+		mine.http.user_password = found;
+	rc = ps_http_client_init(&http->client, http->source.first, &mine.http, err);
 	ps_secret_free(found);
 	return rc;
 }

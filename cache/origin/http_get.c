@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
-#include "base/crc64.h"
+#include "base/crc.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/url.h"
@@ -23,7 +23,7 @@ static int take_url(struct ps_http_request *rq, const char *url)
 
 /* GET of a range ---------------------------------------------------------------------------------- */
 
-static struct ps_get *get_of(struct ps_origin_work *work)
+static struct ps_get *get_of(struct ps_transfer_work *work)
 {
 	return PS_CONTAINER_OF(work, struct ps_get, work);
 }
@@ -210,7 +210,7 @@ static bool get_again(struct ps_http_request *rq)
 	return ask_anew(rq) || ps_http_get_again(rq);
 }
 
-static void get_done(struct ps_origin_work *work, const struct ps_error *err)
+static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_get *get = get_of(work);
 
@@ -239,7 +239,7 @@ void ps_http_get(struct ps_http_client *c, struct ps_get *get)
 
 /* HEAD -------------------------------------------------------------------------------------------- */
 
-static struct ps_head *head_of(struct ps_origin_work *work)
+static struct ps_head *head_of(struct ps_transfer_work *work)
 {
 	return PS_CONTAINER_OF(work, struct ps_head, work);
 }
@@ -363,7 +363,7 @@ static bool head_again(struct ps_http_request *rq)
 	return false;
 }
 
-static void head_done(struct ps_origin_work *work, const struct ps_error *err)
+static void head_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_head *head = head_of(work);
 

@@ -3,6 +3,7 @@
 #define PS_ORIGIN_HTTP_GET_H
 
 #include "http/request.h"
+#include "origin/origin.h"
 
 void ps_http_get(struct ps_http_client *c, struct ps_get *get);
 /* What other kinds that fetch a ps_get (the rq's work is embedded in one) do likewise: they are such functions. */

@@ -201,7 +201,7 @@ int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_
 
 	if (!err)
 		err = &mine;
-	ps_names_init(&names, o, fn, arg, stop, err);
+	ps_names_init(&names, &o->lister, fn, arg, stop, err);
 	if (source->kind == PS_SOURCE_DIR)
 		rc = list_dir(c, source->canonical, &names);
 	else if (source->kind == PS_SOURCE_MANIFEST)

@@ -4,6 +4,7 @@
 #define PS_ORIGIN_HTTP_LIST_H
 
 #include "http/request.h"
+#include "origin/origin.h"
 #include "origin/source.h"
 
 #define PS_LIST_MAX_PAGE_NBYTES (UINT64_C(512) << 20) /* a longer page is an error */

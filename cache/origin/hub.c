@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/secret.h"
 #include "credentials/credentials.h"
 #include "origin/hub_private.h"
@@ -145,11 +146,11 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 	ps_autosecret char *found = NULL;
 	const char *headers[MAX_HEADERS + 1];
 	size_t n = 0;
-	int rc = ps_hf_token_find(options->env, options->hf_token_file, &found, err);
+	int rc = ps_hf_token_find(options->http.env, options->hf_token_file, &found, err);
 
 	if (rc)
 		return rc;
-	for (const char *const *h = options->headers; h && *h && n < MAX_HEADERS - 1; h++) {
+	for (const char *const *h = options->http.headers; h && *h && n < MAX_HEADERS - 1; h++) {
 		headers[n++] = *h;
 		hf->has_token = hf->has_token || strncasecmp(*h, "authorization:", 14) == 0;
 	}
@@ -159,9 +160,9 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 		hf->has_token = true;
 	}
 	headers[n] = NULL;
-	mine.headers = headers;
+	mine.http.headers = headers;
 	rc = token.failed ? ps_error_set(err, ENOMEM, "out of memory")
-	                      : ps_http_client_init(&hf->client, hf->endpoint, &mine, err);
+	                      : ps_http_client_init(&hf->client, hf->endpoint, &mine.http, err);
 	if (token.s)
 		explicit_bzero(token.s, token.len);
 	return rc;
@@ -180,7 +181,7 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 	ps_hf_limit_init(&hf->limit);
 	int rc = ps_hf_source_parse(source, &hf->source, err);
 	if (!rc)
-		rc = ps_hf_endpoint_parse(ps_env_get(options->env, "HF_ENDPOINT"), &hf->endpoint, err);
+		rc = ps_hf_endpoint_parse(ps_env_get(options->http.env, "HF_ENDPOINT"), &hf->endpoint, err);
 	if (!rc)
 		rc = init_client(hf, options, err);
 	if (rc) {

@@ -50,7 +50,7 @@ void ps_hf_file_answer(const struct ps_http_response *r, struct ps_remote *ret)
 
 /* HEAD -------------------------------------------------------------------------------------------- */
 
-static struct ps_head *head_of(struct ps_origin_work *work)
+static struct ps_head *head_of(struct ps_transfer_work *work)
 {
 	return PS_CONTAINER_OF(work, struct ps_head, work);
 }
@@ -112,7 +112,7 @@ static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	return 0;
 }
 
-static void head_done(struct ps_origin_work *work, const struct ps_error *err)
+static void head_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_head *head = head_of(work);
 	struct ps_http_client *client = work->owner;

@@ -15,7 +15,7 @@
  *                          └────────▶ (unknown, idle)           └────────▶ (nothing)
  */
 struct ps_hf_place {
-	struct ps_origin_work work; /* the HEAD that asks */
+	struct ps_transfer_work work; /* the HEAD that asks */
 	struct ps_hf *hf;
 	char *key; /* URL, a line end, and the version */
 	char *url;
@@ -39,12 +39,12 @@ struct ps_hf_place {
 
 static const struct ps_http_kind ask_kind, get_kind, wait_kind;
 
-static struct ps_get *get_of(struct ps_origin_work *work)
+static struct ps_get *get_of(struct ps_transfer_work *work)
 {
 	return PS_CONTAINER_OF(work, struct ps_get, work);
 }
 
-static struct ps_hf_place *place_of(struct ps_origin_work *work)
+static struct ps_hf_place *place_of(struct ps_transfer_work *work)
 {
 	return PS_CONTAINER_OF(work, struct ps_hf_place, work);
 }
@@ -53,7 +53,7 @@ static struct ps_get *get_of_link(struct ps_list *link)
 {
 	struct ps_transfer *t = PS_CONTAINER_OF(link, struct ps_transfer, link);
 
-	return get_of(PS_CONTAINER_OF(t, struct ps_origin_work, transfer));
+	return get_of(PS_CONTAINER_OF(t, struct ps_transfer_work, transfer));
 }
 
 /* Places: hf->lock is held ------------------------------------------------------------------------ */
@@ -231,7 +231,7 @@ static bool ask_again(struct ps_http_request *rq)
 	return true;
 }
 
-static void ask_done(struct ps_origin_work *work, const struct ps_error *err)
+static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_hf_place *place = place_of(work);
 	struct ps_hf *hf = place->hf;
@@ -358,7 +358,7 @@ static int get_accept(struct ps_http_request *rq)
 	return check_etag(rq);
 }
 
-static void get_done(struct ps_origin_work *work, const struct ps_error *err)
+static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_get *get = get_of(work);
 	struct ps_http_client *client = work->owner;

@@ -249,7 +249,7 @@ int ps_hf_list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool
 	struct tree tree = {.hf = hf, .names = &names};
 	char commit[41];
 
-	ps_names_init(&names, o, fn, arg, stop, err ? err : &mine);
+	ps_names_init(&names, &o->lister, fn, arg, stop, err ? err : &mine);
 	int rc = find_commit(hf, &names, commit);
 	if (!rc) {
 		ps_log_debug("list: %s: commit %s", hf->source.canonical, commit);

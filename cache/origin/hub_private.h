@@ -10,6 +10,7 @@
 #include "origin/hub_limit.h"
 #include "origin/hub_source.h"
 #include "http/request.h"
+#include "origin/origin.h"
 
 #define PS_HF_COMMITS 8   /* of a branch that moves, the last so many are remembered */
 #define PS_HF_PLACES 2048 /* files whose place is remembered while nobody reads them */

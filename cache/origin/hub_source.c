@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "credentials/hub_token.h"
 #include "listing/glob.h"
 #include "base/url.h"
 

@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
-#define PS_HF_ENDPOINT "https://huggingface.co"
 
 struct ps_hf_source {
 	bool is_model;

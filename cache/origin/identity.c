@@ -18,6 +18,7 @@
 #include "credentials/profile.h"
 #include "origin/s3.h"
 #include "base/bucket_url.h"
+#include "base/env.h"
 #include "base/url.h"
 
 extern char **environ;
@@ -71,7 +72,7 @@ static void digest_take(struct digest *d, struct ps_id *ret)
 
 static const char *const *env_of(const struct ps_origin_options *options)
 {
-	return options->env ? options->env : (const char *const *)environ;
+	return options->http.env ? options->http.env : (const char *const *)environ;
 }
 
 static void add_env(struct digest *d, const struct ps_origin_options *options, const char *const *prefixes, size_t n)
@@ -124,7 +125,7 @@ static int add_keys(struct digest *d, const struct ps_origin_options *options)
 	        "STORAGE_EMULATOR_HOST=", "HOME="};
 	static const char *const all[] = {""};
 	static const char *const tokens[] = {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
-	const char *pwd = options->env ? ps_env_get(options->env, "PWD") : NULL;
+	const char *pwd = options->http.env ? ps_env_get(options->http.env, "PWD") : NULL;
 	ps_autofree char *cwd = pwd ? strdup(pwd) : getcwd(NULL, 0);
 	struct ps_key_context x = {.env = (char **)(uintptr_t)env_of(options), .cwd = cwd};
 	bool runs = false;
@@ -159,8 +160,8 @@ static int add_keys(struct digest *d, const struct ps_origin_options *options)
 
 static int add_netrc(struct digest *d, const struct ps_origin_options *options)
 {
-	const char *file = options->netrc_file ? options->netrc_file : ps_env_get(options->env, "NETRC");
-	const char *home = ps_env_get(options->env, "HOME");
+	const char *file = options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
+	const char *home = ps_env_get(options->http.env, "HOME");
 	ps_autostrbuf struct ps_strbuf path = {0};
 
 	if (!file && home)
@@ -172,10 +173,10 @@ static int add_netrc(struct digest *d, const struct ps_origin_options *options)
 static int add_hub(struct digest *d, const struct ps_origin_options *options)
 {
 	ps_autosecret char *token = NULL;
-	int rc = ps_hf_token_find(options->env, options->hf_token_file, &token, NULL);
+	int rc = ps_hf_token_find(options->http.env, options->hf_token_file, &token, NULL);
 
 	add(d, "token", token);
-	add(d, "hub", ps_env_get(options->env, "HF_ENDPOINT"));
+	add(d, "hub", ps_env_get(options->http.env, "HF_ENDPOINT"));
 	return rc == -ENOMEM ? rc : 0; /* whoever opens the origin says what is wrong */
 }
 
@@ -197,25 +198,25 @@ static void add_route(struct digest *d, const struct ps_origin_options *options,
 	static const char *const trusted[] = {"CURL_CA_BUNDLE=", "SSL_CERT_FILE=", "SSL_CERT_DIR="};
 	static const char *const of_store[] = {"AWS_CA_BUNDLE="};
 
-	if (options->proxy && strcmp(options->proxy, "none") != 0)
-		add_proxy(d, options->proxy);
-	for (size_t i = 0; !options->proxy && i < PS_ARRAY_LEN(proxies); i++) {
+	if (options->http.proxy && strcmp(options->http.proxy, "none") != 0)
+		add_proxy(d, options->http.proxy);
+	for (size_t i = 0; !options->http.proxy && i < PS_ARRAY_LEN(proxies); i++) {
 		char name[16];
 
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(proxies[i], "="), proxies[i]);
-		const char *proxy = ps_env_get(options->env, name);
+		const char *proxy = ps_env_get(options->http.env, name);
 		add(d, "variable", proxy ? name : NULL);
 		if (proxy)
 			add_proxy(d, proxy);
 	}
-	if (!options->proxy && d->any)
+	if (!options->http.proxy && d->any)
 		add_env(d, options, not_for, PS_ARRAY_LEN(not_for));
-	add(d, "CA", options->ca_file);
-	if (!options->ca_file)
+	add(d, "CA", options->http.ca_file);
+	if (!options->http.ca_file)
 		add_env(d, options, trusted, PS_ARRAY_LEN(trusted));
-	if (!options->ca_file && is_store)
+	if (!options->http.ca_file && is_store)
 		add_env(d, options, of_store, PS_ARRAY_LEN(of_store));
-	add(d, "TLS", options->insecure ? "not verified" : NULL);
+	add(d, "TLS", options->http.insecure ? "not verified" : NULL);
 }
 
 static int add_access(
@@ -223,7 +224,7 @@ static int add_access(
 {
 	static const char *const azure[] = {"AZURE_STORAGE_"};
 	const char *const files[] = {
-	        options->client_cert, options->client_key, options->client_key_password_file};
+	        options->http.client_cert, options->http.client_key, options->http.client_key_password_file};
 	bool is_store = ps_s3_url_is(canonical), is_hub = strncmp(canonical, "hf:", 3) == 0;
 	int rc = 0;
 
@@ -232,11 +233,11 @@ static int add_access(
 	/* As it is written: it may hold a user, or a signature. */
 	bool is_azure = ps_s3_url_is_azure(canonical);
 	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
-	for (const char *const *h = options->headers; h && *h; h++)
+	for (const char *const *h = options->http.headers; h && *h; h++)
 		add(d, "header", *h);
 	for (size_t i = 0; i < PS_ARRAY_LEN(files) && rc == 0; i++)
 		rc = files[i] ? add_file(d, files[i], NULL) : 0;
-	add(d, "proxy", options->proxy);
+	add(d, "proxy", options->http.proxy);
 	add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
 	add(d, "anonymous", options->no_sign_request ? "yes" : NULL);
 	add(d, "payer", options->request_payer ? "yes" : NULL);
@@ -253,7 +254,7 @@ static int add_access(
 		rc = add_hub(d, options);
 	if (is_store || is_hub)
 		return rc;
-	add(d, "user", options->user_password);
+	add(d, "user", options->http.user_password);
 	return rc == 0 ? add_netrc(d, options) : rc;
 }
 
@@ -266,16 +267,16 @@ static bool has_file(const char *path)
  * URLs, a netrc file. */
 static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
 {
-	const char *netrc = options->netrc_file ? options->netrc_file : ps_env_get(options->env, "NETRC");
-	const char *home = ps_env_get(options->env, "HOME");
+	const char *netrc = options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
+	const char *home = ps_env_get(options->http.env, "HOME");
 	ps_autostrbuf struct ps_strbuf own = {0};
 	size_t n = strlen(canonical);
 
-	if ((options->headers && options->headers[0]) || options->client_cert || options->proxy)
+	if ((options->http.headers && options->http.headers[0]) || options->http.client_cert || options->http.proxy)
 		return false;
 	if (ps_s3_url_is(canonical))
 		return options->no_sign_request;
-	if (strncmp(canonical, "http", 4) != 0 || strpbrk(source, "@?") || options->user_password)
+	if (strncmp(canonical, "http", 4) != 0 || strpbrk(source, "@?") || options->http.user_password)
 		return false;
 	if (n > 4 && strcasecmp(canonical + n - 4, ".txt") == 0)
 		return false;

@@ -1,10 +1,5 @@
 #include "origin/origin.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "origin/az.h"
 #include "origin/file.h"
 #include "origin/hub.h"
@@ -13,44 +8,6 @@
 #include "origin/s3.h"
 #include "base/bucket_url.h"
 #include "origin/source.h"
-
-static bool is_strong(const char *etag)
-{
-	return etag[0] == '"';
-}
-
-static const char *opaque(const char *etag)
-{
-	return strncmp(etag, "W/", 2) == 0 ? etag + 2 : etag;
-}
-
-bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen)
-{
-	if (known->size != PS_SIZE_UNKNOWN && seen->size != PS_SIZE_UNKNOWN && known->size != seen->size)
-		return false;
-	if (is_strong(known->etag) && is_strong(seen->etag))
-		return strcmp(known->etag, seen->etag) == 0;
-	if (known->etag[0] && seen->etag[0] && strcmp(opaque(known->etag), opaque(seen->etag)) != 0)
-		return false;
-	return known->mtime_s < 0 || seen->mtime_s < 0 || known->mtime_s == seen->mtime_s;
-}
-
-bool ps_remote_versionless(const struct ps_remote *remote)
-{
-	return (!remote->etag[0] || ps_remote_is_marked(remote)) && remote->mtime_s < 0;
-}
-
-static const char mark[] = "first64k:";
-
-bool ps_remote_is_marked(const struct ps_remote *remote)
-{
-	return strncmp(remote->etag, mark, sizeof mark - 1) == 0;
-}
-
-void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme)
-{
-	snprintf(remote->etag, sizeof remote->etag, "%s%016" PRIx64, mark, crc64nvme);
-}
 
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)

@@ -28,54 +28,13 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "base/checksum.h"
 #include "base/error.h"
+#include "base/remote.h"
+#include "http/access.h"
 #include "http/transfer.h"
+#include "listing/names.h"
 
-#define PS_ETAG_LEN 192 /* with quotes and W/; a longer one counts as none */
-
-#define PS_LIST_SKIPS_LOGGED 64
-struct ps_filter;
 struct ps_origin;
-
-/* What an origin says of one object. Unknown parts are PS_SIZE_UNKNOWN, -1 and "". */
-#define PS_SIZE_UNKNOWN UINT64_MAX
-struct ps_remote {
-	uint64_t size;
-	int64_t mtime_s; /* Last-Modified, seconds since the epoch */
-	char etag[PS_ETAG_LEN];
-	/* Of the whole object's bytes, "sha256:HEX" (the forms of base/checksum.h; others are ignored). Compared when the
-	 * object is complete. No part of the version. */
-	char checksum[PS_CHECKSUM_LEN];
-};
-#define PS_REMOTE_UNKNOWN ((struct ps_remote){.size = PS_SIZE_UNKNOWN, .mtime_s = -1})
-
-/* True if `seen` (a later answer) may be the same version as `known`: parts that both know must be equal;
- * ETags decide when both are strong. */
-bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen);
-
-/* Neither ETag nor Last-Modified: the origin gives no versions. */
-bool ps_remote_versionless(const struct ps_remote *remote);
-
-/* Of such an object etag holds a mark of ours, never sent to anyone: a checksum of its first bytes, which a head finds
- * out. A get that covers them all compares them before it tells of any: ESTALE. */
-#define PS_MARKED_NBYTES ((size_t)64 * 1024) /* or all, if it has fewer */
-bool ps_remote_is_marked(const struct ps_remote *remote);
-void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme);
-
-/* The origin's own part of a get and a head, so that handing one over cannot fail; of no interest to the
- * caller. */
-struct ps_origin_work {
-	struct ps_transfer transfer;
-	void *owner;
-	const void *kind;
-	void *request;
-	uint64_t submitted_ns;
-	int rc; /* of one that ended before it began */
-	int64_t key_expires_s; /* of the credential that the answer was given to; 0: none, or it does not expire */
-	unsigned turn; /* what an origin counts for itself, from one submission to the next */
-	bool refused;
-};
 
 /* One ranged read. The caller fills the first part and keeps it all alive until done. */
 struct ps_get {
@@ -100,7 +59,7 @@ struct ps_get {
 	uint64_t first_byte_ns; /* from submission; 0 if none came */
 
 	void *priv; /* the origin's, and so is: */
-	struct ps_origin_work work;
+	struct ps_transfer_work work;
 };
 
 /* Size and version of one object; same rules. */
@@ -110,23 +69,8 @@ struct ps_head {
 	void (*done)(struct ps_head *head, const struct ps_error *err);
 	struct ps_remote seen; /* size is known after success */
 	void *priv;            /* the origin's, and so is: */
-	struct ps_origin_work work;
+	struct ps_transfer_work work;
 };
-
-/* One object of a listing. The strings are borrowed for the duration of the call. */
-struct ps_listed {
-	const char *path; /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
-	const char
-	        *url; /* without credentials or signatures (the origin remembers those); for get and head */
-	struct ps_remote remote; /* what the listing told; size unknown: a head is needed */
-	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
-	const char *checksum;
-	/* The origin did not show what lies at this path, or below it: what is known of that stays. Nothing else is set. */
-	bool unread;
-};
-
-/* Return 0 to go on, -errno to stop the listing with that error. */
-typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
 
 struct ps_origin_ops {
 	const char *name; /* "http", "file" */
@@ -167,10 +111,7 @@ struct ps_origin {
 	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs, another server may answer
 	 * for a URL. So such objects are others in the cache. NULL: the usual way. Borrowed. */
 	const char *route;
-	struct ps_filter *filter; /* of listings; NULL: all is shown. Borrowed */
-	bool quiet_lists; /* nobody asked for the listing: what was skipped by an earlier one, too, is not logged again */
-	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
-	unsigned nskips_logged;
+	struct ps_lister lister; /* of its listings */
 	bool heads_prove;
 	bool proves_all; /* what may be read of one object may be read of all */
 	_Atomic unsigned sumless_heads; /* behind each other, that told none; whoever asks for sums counts */
@@ -183,30 +124,10 @@ enum ps_s3_addressing {
 	PS_S3_ADDRESSING_VIRTUAL,
 };
 
-#define PS_LIST_MAX_ENTRIES 2000000
-#define PS_LIST_MAX_DEPTH 32
-
 /* How to talk to an origin; all borrowed during ps_origin_open() only. Zero means the default. */
 struct ps_origin_options {
-	const char *const
-	        *headers; /* "Name: value", NULL-terminated; secret; sent to the source's own host only */
-	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
-	                              URL */
-	const char *ca_file;       /* PEM bundle instead of the system's */
-	const char *client_cert, *client_key; /* files, shown to the source's own host only; the key may be in the first */
-	const char *client_key_password_file;
-	const char *proxy;         /* a URL, secret; "none"; NULL: the environment tells, see http/access.h */
-	const char *netrc_file;    /* "": none; NULL: the environment tells; for http and https alone, see netrc.h */
+	struct ps_http_options http;
 	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see credentials/hub_token.h */
-	bool insecure;             /* do not verify TLS; logged once as a warning */
-	/* The environment of whoever mounts, "NAME=value", NULL-terminated; secret. NULL: the process's own.
-	 * Ask by ps_env_get() (credentials.h), never by getenv(): a daemon mounts for others, too. */
-	const char *const *env;
-	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
-	uint64_t connect_timeout_ms; /* 10 s */
-	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
-	uint64_t reader_timeout_ms;  /* how long readers wait: gets and heads stall after a third of it, if that is less (but
-	                                not less than a second), so that there is time for another attempt; 0: no matter */
 
 	/* Stores with buckets. */
 	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
@@ -230,10 +151,5 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
 /* SOURCE in canonical form without credentials, signatures and fragments: the identity of a dataset, fit for
  * logs and the index. The caller frees it. NULL with *err filled for a malformed source. */
 char *ps_source_canonical(const char *source, struct ps_error *err);
-
-/* A name from outside, fit to be shown below the mount's root? -EINVAL for an empty name, "." or ".." parts,
- * an absolute path, empty parts ("a//b"), control characters, parts past 255 or paths past 4095 bytes, or a
- * first part ".penstock". */
-int ps_path_check(const char *path);
 
 #endif

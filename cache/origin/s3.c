@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/env.h"
 #include "origin/http_get.h"
 #include "origin/s3_list.h"
 
@@ -97,7 +98,7 @@ static const char *first_set(
         const struct ps_origin_options *options, const char *given, const char *const *names)
 {
 	for (; !given && *names; names++)
-		given = ps_env_get(options->env, *names);
+		given = ps_env_get(options->http.env, *names);
 	return given;
 }
 
@@ -127,13 +128,13 @@ static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options
 	struct ps_origin_options with_ca = *options;
 	ps_autostrbuf struct ps_strbuf own = {0};
 
-	if (!with_ca.ca_file)
-		with_ca.ca_file = ps_env_get(options->env, "AWS_CA_BUNDLE");
+	if (!with_ca.http.ca_file)
+		with_ca.http.ca_file = ps_env_get(options->http.env, "AWS_CA_BUNDLE");
 	ps_strbuf_addf(&own, "%s://%s/", store->scheme ? store->scheme : "https",
 	        store->host ? store->host : "s3.amazonaws.com");
 	if (own.failed)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	return ps_http_client_init(&s3->client, own.s, &with_ca, err);
+	return ps_http_client_init(&s3->client, own.s, &with_ca.http, err);
 }
 
 /* What Google's stores know under other names. */
@@ -160,10 +161,10 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	        .no_sign_request = options->no_sign_request,
 	        .profile = options->profile,
 	        .region = options->region,
-	        .env = options->env,
+	        .env = options->http.env,
 	        .google_file = options->gs_credentials,
-	        .proxy = options->proxy,
-	        .ca_file = options->ca_file};
+	        .proxy = options->http.proxy,
+	        .ca_file = options->http.ca_file};
 	int rc = check_options(scheme, options, err);
 
 	if (rc == 0)

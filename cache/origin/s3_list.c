@@ -261,7 +261,7 @@ int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credenti
 
 	if (!err)
 		err = &mine;
-	ps_names_init(&names, o, fn, arg, stop, err);
+	ps_names_init(&names, &o->lister, fn, arg, stop, err);
 	int rc = credentials ? ps_credentials_wait(credentials, stop, err) : 0;
 	if (rc == 0)
 		rc = ps_s3_url_parse(source->first, &url, err);

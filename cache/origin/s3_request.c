@@ -127,7 +127,13 @@ static int take_key(struct ps_http_request *rq, struct ps_s3_signer *signer)
 	}
 	ps_key_unref(rq->key);
 	rq->key = key;
+	rq->key_expires_s = key ? key->expires_s : 0;
 	return 0;
+}
+
+static void forget(struct ps_http_request *rq)
+{
+	ps_key_unref(rq->key);
 }
 
 static int address(void *arg, struct ps_http_request *rq, char **ret_url)
@@ -324,4 +330,4 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	return again;
 }
 
-const struct ps_http_dialect ps_s3_dialect = {.address = address, .refused = refused};
+const struct ps_http_dialect ps_s3_dialect = {.address = address, .refused = refused, .forget = forget};

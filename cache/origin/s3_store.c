@@ -163,10 +163,10 @@ int ps_s3_store_place(struct ps_s3_store *store, const char *bucket, const char 
 	ps_strbuf_add(&ret->path, store->base ? store->base : "");
 	if (!by_host) {
 		ps_strbuf_addc(&ret->path, '/');
-		ps_sigv4_encode(bucket, strlen(bucket), false, &ret->path);
+		ps_url_encode_strict(bucket, strlen(bucket), false, &ret->path);
 	}
 	if (by_host || *key)
 		ps_strbuf_addc(&ret->path, '/');
-	ps_sigv4_encode(key, strlen(key), true, &ret->path);
+	ps_url_encode_strict(key, strlen(key), true, &ret->path);
 	return ret->host.failed || ret->path.failed ? -ENOMEM : 0;
 }

@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "catalog/dataset.h"
 #include "catalog/grant.h"
+#include "prefetch/plan_ahead.h"
 
 #define EIGHTHS 8
 #define RUN_BLOCKS 4

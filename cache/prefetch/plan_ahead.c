@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "catalog/dataset.h"
 #include "policy/plans.h"
+#include "prefetch/next_shard.h"
 
 #define LOOK_EVERY_MS 100 /* at most */
 #define IDLE_MS 1000

@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "catalog/dataset.h"
+#include "prefetch/plan_ahead.h"
+#include "prefetch/plan_feed.h"
 #include "policy/plan_text.h"
 #include "policy/plans.h"
 

@@ -17,7 +17,7 @@
 #include <sys/statvfs.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
+#include "base/crc.h"
 #include "base/log.h"
 #include "store/block.h"
 #include "store/commit.h"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
+#include "base/crc.h"
 #include "store/block.h"
 #include "store/datafile.h"
 #include "store/extent.h"

@@ -27,7 +27,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "origin/origin.h"
+#include "base/remote.h"
 
 #define PS_BLOCK_SIZE (UINT64_C(1) << 20)
 /* What a random reader fetches: parts of a block, which are kept and checked by themselves until it is whole.

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/secret_file.h"
+#include "base/secret.h"
 #include "cli/conf_file.h"
 #include "base/suggest.h"
 #include "cli/option_scope.h"

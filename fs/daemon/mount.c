@@ -70,7 +70,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	if (rc < 0)
 		return rc;
 	ps_mount_options_dataset(&m->options[i], &options);
-	options.origin.env = (const char *const *)m->request.env;
+	options.origin.http.env = (const char *const *)m->request.env;
 	options.cancelled = cancelled;
 	/* Once the daemon is in the background its stderr is no terminal any more. */
 	ps_progress_init(&progress, true, 0);

@@ -10,6 +10,7 @@
 #ifndef PS_DAEMON_MOUNT_H
 #define PS_DAEMON_MOUNT_H
 
+#include "daemon/mounts.h"
 #include "daemon/request.h"
 #include "fuse/session.h"
 

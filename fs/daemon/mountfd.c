@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/strbuf.h"
+#include "options/options.h"
 
 extern char **environ;
 

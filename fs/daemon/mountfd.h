@@ -10,10 +10,6 @@
 
 #include "daemon/mounts.h"
 
-/* The largest READ: so much can be spliced from a file. More would need a pipe past the usual
- * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would copy through memory of its own instead. */
-#define PS_FS_READ_NBYTES (512u * 1024)
-
 struct ps_mountfd_options {
 	const char *source; /* shown as the mount's device; no secrets */
 	const char *mountpoint;

@@ -25,7 +25,6 @@
 #include "base/list.h"
 #include "cache.h"
 #include "fuse/fuse_api.h"
-#include "daemon/mountfd.h"
 #include "fuse/openmode.h"
 #include "options/options.h"
 #include "fuse/passthrough.h"

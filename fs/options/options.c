@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #include "base/secret.h"
-#include "base/secret_file.h"
 #include "base/size.h"
 #include "listing/filter.h"
 #include "policy/policy.h"

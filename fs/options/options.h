@@ -16,6 +16,10 @@
 /* How a file that is not all in the cache is opened; see openmode.h. */
 enum ps_cold_reads { PS_COLD_AUTO, PS_COLD_DIRECT, PS_COLD_CACHED };
 
+/* The largest READ: so much can be spliced from a file. More would need a pipe past the usual
+ * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would copy through memory of its own instead. */
+#define PS_FS_READ_NBYTES (512u * 1024)
+
 struct ps_mount_options {
 	/* the cache */
 	char *cache_dir;  /* NULL: ps_cache_dir_default() */

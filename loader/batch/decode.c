@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "batch/make.h"
 #include "batch/pictures.h"
 #include "batch/send.h"
@@ -73,14 +73,14 @@ static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const
 	struct ps_row *r = &b->rows[row];
 	struct ps_sample_field in = *ps_plan_find(&b->plan->fields[i], r->sample);
 	struct ps_load_error err = {0};
-	uint64_t begin = ps_mono_ns();
+	uint64_t begin = ps_clock_mono_ns();
 	int e;
 
 	in.data = (uint8_t *)(uintptr_t)data;
 	in.size = nbytes;
 	e = ps_picture_decode_here(b, row, i, &in, w, &err);
 	if (e == 0 && w->times)
-		ps_offload_count(w->times, false, ps_mono_ns() - begin);
+		ps_offload_count(w->times, false, ps_clock_mono_ns() - begin);
 	if (e == 0)
 		return;
 	ps_load_error_prefix(&err, "field .%.100s", in.suffix);

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "batch/decode.h"
 #include "batch/make.h"
 
@@ -106,13 +106,13 @@ int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 
 	if (!b->decoded[i])
 		return ps_picture_decode_here(b, row, i, in, w, err);
-	begin = ps_mono_ns();
+	begin = ps_clock_mono_ns();
 	r = ps_decode_offer(b, row, i, in, w, err);
 	taken = r == 1;
 	if (r == 0)
 		r = ps_picture_decode_here(b, row, i, in, w, err);
 	if (r >= 0 && w->times)
-		ps_offload_count(w->times, taken, ps_mono_ns() - begin);
+		ps_offload_count(w->times, taken, ps_clock_mono_ns() - begin);
 	return PS_MIN(r, 0);
 }
 

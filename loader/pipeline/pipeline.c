@@ -231,7 +231,7 @@ static int pipeline_init(
 	p->dealt = calloc(o->rows, sizeof(*p->dealt));
 	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
 	p->source = source_of(p);
-	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_mono_ns()};
+	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_clock_mono_ns()};
 	if (p->wake_fd < 0)
 		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
 	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->batches || !p->threads || !p->dealt ||
@@ -441,10 +441,10 @@ int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, 
 
 bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
 {
-	const uint64_t until_ns = ps_mono_ns() + timeout_ms * UINT64_C(1000000);
+	const uint64_t until_ns = ps_clock_mono_ns() + timeout_ms * UINT64_C(1000000);
 
 	PS_LOCK_SCOPE(&p->lock);
-	while (!next_is_known(p) && ps_mono_ns() < until_ns)
+	while (!next_is_known(p) && ps_clock_mono_ns() < until_ns)
 		consumer_wait(p, &until_ns);
 	return next_is_known(p);
 }
@@ -506,7 +506,7 @@ void ps_pipeline_release(struct penstock_batch *b)
 
 void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 {
-	m->ns = ps_mono_ns(); /* not before the lock: waits may begin until then */
+	m->ns = ps_clock_mono_ns(); /* not before the lock: waits may begin until then */
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
 		for (int w = 0; w < PS_NWAITS; w++)

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 
 enum ps_wait {
 	PS_WAIT_INPUT,  /* for what the stage needs */
@@ -35,13 +35,13 @@ struct ps_stage {
 static inline void ps_stage_enter(struct ps_stage *stage)
 {
 	stage->nthreads++;
-	stage->began_ns += ps_mono_ns();
+	stage->began_ns += ps_clock_mono_ns();
 }
 
 static inline void ps_stage_leave(struct ps_stage *stage)
 {
 	stage->nthreads--;
-	stage->began_ns -= ps_mono_ns(); /* may wrap; the sum below is right all the same */
+	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; the sum below is right all the same */
 }
 
 /* Waits on the condition once, and counts it. until_ns: of the monotonic clock, as the condition's must be
@@ -49,7 +49,7 @@ static inline void ps_stage_leave(struct ps_stage *stage)
 static inline void ps_stage_wait(struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond,
         pthread_mutex_t *lock, const uint64_t *until_ns)
 {
-	uint64_t start = ps_mono_ns();
+	uint64_t start = ps_clock_mono_ns();
 
 	stage->now[why]++;
 	stage->since[why] += start;
@@ -63,7 +63,7 @@ static inline void ps_stage_wait(struct ps_stage *stage, enum ps_wait why, pthre
 	}
 	stage->now[why]--;
 	stage->since[why] -= start;
-	stage->ns[why] += ps_mono_ns() - start;
+	stage->ns[why] += ps_clock_mono_ns() - start;
 }
 
 /* Time spent in one kind of wait until `now`. */

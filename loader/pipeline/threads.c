@@ -107,7 +107,7 @@ static void tune(struct ps_pipeline *p)
 	const struct ps_tune_mark was = p->tuned;
 	double in[PENSTOCK_NSTAGES], out[PENSTOCK_NSTAGES];
 
-	if (ps_mono_ns() - was.ns < TUNE_NS)
+	if (ps_clock_mono_ns() - was.ns < TUNE_NS)
 		return;
 	ps_tune_mark(p, &p->tuned);
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
@@ -155,12 +155,12 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 	uint64_t begin;
 
 	pthread_mutex_unlock(&p->lock);
-	begin = ps_mono_ns();
+	begin = ps_clock_mono_ns();
 	ps_range_begin("decode");
 	for (uint32_t i = 0; i < u->n; i++)
 		ps_batch_decode(u->batch, u->first + i, w);
 	ps_range_end();
-	begin = ps_mono_ns() - begin;
+	begin = ps_clock_mono_ns() - begin;
 	pthread_mutex_lock(&p->lock);
 	ps_cost_learn(&p->cost, u->n, u->nbytes, begin);
 	u->batch->ndone += u->n;

@@ -9,7 +9,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "shard/index_file.h"
 
 #define LOCK_NAME ".penstock-index.lock"
@@ -53,7 +53,7 @@ static int lacking_find(
 static int lacking_make(
         const struct lacking *l, char *const *shards, const char *dir, struct ps_load_error *err)
 {
-	uint64_t begin = ps_mono_ns(), done = 0;
+	uint64_t begin = ps_clock_mono_ns(), done = 0;
 
 	for (size_t i = 0; i < l->n; i++) {
 		const char *shard = shards[l->shards[i]];
@@ -66,7 +66,7 @@ static int lacking_make(
 			return ps_load_error_set(err, -r, "index=\"make\": %s%s", err ? err->text : "",
 			        dir ? "" : "; index_dir puts indexes into a folder of your own");
 		done += stat(shard, &st) == 0 ? (uint64_t)st.st_size : 0;
-		s = (double)(ps_mono_ns() - begin) / 1e9;
+		s = (double)(ps_clock_mono_ns() - begin) / 1e9;
 		all = done > 0 ? s / (double)done * (double)l->nbytes : 0;
 		if (all > PS_INDEX_AUTO_S && i + 1 < l->n)
 			return ps_load_error_set(err, EINVAL,

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "shard/inflate.h"
 
 /* Ends of large fields are read straight into their place from this size on, and with them what stands

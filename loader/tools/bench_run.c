@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "loader.h"
 #include "public.h"
 #include "stats.h"
@@ -21,7 +21,7 @@
 
 static double now(void)
 {
-	return (double)ps_mono_ns() / 1e9;
+	return (double)ps_clock_mono_ns() / 1e9;
 }
 
 static double seconds_of(struct timeval tv)

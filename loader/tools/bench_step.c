@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "public.h"
 #include "stats.h"
 
@@ -117,7 +117,7 @@ struct sleeper {
 
 static double now_ms(void)
 {
-	return (double)ps_mono_ns() / 1e6;
+	return (double)ps_clock_mono_ns() / 1e6;
 }
 
 static void sleep_ms(double ms)

@@ -15,7 +15,7 @@
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
 
-#include "base/clock_ns.h"
+#include "base/clock.h"
 #include "tools/tools.h"
 
 #define NOFILE_MIN 4096U         /* 64 lanes, workers, sockets */
@@ -264,20 +264,20 @@ static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 		return false;
 	(void)unlink(path);
 	(void)fcntl(fd, F_SETFL, O_DIRECT);
-	for (begin = ps_mono_ns(); n < DISK_NBYTES && ps_mono_ns() - begin < DISK_NS; n += DISK_BUF)
+	for (begin = ps_clock_mono_ns(); n < DISK_NBYTES && ps_clock_mono_ns() - begin < DISK_NS; n += DISK_BUF)
 		if (pwrite(fd, buf, DISK_BUF, (off_t)n) != (ssize_t)DISK_BUF)
 			return false;
 	if (fdatasync(fd) < 0)
 		return false;
-	ns = ps_mono_ns() - begin;
+	ns = ps_clock_mono_ns() - begin;
 	*ret_write = (double)n / ((double)ns / 1e9);
 	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-	begin = ps_mono_ns();
+	begin = ps_clock_mono_ns();
 	ns = 1;
 	for (uint64_t at = 0; at < n && ns < DISK_NS; at += DISK_BUF) {
 		if (pread(fd, buf, DISK_BUF, (off_t)at) != (ssize_t)DISK_BUF)
 			return false;
-		ns = ps_mono_ns() - begin;
+		ns = ps_clock_mono_ns() - begin;
 		*ret_read = (double)(at + DISK_BUF) / ((double)ns / 1e9);
 	}
 	return true;

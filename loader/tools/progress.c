@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock_ns.h"
+#include "base/clock.h"
 
 #define REDRAW_SECONDS 0.2
 
 static double now(void)
 {
-	return (double)ps_mono_ns() / 1e9;
+	return (double)ps_clock_mono_ns() / 1e9;
 }
 
 void ps_progress_begin(struct ps_progress *p, const char *what, const char *unit, uint64_t total)

@@ -239,7 +239,7 @@ static void two_attaches_of_a_source_share_a_dataset(void **state)
 	assert_int_equal(lookup(f, "a", &attr), 0);
 	/* With other credentials it is another one. */
 	const char *const headers[] = {"Authorization: other", NULL};
-	const struct ps_dataset_options others = {.origin = {.headers = headers}};
+	const struct ps_dataset_options others = {.origin = {.http.headers = headers}};
 	struct ps_names_origin *own = ps_names_origin_new();
 	ps_names_origin_set(own, "b", SIZE, 1);
 	next_origin = own;

@@ -15,7 +15,7 @@ static struct ps_names_origin *other_origin;
 
 static void attach_other(struct fixture *f)
 {
-	const struct ps_dataset_options options = {.origin = {.user_password = "other:one"}};
+	const struct ps_dataset_options options = {.origin = {.http.user_password = "other:one"}};
 	struct ps_names_origin *o = ps_names_origin_new();
 
 	memcpy(o->entries, f->origin->entries, sizeof o->entries);

@@ -112,8 +112,8 @@ struct ps_origin *open_origin(const char *base, const char *path, const struct p
 	char source[256];
 
 	snprintf(source, sizeof source, "%s%s", base, path);
-	options.stall_timeout_ms = STALL_MS;
-	options.connect_timeout_ms = 2000;
+	options.http.stall_timeout_ms = STALL_MS;
+	options.http.connect_timeout_ms = 2000;
 	if (ps_origin_open(source, &options, &o, &err) < 0)
 		fail_msg("%s", err.text);
 	return o;

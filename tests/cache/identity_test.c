@@ -20,7 +20,7 @@ static struct ps_identity of(const char *source, struct ps_origin_options option
 	const char *const env[] = {home, "PWD=/here", a ? a : "X=", b, NULL};
 	struct ps_identity ret;
 
-	options.env = env;
+	options.http.env = env;
 	assert_int_equal(ps_identity_of(source, source, &options, &ret), 0);
 	return ret;
 }
@@ -39,30 +39,30 @@ static void an_access_is_all_that_decides_who_signs(void **state)
 		const char *a_env[2], *b_env[2];
 		bool same;
 	} rows[] = {
-	        {"nothing", S3, {0}, {0}, {0}, {0}, true},
-	        {"a key", S3, {0}, {0}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, false},
-	        {"a secret", S3, {0}, {0}, {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=a"},
+	        {"nothing", S3, {.http = {0}}, {.http = {0}}, {0}, {0}, true},
+	        {"a key", S3, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, false},
+	        {"a secret", S3, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=a"},
 	                {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}, false},
-	        {"a session's token", S3, {0}, {0}, {"AWS_SESSION_TOKEN=a"}, {"AWS_SESSION_TOKEN=b"}, false},
-	        {"a role", S3, {0}, {0}, {"AWS_ROLE_ARN=a"}, {"AWS_ROLE_ARN=b"}, false},
-	        {"a pod's agent", S3, {0}, {0}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI=a"},
+	        {"a session's token", S3, {.http = {0}}, {.http = {0}}, {"AWS_SESSION_TOKEN=a"}, {"AWS_SESSION_TOKEN=b"}, false},
+	        {"a role", S3, {.http = {0}}, {.http = {0}}, {"AWS_ROLE_ARN=a"}, {"AWS_ROLE_ARN=b"}, false},
+	        {"a pod's agent", S3, {.http = {0}}, {.http = {0}}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI=a"},
 	                {"AWS_CONTAINER_CREDENTIALS_FULL_URI=b"}, false},
-	        {"its token", S3, {0}, {0}, {"AWS_CONTAINER_AUTHORIZATION_TOKEN=a"},
+	        {"its token", S3, {.http = {0}}, {.http = {0}}, {"AWS_CONTAINER_AUTHORIZATION_TOKEN=a"},
 	                {"AWS_CONTAINER_AUTHORIZATION_TOKEN=b"}, false},
 	        {"a profile", S3, {.profile = "a"}, {.profile = "b"}, {0}, {0}, false},
-	        {"none at all", S3, {.no_sign_request = true}, {0}, {0}, {0}, false},
+	        {"none at all", S3, {.no_sign_request = true}, {.http = {0}}, {0}, {0}, false},
 	        {"what nobody signs with", S3, {.no_sign_request = true}, {.no_sign_request = true},
 	                {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
-	        {"who pays", S3, {.request_payer = true}, {0}, {0}, {0}, false},
-	        {"another program's variable", S3, {0}, {0}, {"TERM=a"}, {"TERM=b"}, true},
-	        {"Google's key", "gs://bucket/", {0}, {0}, {"GS_SECRET_ACCESS_KEY=a"}, {"GS_SECRET_ACCESS_KEY=b"}, false},
-	        {"a password", HTTP, {.user_password = "u:a"}, {.user_password = "u:b"}, {0}, {0}, false},
-	        {"a header", HTTP, {.headers = one_header}, {.headers = two_headers}, {0}, {0}, false},
-	        {"a store's key, elsewhere", HTTP, {0}, {0}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
-	        {"the Hub's token", HUB, {0}, {0}, {"HF_TOKEN=a"}, {"HF_TOKEN=b"}, false},
-	        {"a proxy's password", HTTP, {.proxy = "http://u:a@p"}, {.proxy = "http://u:b@p"}, {0}, {0}, false},
-	        {"a proxy of the environment", HTTP, {0}, {0}, {"https_proxy=a"}, {"https_proxy=b"}, false},
-	        {"a local folder's", "file:///d/", {.user_password = "a"}, {.user_password = "b"}, {0}, {0}, true},
+	        {"who pays", S3, {.request_payer = true}, {.http = {0}}, {0}, {0}, false},
+	        {"another program's variable", S3, {.http = {0}}, {.http = {0}}, {"TERM=a"}, {"TERM=b"}, true},
+	        {"Google's key", "gs://bucket/", {.http = {0}}, {.http = {0}}, {"GS_SECRET_ACCESS_KEY=a"}, {"GS_SECRET_ACCESS_KEY=b"}, false},
+	        {"a password", HTTP, {.http.user_password = "u:a"}, {.http.user_password = "u:b"}, {0}, {0}, false},
+	        {"a header", HTTP, {.http.headers = one_header}, {.http.headers = two_headers}, {0}, {0}, false},
+	        {"a store's key, elsewhere", HTTP, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
+	        {"the Hub's token", HUB, {.http = {0}}, {.http = {0}}, {"HF_TOKEN=a"}, {"HF_TOKEN=b"}, false},
+	        {"a proxy's password", HTTP, {.http.proxy = "http://u:a@p"}, {.http.proxy = "http://u:b@p"}, {0}, {0}, false},
+	        {"a proxy of the environment", HTTP, {.http = {0}}, {.http = {0}}, {"https_proxy=a"}, {"https_proxy=b"}, false},
+	        {"a local folder's", "file:///d/", {.http.user_password = "a"}, {.http.user_password = "b"}, {0}, {0}, true},
 	};
 
 	(void)state;
@@ -145,9 +145,9 @@ static void a_buckets_names_are_the_same_for_all(void **state)
 
 static void another_way_to_the_origin_is_told_apart(void **state)
 {
-	const struct ps_origin_options plain = {0}, none = {.proxy = "none"}, proxy = {.proxy = "http://p:1"},
-	                               with_user = {.proxy = "http://u:p@p:1"}, ca = {.ca_file = "/ca.pem"},
-	                               insecure = {.insecure = true};
+	const struct ps_origin_options plain = {0}, none = {.http.proxy = "none"}, proxy = {.http.proxy = "http://p:1"},
+	                               with_user = {.http.proxy = "http://u:p@p:1"}, ca = {.http.ca_file = "/ca.pem"},
+	                               insecure = {.http.insecure = true};
 
 	(void)state;
 	assert_false(of(S3, plain, NULL, NULL).has_route);
@@ -173,24 +173,24 @@ static void what_might_be_a_secret_is_not_anonymous(void **state)
 		const char *env;
 		bool anonymous;
 	} rows[] = {
-	        {"nothing", HTTP, {.headers = no_headers}, NULL, true},
-	        {"braces", "https://h/x-{0..9}.tar", {0}, NULL, true},
-	        {"a header", HTTP, {.headers = header}, NULL, false},
-	        {"a user", HTTP, {.user_password = "u:p"}, NULL, false},
-	        {"a user in the source", "https://u:p@h/dir/", {0}, NULL, false},
-	        {"a query", "https://h/dir/?sig=x", {0}, NULL, false},
-	        {"a list, whose lines may have one", "https://h/dir/list.txt", {0}, NULL, false},
-	        {"a local list", "@/dir/list", {0}, NULL, false},
-	        {"a certificate", HTTP, {.client_cert = "/c"}, NULL, false},
-	        {"a proxy", HTTP, {.proxy = "http://p"}, NULL, false},
-	        {"a proxy of the environment", HTTP, {0}, "http_proxy=http://p", false},
-	        {"a netrc file", HTTP, {.netrc_file = "/dev/null"}, NULL, false},
-	        {"one that is not there", HTTP, {.netrc_file = "/nonexistent"}, NULL, true},
-	        {"none", HTTP, {.netrc_file = ""}, NULL, true},
-	        {"a bucket's own credentials", S3, {0}, NULL, false},
+	        {"nothing", HTTP, {.http.headers = no_headers}, NULL, true},
+	        {"braces", "https://h/x-{0..9}.tar", {.http = {0}}, NULL, true},
+	        {"a header", HTTP, {.http.headers = header}, NULL, false},
+	        {"a user", HTTP, {.http.user_password = "u:p"}, NULL, false},
+	        {"a user in the source", "https://u:p@h/dir/", {.http = {0}}, NULL, false},
+	        {"a query", "https://h/dir/?sig=x", {.http = {0}}, NULL, false},
+	        {"a list, whose lines may have one", "https://h/dir/list.txt", {.http = {0}}, NULL, false},
+	        {"a local list", "@/dir/list", {.http = {0}}, NULL, false},
+	        {"a certificate", HTTP, {.http.client_cert = "/c"}, NULL, false},
+	        {"a proxy", HTTP, {.http.proxy = "http://p"}, NULL, false},
+	        {"a proxy of the environment", HTTP, {.http = {0}}, "http_proxy=http://p", false},
+	        {"a netrc file", HTTP, {.http.netrc_file = "/dev/null"}, NULL, false},
+	        {"one that is not there", HTTP, {.http.netrc_file = "/nonexistent"}, NULL, true},
+	        {"none", HTTP, {.http.netrc_file = ""}, NULL, true},
+	        {"a bucket's own credentials", S3, {.http = {0}}, NULL, false},
 	        {"none for a bucket", S3, {.no_sign_request = true}, NULL, true},
-	        {"a header for a bucket", S3, {.no_sign_request = true, .headers = header}, NULL, false},
-	        {"the Hub", HUB, {0}, NULL, false},
+	        {"a header for a bucket", S3, {.no_sign_request = true, .http.headers = header}, NULL, false},
+	        {"the Hub", HUB, {.http = {0}}, NULL, false},
 	};
 
 	(void)state;
@@ -199,7 +199,7 @@ static void what_might_be_a_secret_is_not_anonymous(void **state)
 		struct ps_origin_options options = rows[i].options;
 		struct ps_identity ret;
 
-		options.env = env;
+		options.http.env = env;
 		assert_int_equal(ps_identity_of(rows[i].source, rows[i].source, &options, &ret), 0);
 		if (ret.anonymous != rows[i].anonymous)
 			fail_msg("%s", rows[i].what);

@@ -11,7 +11,7 @@
 static void credentials_stay_with_their_host(void **state)
 {
 	const char *const headers[] = {"X-Secret: sesame", NULL};
-	struct ps_origin_options options = {.headers = headers, .user_password = "user:pass:word"};
+	struct ps_origin_options options = {.http.headers = headers, .http.user_password = "user:pass:word"};
 	struct ps_origin *o = open_origin(server.http, "/", &options);
 	char url[128];
 	struct call c;
@@ -102,7 +102,7 @@ static void header_options_are_checked(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		const char *const headers[] = {bad[i], NULL};
-		struct ps_origin_options options = {.headers = headers};
+		struct ps_origin_options options = {.http.headers = headers};
 		struct ps_error err = {0};
 
 		assert_int_equal(ps_origin_open("http://127.0.0.1/x", &options, &o, &err), -EINVAL);
@@ -114,7 +114,7 @@ static void header_options_are_checked(void **state)
 
 static void tls_needs_a_known_ca(void **state)
 {
-	struct ps_origin_options with_ca = {.ca_file = server.ca}, insecure = {.insecure = true};
+	struct ps_origin_options with_ca = {.http.ca_file = server.ca}, insecure = {.http.insecure = true};
 	const struct {
 		const struct ps_origin_options *options;
 		int errnum;
@@ -142,7 +142,7 @@ static void tls_needs_a_known_ca(void **state)
 
 static void tls_name_must_fit(void **state)
 {
-	struct ps_origin_options options = {.ca_file = server.ca};
+	struct ps_origin_options options = {.http.ca_file = server.ca};
 	char base[64], url[128];
 	struct call c;
 
@@ -158,7 +158,7 @@ static void tls_name_must_fit(void **state)
 
 static void tls_is_never_left_by_redirect(void **state)
 {
-	struct ps_origin_options options = {.ca_file = server.ca};
+	struct ps_origin_options options = {.http.ca_file = server.ca};
 	struct ps_origin *o = open_origin(server.https, "/", &options);
 	char url[128];
 	struct call c;
@@ -178,7 +178,7 @@ static void tls_is_never_left_by_redirect(void **state)
 
 static void ca_file_must_be_there(void **state)
 {
-	struct ps_origin_options options = {.ca_file = "/no/such/file.pem"};
+	struct ps_origin_options options = {.http.ca_file = "/no/such/file.pem"};
 	struct ps_origin *o;
 	struct ps_error err = {0};
 

@@ -135,7 +135,7 @@ static unsigned connections_of(const char *mark)
 
 static void no_more_connections_than_allowed(void **state)
 {
-	const struct ps_origin_options options = {.max_connections = 2};
+	const struct ps_origin_options options = {.http.max_connections = 2};
 	struct ps_origin *limited;
 	struct ps_error err = {0};
 	struct call gets[6], heads[6];
@@ -168,7 +168,7 @@ static void no_more_connections_than_allowed(void **state)
 
 static void a_transfer_that_waits_for_its_place_is_cancelled_at_once(void **state)
 {
-	const struct ps_origin_options options = {.max_connections = 1};
+	const struct ps_origin_options options = {.http.max_connections = 1};
 	struct ps_origin *limited;
 	struct ps_error err = {0};
 	struct call first, second;

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "base/secret_file.h"
+#include "base/secret.h"
 #include "credentials/key_source.h"
 #include "credentials/hub_token.h"
 #include "http/netrc.h"
@@ -130,7 +130,7 @@ static void whom_it_belongs_to_is_told(void **state)
 static void a_key_that_another_library_reads_is_told_of(void **state)
 {
 	static const char *const no_env[] = {NULL};
-	const struct ps_origin_options rows[] = {
+	const struct ps_http_options rows[] = {
 	        {.env = no_env, .client_cert = log_path, .client_key = path}, {.env = no_env, .client_cert = path}};
 
 	(void)state;
@@ -182,7 +182,7 @@ static int as_hub_token(struct ps_error *err)
 
 static int as_netrc(struct ps_error *err)
 {
-	const struct ps_origin_options options = {.netrc_file = path};
+	const struct ps_http_options options = {.netrc_file = path};
 	ps_autosecret char *found = NULL;
 
 	return ps_netrc_user_password(&options, "h", &found, err);
@@ -191,7 +191,7 @@ static int as_netrc(struct ps_error *err)
 static int as_password(struct ps_error *err)
 {
 	static const char *const no_env[] = {NULL};
-	const struct ps_origin_options options = {
+	const struct ps_http_options options = {
 	        .env = no_env, .client_cert = log_path, .client_key_password_file = path};
 	struct ps_http_access access;
 	int rc = ps_http_access_init(&access, &options, err);

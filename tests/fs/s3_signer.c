@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/url.h"
 #include "credentials/sigv4.h"
 
 static char *decode(const char *word)
@@ -59,7 +60,7 @@ static int sign_line(char *line)
 		words[i] = decode(word ? word : "=");
 	}
 	size_t nheaders = read_pairs(&line, headers), nquery = read_pairs(&line, query);
-	ps_sigv4_encode(words[KEY], strlen(words[KEY]), true, &path);
+	ps_url_encode_strict(words[KEY], strlen(words[KEY]), true, &path);
 	ps_sigv4_query(query, nquery, &sorted);
 	const struct ps_sigv4_request request = {.method = words[METHOD],
 	        .path = ps_strbuf_peek(&path),

@@ -6,6 +6,7 @@
 #include "base/braces.h"
 #include "listing/glob.h"
 #include "origin/hub_source.h"
+#include "credentials/hub_token.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

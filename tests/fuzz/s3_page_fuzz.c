@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "listing/names.h"
 #include "listing/xml.h"
 #include "base/bucket_url.h"
 
