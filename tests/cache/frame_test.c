@@ -12,6 +12,7 @@
 
 #include "base/size.h"
 #include "decompress/codec.h"
+#include "decompress/decompress_private.h"
 #include "decompress/frame_walk.h"
 
 static void names(void **state)
@@ -108,6 +109,87 @@ static void make_table(uint8_t file[static 140])
 		for (int b = 0; b < 4; b++)
 			file[90 + 4 * i + b] = (uint8_t)(words[i] >> (8 * b));
 	memcpy(file + 90 + 36, "\x00\xb1\xea\x92\x8f", 5);
+}
+
+/* 0 and whether the file may end there, or what the decoder says: of `n` bytes. */
+static int gunzip(const uint8_t *in, size_t n, bool *ret_may_end, struct ps_error *err)
+{
+	struct ps_decoder *d = ps_decoder_new(PS_CODING_GZIP);
+	enum ps_decode_event event;
+	uint8_t out[16];
+	size_t used, made, at = 0;
+	int rc = 0;
+
+	assert_non_null(d);
+	do {
+		rc = ps_decoder_step(d, in + at, n - at, out, sizeof out, &used, &made, &event, err);
+		at += used;
+	} while (rc == 0 && (used > 0 || made > 0 || event != PS_DECODE_MORE));
+	*ret_may_end = ps_decoder_may_end(d);
+	ps_decoder_free(d);
+	return rc;
+}
+
+static void gzip_files_end_where_they_may(void **state)
+{
+	/* "abc", its sum and its length; then again, and two zeros as of a tape, and what is none. */
+	static const uint8_t member[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0x4b, 0x4c, 0x4a, 0x06, 0, 0xc2,
+	        0x41, 0x24, 0x35, 0x03, 0, 0, 0};
+	enum { N = sizeof member };
+	uint8_t file[2 * N + 3] = {0};
+	struct ps_error err = {0};
+	bool may_end;
+
+	(void)state;
+	memcpy(file, member, N);
+	memcpy(file + N, member, N);
+	file[2 * N + 2] = 'x';
+	for (size_t n = 1; n < sizeof file; n++) {
+		assert_int_equal(gunzip(file, n, &may_end, &err), 0);
+		assert_int_equal(may_end, n == N || n >= 2 * N);
+	}
+	assert_int_equal(gunzip(file, sizeof file, &may_end, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "garbage behind its end"));
+	file[N - 8] ^= 1;
+	assert_int_equal(gunzip(file, N, &may_end, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "checksum"));
+}
+
+/* Unpackers bring bytes in any order, and some of them twice. */
+static void a_get_takes_each_byte_once_and_to_its_place(void **state)
+{
+	enum { OFFSET = 1000, FIRST = 100, N = 4 * PS_PART_RANGES + FIRST };
+	uint8_t plain[OFFSET + N + 100], got[N], other[OFFSET + N + 100] = {0};
+	struct iovec iov[] = {{got, FIRST}, {got + FIRST, N - FIRST}};
+	struct ps_get get = {.offset = OFFSET, .nbytes = N, .iov = iov, .niov = 2};
+	struct ps_part part = {.get = &get};
+	struct ps_range gap;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof plain; i++)
+		plain[i] = (uint8_t)(i * 7 + i / 200 + 1);
+	memset(got, 0, sizeof got);
+	/* Over the end of the first buffer; what comes again, with other bytes, changes nothing. */
+	assert_true(ps_part_give(&part, OFFSET + 90, OFFSET + 130, plain + OFFSET + 90));
+	assert_true(ps_part_give(&part, OFFSET + 80, OFFSET + 90, plain + OFFSET + 80));
+	assert_false(ps_part_give(&part, OFFSET + 80, OFFSET + 130, other));
+	memcpy(other + OFFSET + 70, plain + OFFSET + 70, 10);
+	assert_true(ps_part_give(&part, OFFSET + 70, OFFSET + 130, other + OFFSET + 70));
+	assert_memory_equal(got + 70, plain + OFFSET + 70, 60);
+	assert_int_equal(part.nhave, 1);
+	assert_true(ps_part_gap(&part, 0, &gap));
+	assert_int_equal(gap.from, OFFSET);
+	assert_int_equal(gap.end, OFFSET + 70);
+	/* As many ranges as there is room for, and what comes beyond that is asked for again. */
+	for (size_t i = 0; i < PS_PART_RANGES + 4; i++) {
+		uint64_t at = OFFSET + 140 + 3 * i;
+
+		assert_int_equal(ps_part_give(&part, at, at + 1, plain + at), i + 1 < PS_PART_RANGES);
+	}
+	assert_int_equal(part.nhave, PS_PART_RANGES);
+	assert_true(ps_part_give(&part, 0, sizeof plain, plain));
+	assert_false(ps_part_gap(&part, 0, &gap));
+	assert_memory_equal(got, plain + OFFSET, N);
 }
 
 static void seek_tables(void **state)
@@ -322,6 +404,8 @@ int main(void)
 	        cmocka_unit_test(names),
 	        cmocka_unit_test(headers),
 	        cmocka_unit_test(a_frame_that_needs_a_dictionary_says_so),
+	        cmocka_unit_test(gzip_files_end_where_they_may),
+	        cmocka_unit_test(a_get_takes_each_byte_once_and_to_its_place),
 	        cmocka_unit_test(seek_tables),
 	        cmocka_unit_test(maps),
 	        cmocka_unit_test(walks),
