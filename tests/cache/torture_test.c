@@ -186,6 +186,27 @@ static void the_mark_is_whole(const char *dir)
 	assert_string_equal(text, "penstock cache 1\n");
 }
 
+/* Every third write is a short one: folders are made until the mark's has been. */
+static void a_mark_that_is_written_in_pieces_is_whole(void **state)
+{
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), e;
+	char sub[256];
+
+	for (unsigned i = 0; i < 6; i++) {
+		snprintf(sub, sizeof sub, "%s/%u", (const char *)*state, i);
+		assert_int_equal(mkdir(sub, 0700), 0);
+		faults_trickle(true);
+		if (i < 3)
+			(void)!write(null, "ab", 2);
+		struct ps_store *store = try_open(sub, &e);
+		faults_end();
+		assert_int_equal(e, 0);
+		the_mark_is_whole(sub);
+		ps_store_close(store);
+	}
+	close(null);
+}
+
 static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 {
 	char *buf = malloc(TEST_MIB);
@@ -194,7 +215,6 @@ static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 	faults_trickle(true);
 	struct ps_store *store = try_open(*state, &e);
 	assert_int_equal(e, 0);
-	the_mark_is_whole(*state);
 	live(store, buf);
 	unsigned there = look(store, buf, true);
 	ps_store_close(store);
@@ -285,6 +305,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        TEST(an_allocation_that_fails_costs_no_right_byte),
 	        TEST(an_allocation_that_fails_takes_no_pin_away),
+	        TEST(a_mark_that_is_written_in_pieces_is_whole),
 	        TEST(bytes_in_pieces_and_interruptions_give_whole_blocks),
 	        TEST(a_sync_that_fails_is_no_clean_stop),
 	        TEST(a_clock_that_steps_costs_no_right_byte),
