@@ -1,10 +1,104 @@
 #include "policy/plans.h"
 
 #include <errno.h>
+#include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/plans_private.h"
+#include "base/json.h"
+#include "base/list.h"
+
+struct ps_plan_use {
+	struct ps_plan_use *next, **link; /* of the file, none of which is over; link points at it */
+	struct ps_plan_epoch *epoch;
+	uint32_t file;
+	bool over;
+};
+
+struct ps_plan_epoch {
+	struct ps_list link; /* of its rank, by number */
+	struct ps_plan_rank *rank;
+	uint64_t number, nbytes, serial;
+	uint32_t nuses, nover;
+	uint32_t first; /* those before it are over */
+	double mid_s;   /* when its uses are needed, on average */
+	double margin_s;
+	struct ps_plan_use uses[];
+};
+
+struct ps_plan_rank {
+	struct ps_plan_teller teller;
+	struct ps_plan_who who; /* who.epoch: of the position */
+	uint64_t serial;        /* its slot, and how often that was used */
+	uint64_t files_done;
+	struct ps_list epochs;
+	bool out_of_order; /* an epoch was told after a later one */
+	double heard_s;
+	/* Its pace: when it was last seen to advance, and through how many files of all it was then. */
+	double moved_s, file_s;
+	uint64_t moved_done, epochs_done;
+};
+
+struct ps_planned_file {
+	struct ps_id id;
+	uint64_t node;                    /* 0: free */
+	uint64_t last;                    /* serial of the rank that named it last */
+	struct ps_plan_use *uses, **tail; /* as they were told; the list and where it ends */
+	struct ps_plan_epoch *first; /* of uses, so that asking needs one look at memory less; NULL: none */
+	uint64_t named_in;           /* serial of the last epoch that named it */
+	uint32_t dataset;
+	bool named; /* the id is known */
+};
+
+/* Open addressing; a slot is 0 or the file's place + 1. Nothing is removed but by making it anew. */
+struct ps_plan_table {
+	uint32_t *slots;
+	size_t cap; /* a power of two */
+};
+
+struct ps_planned_files {
+	struct ps_planned_file *v;
+	size_t n, cap, nfree, nnameless;
+	uint32_t free_from; /* no place before it is free */
+	struct ps_plan_table by_node, by_id;
+};
+
+struct ps_plans {
+	pthread_mutex_t lock; /* all below */
+	struct ps_plan_rank *ranks[PS_PLANS_MAX_RANKS];
+	unsigned nranks, nstrangers;
+	uint64_t serials;
+	uint64_t nbytes, strangers_nbytes; /* of epochs */
+	struct ps_planned_files files;
+	uint64_t foreseen_opens, foreseen_hits, unforeseen_opens, expired, refused;
+};
+
+static inline struct ps_plan_epoch *ps_plan_epoch_of(const struct ps_list *link)
+{
+	return PS_CONTAINER_OF(link, struct ps_plan_epoch, link);
+}
+
+/* plans.c: the use is over. The lock is held. */
+static void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use);
+
+/* Files that plans name; the lock is held in all. */
+static void ps_planned_files_fini(struct ps_planned_files *files);
+/* Room for n more, so that adding them does not fail. -ENOMEM. */
+static int ps_planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
+/* The place of the file, made if there is none; room has been reserved. */
+static uint32_t ps_planned_files_add(struct ps_planned_files *files, const struct ps_plan_file *file);
+/* NULL: there is none. */
+static struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *files, uint64_t node);
+/* NULL: there is none (more). Nodes of two datasets may show one object: *cursor, 0 at first, goes through
+ * them. */
+static struct ps_planned_file *ps_planned_files_by_id(
+        struct ps_planned_files *files, const struct ps_id *id, size_t *cursor);
+static void ps_planned_files_name(
+        struct ps_planned_files *files, struct ps_planned_file *file, const struct ps_id *id);
+/* Forgets those that have no use and whose last rank is gone. */
+static void ps_planned_files_sweep(
+        struct ps_planned_files *files, bool (*gone)(const void *arg, uint64_t serial), const void *arg);
 
 #define FILE_UNKNOWN_S \
 	1.0 /* the pace of a rank that was not seen to advance yet; tells its own uses apart only */
@@ -27,7 +121,7 @@ static void note_first(struct ps_planned_file *file)
 	file->first = file->uses ? file->uses->epoch : NULL;
 }
 
-void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
+static void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_plan_epoch *epoch = use->epoch;
 
@@ -388,4 +482,398 @@ void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *named)
 
 	if (file)
 		ps_planned_files_name(&plans->files, file, &named->id);
+}
+
+/* The files that plans name ----------------------------------------------------------------------- */
+
+#define TABLE_MIN 1024
+
+static const struct ps_id no_id;
+
+static uint64_t hash_of_id(const struct ps_id *id)
+{
+	uint64_t h;
+
+	memcpy(&h, id->bytes, sizeof h); /* it is a hash already */
+	return h;
+}
+
+static uint64_t hash_of_node(uint64_t node)
+{
+	node *= UINT64_C(0x9e3779b97f4a7c15);
+	return node ^ node >> 32;
+}
+
+static void table_add(struct ps_plan_table *t, uint64_t hash, uint32_t place)
+{
+	size_t i = hash & (t->cap - 1);
+
+	while (t->slots[i])
+		i = (i + 1) & (t->cap - 1);
+	t->slots[i] = place + 1;
+}
+
+static void fill_tables(struct ps_planned_files *f)
+{
+	memset(f->by_node.slots, 0, f->by_node.cap * sizeof *f->by_node.slots);
+	memset(f->by_id.slots, 0, f->by_id.cap * sizeof *f->by_id.slots);
+	for (size_t i = 0; i < f->n; i++) {
+		if (!f->v[i].node)
+			continue;
+		table_add(&f->by_node, hash_of_node(f->v[i].node), (uint32_t)i);
+		if (f->v[i].named)
+			table_add(&f->by_id, hash_of_id(&f->v[i].id), (uint32_t)i);
+	}
+}
+
+static void ps_planned_files_fini(struct ps_planned_files *f)
+{
+	free(f->v);
+	free(f->by_node.slots);
+	free(f->by_id.slots);
+	*f = (struct ps_planned_files){0};
+}
+
+/* At most half full. */
+static int tables_grow(struct ps_planned_files *f, size_t want)
+{
+	size_t cap = PS_MAX(f->by_node.cap, (size_t)TABLE_MIN);
+
+	while (cap / 2 < want)
+		cap *= 2;
+	if (cap == f->by_node.cap)
+		return 0;
+	uint32_t *by_node = calloc(cap, sizeof *by_node), *by_id = calloc(cap, sizeof *by_id);
+	if (!by_node || !by_id) {
+		free(by_node);
+		free(by_id);
+		return -ENOMEM;
+	}
+	free(f->by_node.slots);
+	free(f->by_id.slots);
+	f->by_node = (struct ps_plan_table){by_node, cap};
+	f->by_id = (struct ps_plan_table){by_id, cap};
+	fill_tables(f);
+	return 0;
+}
+
+/* After the files moved: their lists point back at them. */
+static void mend_links(struct ps_planned_files *f)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->v[i].uses)
+			f->v[i].uses->link = &f->v[i].uses;
+		else
+			f->v[i].tail = &f->v[i].uses;
+	}
+}
+
+static int ps_planned_files_reserve(struct ps_planned_files *f, size_t n)
+{
+	size_t want = f->n + (n > f->nfree ? n - f->nfree : 0);
+
+	if (want > UINT32_MAX / 4)
+		return -ENOMEM;
+	if (want > f->cap) {
+		size_t cap = PS_MAX(want, f->cap + f->cap / 2);
+		struct ps_planned_file *v = reallocarray(f->v, cap, sizeof *v);
+		if (!v)
+			return -ENOMEM;
+		f->v = v;
+		f->cap = cap;
+		mend_links(f);
+	}
+	return tables_grow(f, want);
+}
+
+static struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *f, uint64_t node)
+{
+	if (f->by_node.cap == 0)
+		return NULL;
+	for (size_t i = hash_of_node(node);; i++) {
+		uint32_t place = f->by_node.slots[i & (f->by_node.cap - 1)];
+		if (!place)
+			return NULL;
+		if (f->v[place - 1].node == node)
+			return &f->v[place - 1];
+	}
+}
+
+static struct ps_planned_file *ps_planned_files_by_id(
+        struct ps_planned_files *f, const struct ps_id *id, size_t *cursor)
+{
+	if (f->by_id.cap == 0)
+		return NULL;
+	for (;;) {
+		uint32_t place = f->by_id.slots[(hash_of_id(id) + (*cursor)++) & (f->by_id.cap - 1)];
+		if (!place)
+			return NULL;
+		if (ps_id_cmp(&f->v[place - 1].id, id) == 0)
+			return &f->v[place - 1];
+	}
+}
+
+static void ps_planned_files_name(struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
+{
+	if (file->named || ps_id_cmp(id, &no_id) == 0)
+		return; /* a node shows one object for ever */
+	file->id = *id;
+	file->named = true;
+	f->nnameless--;
+	table_add(&f->by_id, hash_of_id(id), (uint32_t)(file - f->v));
+}
+
+static uint32_t free_place(struct ps_planned_files *f)
+{
+	if (f->nfree == 0)
+		return (uint32_t)f->n++;
+	while (f->v[f->free_from].node)
+		f->free_from++;
+	f->nfree--;
+	return f->free_from++;
+}
+
+static uint32_t ps_planned_files_add(struct ps_planned_files *f, const struct ps_plan_file *file)
+{
+	struct ps_planned_file *found = ps_planned_files_by_node(f, file->node);
+
+	if (!found) {
+		found = &f->v[free_place(f)];
+		*found = (struct ps_planned_file){.node = file->node, .dataset = file->dataset};
+		found->tail = &found->uses;
+		f->nnameless++;
+		table_add(&f->by_node, hash_of_node(file->node), (uint32_t)(found - f->v));
+	}
+	ps_planned_files_name(f, found, &file->id);
+	return (uint32_t)(found - f->v);
+}
+
+static void ps_planned_files_sweep(
+        struct ps_planned_files *f, bool (*gone)(const void *arg, uint64_t serial), const void *arg)
+{
+	size_t nleft = 0;
+
+	f->free_from = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		struct ps_planned_file *file = &f->v[i];
+
+		if (!file->node)
+			continue;
+		if (file->uses || !gone(arg, file->last)) {
+			nleft++;
+			continue;
+		}
+		f->nnameless -= !file->named;
+		f->nfree++;
+		*file = (struct ps_planned_file){0};
+	}
+	if (nleft == 0)
+		ps_planned_files_fini(f);
+	else
+		fill_tables(f);
+}
+
+/* What follows from plans ------------------------------------------------------------------------- */
+
+/* How far before its turn the open of a file counts as its use in the next epoch. In the epoch under way any
+ * does: how unevenly a rank's lanes advance is its own affair. */
+#define EARLY_SHARE 4
+#define EARLY_MIN 16
+#define LOOKS_MAX 4096 /* at files of other datasets, for the next of one */
+
+/* The functions below need the lock held ---------------------------------------------------------- */
+
+/* How many uses of its rank are to come before this one; negative: it is late. */
+static int64_t distance(const struct ps_plan_use *use)
+{
+	const struct ps_plan_epoch *epoch = use->epoch;
+	const struct ps_list *head = &epoch->rank->epochs;
+	int64_t n = (int64_t)(use - epoch->uses) - epoch->nover;
+
+	for (const struct ps_list *l = head->next; l != &epoch->link; l = l->next)
+		n += ps_plan_epoch_of(l)->nuses - ps_plan_epoch_of(l)->nover;
+	return n;
+}
+
+/* Is all that comes before this epoch over? */
+static bool is_under_way(const struct ps_plan_epoch *epoch)
+{
+	for (const struct ps_list *l = epoch->link.prev; l != &epoch->rank->epochs; l = l->prev)
+		if (ps_plan_epoch_of(l)->nover < ps_plan_epoch_of(l)->nuses)
+			return false;
+	return true;
+}
+
+/* Would an open now be this use? */
+static bool is_due(const struct ps_plan_use *use, int64_t far)
+{
+	return is_under_way(use->epoch) ||
+	       far <= PS_MAX(use->epoch->nuses / EARLY_SHARE, (uint32_t)EARLY_MIN);
+}
+
+/* Which use of the object an open is: the nearest that is about due. */
+static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *object, bool *ret_known)
+{
+	struct ps_plan_use *due = NULL;
+	int64_t nearest = INT64_MAX;
+	struct ps_planned_file *file;
+	size_t cursor = 0;
+
+	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
+		*ret_known = true;
+		for (struct ps_plan_use *use = file->uses; use; use = use->next) {
+			int64_t d = distance(use);
+			if (d < nearest && is_due(use, d)) {
+				nearest = d;
+				due = use;
+			}
+		}
+	}
+	return due;
+}
+
+/* The functions above need the lock held ---------------------------------------------------------- */
+
+static bool reads_from(const struct ps_plan_rank *rank, uint32_t dataset)
+{
+	for (size_t i = 0; rank && i < rank->teller.ndatasets; i++)
+		if (rank->teller.datasets[i] == dataset)
+			return true;
+	return false;
+}
+
+bool ps_plans_any(struct ps_plans *plans, uint32_t dataset)
+{
+	PS_LOCK_SCOPE(&plans->lock);
+
+	for (size_t i = 0; plans->nranks > 0 && i < PS_PLANS_MAX_RANKS; i++)
+		if (reads_from(plans->ranks[i], dataset))
+			return true;
+	return false;
+}
+
+void ps_plans_opened(struct ps_plans *plans, const struct ps_id *object, bool cached)
+{
+	PS_LOCK_SCOPE(&plans->lock);
+	bool known = false;
+
+	if (plans->nranks == 0)
+		return;
+	struct ps_plan_use *due = due_use(plans, object, &known);
+	if (due) {
+		plans->foreseen_opens++;
+		plans->foreseen_hits += cached;
+		ps_plan_use_end(plans, due);
+	} else if (known) {
+		plans->unforeseen_opens++;
+	}
+}
+
+static void sooner(const struct ps_plan_epoch *epoch, struct ps_plan_need *ret)
+{
+	if (epoch->mid_s < ret->when_s)
+		*ret = (struct ps_plan_need){.when_s = epoch->mid_s, .margin_s = epoch->margin_s};
+}
+
+enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
+{
+	PS_LOCK_SCOPE(&plans->lock);
+	enum ps_need need = PS_NEED_UNKNOWN;
+	struct ps_planned_file *file;
+	size_t cursor = 0;
+
+	*ret = (struct ps_plan_need){.when_s = INFINITY};
+	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
+		if (need == PS_NEED_UNKNOWN)
+			need = PS_NEED_NEVER; /* swept when its last rank has gone */
+		if (!file->first)
+			continue;
+		need = PS_NEED_PLANNED;
+		sooner(file->first, ret);
+		/* Those of one rank are in order. */
+		bool sorted = plans->nranks == 1 && !file->first->rank->out_of_order;
+		for (const struct ps_plan_use *use = file->uses; !sorted && use; use = use->next)
+			sooner(use->epoch, ret);
+	}
+	return need;
+}
+
+/* The nth file of the rank that is still to be opened; false: it has told of no more. */
+static bool upcoming(
+        struct ps_plan_epoch **epoch, uint32_t *place, const struct ps_list *end, uint32_t *ret_file)
+{
+	while (&(*epoch)->link != end) {
+		for (; *place < (*epoch)->nuses; ++*place)
+			if (!(*epoch)->uses[*place].over) {
+				*ret_file = (*epoch)->uses[(*place)++].file;
+				return true;
+			}
+		*epoch = ps_plan_epoch_of((*epoch)->link.next);
+		if (&(*epoch)->link != end)
+			*place = (*epoch)->first;
+	}
+	return false;
+}
+
+size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max)
+{
+	PS_LOCK_SCOPE(&plans->lock);
+	struct {
+		struct ps_plan_epoch *epoch;
+		uint32_t place;
+		const struct ps_list *end;
+	} at[PS_PLANS_MAX_RANKS];
+	size_t nat = 0, n = 0, nlooks = 0;
+
+	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++) {
+		struct ps_plan_rank *rank = plans->ranks[i];
+		if (!reads_from(rank, dataset) || ps_list_empty(&rank->epochs))
+			continue;
+		at[nat].epoch = ps_plan_epoch_of(rank->epochs.next);
+		at[nat].place = at[nat].epoch->first;
+		at[nat++].end = &rank->epochs;
+	}
+	/* Of each rank in turn: nobody's next file waits for another's tenth. */
+	for (bool more = true; more && n < max && nlooks < LOOKS_MAX;) {
+		more = false;
+		for (size_t i = 0; i < nat && n < max; i++) {
+			uint32_t file;
+			if (!upcoming(&at[i].epoch, &at[i].place, at[i].end, &file))
+				continue;
+			more = true;
+			nlooks++;
+			if (plans->files.v[file].dataset == dataset)
+				ret_nodes[n++] = plans->files.v[file].node;
+		}
+	}
+	return n;
+}
+
+static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
+{
+	json_int_t nepochs = 0, nfiles = 0;
+
+	for (const struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next) {
+		nepochs++;
+		nfiles += ps_plan_epoch_of(l)->nuses;
+	}
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", ps_json_lossy(rank->who.job), "rank",
+	        (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch",
+	        (json_int_t)rank->who.epoch, "files_done", (json_int_t)rank->files_done, "epochs", nepochs,
+	        "files", nfiles, "age_seconds", PS_MAX(now_s - rank->heard_s, 0.0));
+}
+
+json_t *ps_plans_stats(struct ps_plans *plans, double now_s)
+{
+	PS_LOCK_SCOPE(&plans->lock);
+	json_t *ranks = json_array();
+
+	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
+		if (plans->ranks[i])
+			json_array_append_new(ranks, rank_stats(plans->ranks[i], now_s));
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ranks", ranks, "active",
+	        (json_int_t)plans->nranks, "memory_bytes", (json_int_t)plans->nbytes, "foreseen_opens",
+	        (json_int_t)plans->foreseen_opens, "foreseen_hits", (json_int_t)plans->foreseen_hits,
+	        "unforeseen_opens", (json_int_t)plans->unforeseen_opens, "expired",
+	        (json_int_t)plans->expired, "refused", (json_int_t)plans->refused);
 }
