@@ -1,10 +1,66 @@
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
-#include "index/rocksdb_private.h"
+#include <rocksdb/c.h>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "index/overlay.h"
+#include "index/rocksdb.h"
+
+#define PS_KV_LOG_DIR "/dev/shm/penstock-XXXXXX"
+
+struct ps_kv {
+	size_t memtable_nbytes; /* constant */
+	char *dir, *name; /* name: for messages, where dir is a descriptor's in /proc */
+	rocksdb_options_t *options;
+	rocksdb_block_based_table_options_t *table;
+	rocksdb_cache_t *cache;
+	rocksdb_readoptions_t *read;
+	rocksdb_writeoptions_t *write;
+
+	pthread_rwlock_t open_lock; /* held for reading over every use of db; for writing by reopen alone */
+	rocksdb_t *db;              /* NULL after a reopen that failed */
+	_Atomic unsigned niterators;
+
+	pthread_mutex_t write_lock; /* within open_lock; over a write, and: */
+	int broken;                 /* RocksDB refused a write: -errno, until it is opened anew */
+	bool told;                  /* of the failure that goes on */
+	struct ps_overlay *kept;    /* what was refused; added to and cleared under write_lock */
+};
+
+/* The C API tells of errors in text alone. What is the system's fault must not be taken for damage: a damaged
+ * index is moved aside. A positive errno. */
+static int ps_kv_errno(const char *text);
+/* Logs a status text and frees it; marks the index as damaged if it says so. -errno. */
+static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
+
+/* Would the disk take so many bytes? RocksDB is asked only then: what it was refused once it does not forget.
+ * 0, -ENOSPC or -EROFS. */
+static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
+/* Not all that refuses is to be seen by statvfs: a quota, a file system that has become read-only by itself.
+ */
+static int ps_kv_try_to_write(const struct ps_kv *kv);
+
+static bool ps_kv_is_marked_damaged(const char *dir);
+
+/* RocksDB insists on a log file of its own. On a full disk its second line there is a failed assertion in
+ * builds that have them (Debian's), which ends the process. So the file is made in memory, and is gone when
+ * RocksDB has opened it: errors reach our log as status texts. False: it cannot be, and lies with the index,
+ * as usual. */
+static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
+static void ps_kv_log_dir_remove(const char *dir);
 
 /* The index of 100,000 shards is some tens of megabytes on disk, hardly ever read twice: a small footprint
  * matters more than hits. */
@@ -231,4 +287,448 @@ uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
 		nbytes = 0;
 	pthread_rwlock_unlock(&kv->open_lock);
 	return nbytes;
+}
+
+/* The disk below ---------------------------------------------------------------------------------- */
+
+#define DAMAGED_NAME "DAMAGED" /* files of ours among RocksDB's */
+#define PROBE_NAME "probe"
+
+static const struct {
+	const char *text;
+	int errnum;
+} system_errors[] = {
+        {"No space left on device", ENOSPC},
+        {"Disk quota exceeded", EDQUOT},
+        {"Read-only file system", EROFS},
+        {"Permission denied", EACCES},
+        {"Operation not permitted", EPERM},
+        {"Too many open files", EMFILE},
+        {"Cannot allocate memory", ENOMEM},
+        {"lock hold by current process", EBUSY},
+        {"Resource temporarily unavailable", EBUSY},
+};
+
+static int ps_kv_errno(const char *text)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(system_errors); i++)
+		if (strstr(text, system_errors[i].text))
+			return system_errors[i].errnum;
+	return EIO;
+}
+
+/* A checksum did not fit: what we have open goes on as it can, the next start moves it aside. */
+static void mark_damaged(const struct ps_kv *kv)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		ps_log_debug("index: %s: cannot be marked as damaged", kv->name);
+}
+
+static int ps_kv_told(struct ps_kv *kv, const char *call, char *text)
+{
+	int errnum = ps_kv_errno(text);
+
+	if (strstr(text, "Corruption"))
+		mark_damaged(kv);
+	ps_log_error("%s: %s: %s", call, kv->name, text);
+	rocksdb_free(text);
+	return -errnum;
+}
+
+static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes)
+{
+	struct statvfs st;
+
+	if (statvfs(kv->dir, &st) < 0)
+		return 0; /* the write will tell */
+	if (st.f_flag & ST_RDONLY)
+		return -EROFS;
+	/* RocksDB writes in the background, too: a memtable and its map. */
+	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + kv->memtable_nbytes + PS_MIB ? -ENOSPC : 0;
+}
+
+static int ps_kv_try_to_write(const struct ps_kv *kv)
+{
+	static const char zeros[4096];
+	char path[PATH_MAX];
+	ssize_t n = -1;
+
+	snprintf(path, sizeof path, "%s/" PROBE_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int e = fd < 0 || (n = write(fd, zeros, sizeof zeros)) < 0 || fdatasync(fd) < 0 ? -errno : 0;
+
+	unlink(path);
+	return e == 0 && n < (ssize_t)sizeof zeros ? -ENOSPC : e;
+}
+
+static bool ps_kv_is_marked_damaged(const char *dir)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, dir);
+	return access(path, F_OK) == 0;
+}
+
+static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)])
+{
+	strcpy(ret_dir, PS_KV_LOG_DIR);
+	return mkdtemp(ret_dir);
+}
+
+static void ps_kv_log_dir_remove(const char *path)
+{
+	DIR *dir = opendir(path);
+
+	for (struct dirent *d; dir && (d = readdir(dir));)
+		unlinkat(dirfd(dir), d->d_name, 0); /* not "." and "..": those are folders */
+	if (dir)
+		closedir(dir);
+	rmdir(path);
+}
+
+/* Batches ----------------------------------------------------------------------------------------- */
+
+struct ps_kv_batch {
+	rocksdb_writebatch_t *writes;
+	size_t nput;
+};
+
+struct ps_kv_batch *ps_kv_batch_new(void)
+{
+	struct ps_kv_batch *batch = calloc(1, sizeof *batch);
+
+	if (!batch)
+		return NULL;
+	batch->writes = rocksdb_writebatch_create();
+	if (!batch->writes) {
+		free(batch);
+		return NULL;
+	}
+	return batch;
+}
+
+void ps_kv_batch_free(struct ps_kv_batch *batch)
+{
+	if (!batch)
+		return;
+	rocksdb_writebatch_destroy(batch->writes);
+	free(batch);
+}
+
+void ps_kv_batch_put(
+        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue)
+{
+	rocksdb_writebatch_put(batch->writes, key, nkey, value, nvalue);
+	batch->nput += nkey + nvalue;
+}
+
+size_t ps_kv_batch_nput(const struct ps_kv_batch *batch)
+{
+	return batch->nput;
+}
+
+void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
+{
+	rocksdb_writebatch_delete(batch->writes, key, nkey);
+}
+
+/* A call that writes; under open_lock and write_lock. Calls come one after another, and none comes after
+ * one that failed: RocksDB's log file may then be in a state for which its assertions (Debian's build has
+ * them) end the process. */
+static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
+{
+	char *text = NULL;
+
+	if (!kv->db)
+		return -EIO;
+	if (kv->broken)
+		return kv->broken;
+	int e = writes ? ps_kv_check_room(kv, nbytes) : 0;
+	if (e < 0) {
+		if (!kv->told)
+			ps_log_error("index write: %s: %s", kv->name, strerror(-e));
+		kv->told = true;
+		return e;
+	}
+	if (writes)
+		rocksdb_write(kv->db, kv->write, writes, &text);
+	else
+		rocksdb_flush_wal(kv->db, 1, &text);
+	if (text) {
+		int told = ps_kv_told(kv, writes ? "index write" : "index sync", text);
+
+		/* -ENOMEM of a batch means that it was never tried: the index is not opened anew for that. */
+		kv->broken = told == -ENOMEM ? -EIO : told;
+		kv->told = true;
+	} else {
+		kv->told = false;
+	}
+	return kv->broken;
+}
+
+static void put_kept(void *writes, const struct ps_overlay_row *row)
+{
+	if (row->deleted)
+		rocksdb_writebatch_delete(writes, row->bytes, row->nkey);
+	else
+		rocksdb_writebatch_put(writes, row->bytes, row->nkey, row->bytes + row->nkey, row->nvalue);
+}
+
+/* What was kept comes before what is written now. Under open_lock and write_lock. */
+static int write_kept(struct ps_kv *kv)
+{
+	size_t nbytes = 0;
+
+	if (ps_overlay_is_empty(kv->kept))
+		return 0;
+	if (!kv->db || kv->broken)
+		return kv->broken ? kv->broken : -EIO;
+	/* Before all of it is put together, for each row anew. */
+	int e = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
+	if (e < 0)
+		return e;
+	rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
+	ps_overlay_each(kv->kept, put_kept, writes);
+	rocksdb_writebatch_data(writes, &nbytes);
+	e = write_locked(kv, nbytes, writes);
+	rocksdb_writebatch_destroy(writes);
+	if (e == 0)
+		ps_overlay_clear(kv->kept);
+	return e;
+}
+
+static void keep_put(void *rows, const char *key, size_t nkey, const char *value, size_t nvalue)
+{
+	ps_overlay_rows_put(rows, key, nkey, value ? value : "", nvalue);
+}
+
+static void keep_deleted(void *rows, const char *key, size_t nkey)
+{
+	ps_overlay_rows_put(rows, key, nkey, NULL, 0);
+}
+
+/* All of it or nothing: -ENOMEM, or `e`, for which it was refused, where there is no room. Under write_lock.
+ */
+static int keep(struct ps_kv *kv, rocksdb_writebatch_t *writes, int e)
+{
+	struct ps_overlay_rows rows = {0};
+
+	rocksdb_writebatch_iterate(writes, &rows, keep_put, keep_deleted);
+	int kept = ps_overlay_add(kv->kept, &rows);
+	ps_overlay_rows_fini(&rows);
+	return kept == -ENOSPC ? e : kept;
+}
+
+static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
+{
+	size_t nbytes = 0;
+
+	if (batch)
+		rocksdb_writebatch_data(batch->writes, &nbytes);
+	pthread_rwlock_rdlock(&kv->open_lock);
+	pthread_mutex_lock(&kv->write_lock);
+	int e = refused ? refused : write_kept(kv);
+	if (e == 0)
+		e = write_locked(kv, nbytes, batch ? batch->writes : NULL);
+	if (e < 0 && ret_refused) {
+		*ret_refused = e;
+		e = keep(kv, batch->writes, e);
+	}
+	pthread_mutex_unlock(&kv->write_lock);
+	pthread_rwlock_unlock(&kv->open_lock);
+	return e;
+}
+
+int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
+{
+	return kv_write(kv, batch, 0, NULL);
+}
+
+int ps_kv_write_kept(struct ps_kv *kv)
+{
+	pthread_rwlock_rdlock(&kv->open_lock);
+	pthread_mutex_lock(&kv->write_lock);
+	int e = write_kept(kv);
+	pthread_mutex_unlock(&kv->write_lock);
+	pthread_rwlock_unlock(&kv->open_lock);
+	return e;
+}
+
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
+{
+	return kv_write(kv, batch, refused, ret_refused);
+}
+
+void ps_kv_refuse(struct ps_kv *kv, int e)
+{
+	PS_LOCK_SCOPE(&kv->write_lock);
+	kv->broken = e;
+}
+
+int ps_kv_sync(struct ps_kv *kv)
+{
+	return kv_write(kv, NULL, 0, NULL);
+}
+
+/* Walks ------------------------------------------------------------------------------------------- */
+
+/* Rows of the index and rows that the disk has not taken yet, of which the latter hide the former, in one
+ * order. */
+struct ps_kv_iter {
+	struct ps_kv *kv;
+	rocksdb_iterator_t *it;
+	rocksdb_readoptions_t *read;
+	struct ps_overlay_rows kept;               /* of the prefix */
+	size_t nkept;                              /* of them, those that are passed */
+	enum { AT_NOTHING, AT_INDEX, AT_KEPT } at; /* whose row was given last */
+	int status;
+	size_t nend;
+	char end[PS_KV_PREFIX_MAX_LEN]; /* first key past the prefix; RocksDB keeps a pointer to it */
+};
+
+/* The smallest key above all that start with the prefix: the prefix plus one, carrying. */
+static size_t prefix_end(const void *prefix, size_t n, char *ret)
+{
+	memcpy(ret, prefix, n);
+	while (n > 0 && (uint8_t)ret[n - 1] == 0xff)
+		n--;
+	if (n > 0)
+		ret[n - 1] = (char)((uint8_t)ret[n - 1] + 1);
+	return n;
+}
+
+/* Under the lock: a row that moves from the kept ones into the index meanwhile would be seen in neither.
+ * While no rows are kept, none moves. */
+static void open_both(struct ps_kv_iter *it, const void *prefix, size_t nprefix)
+{
+	bool locked = !ps_overlay_is_empty(it->kv->kept);
+
+	if (locked)
+		pthread_mutex_lock(&it->kv->write_lock);
+	if (locked && ps_overlay_range(it->kv->kept, prefix, nprefix, it->end, it->nend, &it->kept) < 0)
+		it->kept.failed = true;
+	it->it = rocksdb_create_iterator(it->kv->db, it->read);
+	if (locked)
+		pthread_mutex_unlock(&it->kv->write_lock);
+	rocksdb_iter_seek(it->it, prefix, nprefix);
+}
+
+int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret)
+{
+	struct ps_kv_iter *it = calloc(1, sizeof *it);
+	int e = 0;
+
+	if (!it)
+		return -ENOMEM;
+	it->kv = kv;
+	it->nend = prefix_end(prefix, PS_MIN(nprefix, sizeof it->end), it->end);
+	it->read = rocksdb_readoptions_create();
+	rocksdb_readoptions_set_iterate_upper_bound(it->read, it->end, it->nend);
+	rocksdb_readoptions_set_fill_cache(it->read, 0);
+	kv->niterators++;
+	pthread_rwlock_rdlock(&kv->open_lock);
+	if (kv->db)
+		open_both(it, prefix, nprefix);
+	else
+		e = -EIO;
+	pthread_rwlock_unlock(&kv->open_lock);
+	if (it->kept.failed)
+		e = -ENOMEM;
+	if (e < 0)
+		ps_kv_iter_close(it);
+	else
+		*ret = it;
+	return e;
+}
+
+/* No lock: while an iterator is open, reopen refuses. */
+void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
+{
+	rocksdb_iter_seek(it->it, key, nkey);
+	it->nkept = ps_overlay_rows_find(&it->kept, key, nkey);
+	it->at = AT_NOTHING;
+}
+
+/* The end of the index's rows, or an error, which is the end of all. */
+static void look_at_end(struct ps_kv_iter *it)
+{
+	char *text = NULL;
+
+	rocksdb_iter_get_error(it->it, &text);
+	if (text)
+		it->status = ps_kv_told(it->kv, "index walk", text);
+}
+
+/* Past the row that was given last. */
+static void step(struct ps_kv_iter *it)
+{
+	if (it->at == AT_INDEX)
+		rocksdb_iter_next(it->it);
+	else if (it->at == AT_KEPT)
+		it->nkept++;
+	it->at = AT_NOTHING;
+}
+
+/* Whose row comes next; a row of the index that a kept one hides is passed. */
+static void choose(struct ps_kv_iter *it)
+{
+	const struct ps_overlay_row *row = it->nkept < it->kept.n ? it->kept.v[it->nkept] : NULL;
+	bool in_index = rocksdb_iter_valid(it->it);
+	int order = in_index ? -1 : 1;
+
+	if (in_index && row) {
+		size_t nkey;
+		const char *key = rocksdb_iter_key(it->it, &nkey);
+
+		order = ps_overlay_compare(key, nkey, row->bytes, row->nkey);
+	}
+	if (order == 0)
+		rocksdb_iter_next(it->it);
+	it->at = order < 0 ? AT_INDEX : row ? AT_KEPT : AT_NOTHING;
+}
+
+bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
+        size_t *ret_nvalue)
+{
+	do {
+		step(it);
+		if (it->status == 0 && !rocksdb_iter_valid(it->it))
+			look_at_end(it);
+		if (it->status < 0)
+			return false;
+		choose(it);
+	} while (it->at == AT_KEPT && it->kept.v[it->nkept]->deleted);
+	if (it->at == AT_INDEX) {
+		*ret_key = rocksdb_iter_key(it->it, ret_nkey);
+		*ret_value = rocksdb_iter_value(it->it, ret_nvalue);
+	} else if (it->at == AT_KEPT) {
+		const struct ps_overlay_row *row = it->kept.v[it->nkept];
+
+		*ret_key = row->bytes;
+		*ret_nkey = row->nkey;
+		*ret_value = row->bytes + row->nkey;
+		*ret_nvalue = row->nvalue;
+	}
+	return it->at != AT_NOTHING;
+}
+
+int ps_kv_iter_status(const struct ps_kv_iter *it)
+{
+	return it->status;
+}
+
+void ps_kv_iter_close(struct ps_kv_iter *it)
+{
+	if (!it)
+		return;
+	if (it->it)
+		rocksdb_iter_destroy(it->it);
+	rocksdb_readoptions_destroy(it->read);
+	ps_overlay_rows_fini(&it->kept);
+	it->kv->niterators--;
+	free(it);
 }
