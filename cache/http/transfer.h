@@ -1,4 +1,4 @@
-/* Transfers: a few threads, each driving many requests through its own curl_multi (transfer_loop.h). What a
+/* Transfers: a few threads, each driving many requests through its own curl_multi. What a
  * request is (URL, headers, what becomes of the body) is its owner's business: see struct ps_transfer_ops.
  *
  * Ownership: a transfer belongs to its submitter, who keeps it alive until done().
