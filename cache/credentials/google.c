@@ -1,19 +1,44 @@
 /* Tokens of Google: for a file of application default credentials, or of the metadata server; and HMAC keys.
  */
+
 #include <errno.h>
+#include <jansson.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/ini.h"
 #include "base/strbuf.h"
+#include "base/url.h"
 #include "credentials/json.h"
 #include "credentials/key_source.h"
-#include "credentials/google_jwt.h"
-#include "base/ini.h"
 #include "credentials/profile.h"
 #include "credentials/sigv4.h"
-#include "base/url.h"
+
+#define PS_GOOGLE_SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
+#define PS_GOOGLE_JWT_S 3600 /* the longest that is taken */
+
+/* The signed statement with which a service account of Google asks for a token: a JWT of RS256.
+ *
+ * Ownership: strings handed out are the caller's, for ps_secret_free(). Threads: any. Blocks: never.
+ * Errors: -EACCES for a private key that is none, -ENOMEM. */
+struct ps_google_jwt {
+	const char *email;       /* who */
+	const char *private_key; /* PEM, RSA */
+	const char *key_id;      /* NULL: not told */
+	const char *audience;    /* the server that will be asked */
+	int64_t now_s;
+};
+
+static int ps_google_jwt(const struct ps_google_jwt *jwt, char **ret, struct ps_error *err) PS_MUST_USE;
 
 #define TOKEN_HOST "https://oauth2.googleapis.com/token"
 #define METADATA_HOST "metadata.google.internal"
@@ -292,4 +317,86 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	}
 	x->metadata_answered = true;
 	return take_token(&answer, "metadata server", ret, err);
+}
+
+/* Signed statements ------------------------------------------------------------------------------- */
+
+static void add_base64url(struct ps_strbuf *b, const void *bytes, size_t n)
+{
+	unsigned char *text = malloc(n / 3 * 4 + 5);
+
+	if (!text) {
+		b->failed = true;
+		return;
+	}
+	size_t len = (size_t)EVP_EncodeBlock(text, bytes, (int)n);
+	for (size_t i = 0; i < len && text[i] != '='; i++)
+		ps_strbuf_addc(b, text[i] == '+' ? '-' : text[i] == '/' ? '_' : (char)text[i]);
+	free(text);
+}
+
+/* Takes j over. */
+static void add_json(struct ps_strbuf *b, json_t *j)
+{
+	ps_autofree char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+
+	json_decref(j);
+	if (text)
+		add_base64url(b, text, strlen(text));
+	else
+		b->failed = true;
+}
+
+static EVP_PKEY *read_key(const char *pem)
+{
+	BIO *bio = BIO_new_mem_buf(pem, -1);
+	/* No callback that would ask a terminal for a password. */
+	EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"") : NULL;
+
+	BIO_free(bio);
+	if (key && EVP_PKEY_get_base_id(key) != EVP_PKEY_RSA) {
+		EVP_PKEY_free(key);
+		key = NULL;
+	}
+	ERR_clear_error();
+	return key;
+}
+
+static bool add_signature(struct ps_strbuf *b, EVP_PKEY *key, const char *text, size_t ntext)
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	unsigned char *bytes = NULL;
+	size_t n = 0;
+	bool good = ctx && EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, key) == 1 &&
+	            EVP_DigestSign(ctx, NULL, &n, (const unsigned char *)text, ntext) == 1 &&
+	            (bytes = malloc(n)) &&
+	            EVP_DigestSign(ctx, bytes, &n, (const unsigned char *)text, ntext) == 1;
+
+	if (good)
+		add_base64url(b, bytes, n);
+	free(bytes);
+	EVP_MD_CTX_free(ctx);
+	ERR_clear_error();
+	return good;
+}
+
+static int ps_google_jwt(const struct ps_google_jwt *jwt, char **ret, struct ps_error *err)
+{
+	ps_autostrbuf struct ps_strbuf b = {0}, signature = {0};
+	EVP_PKEY *key = read_key(jwt->private_key);
+
+	if (!key)
+		return ps_error_set(err, EACCES, "private_key is not an RSA key in PEM");
+	add_json(&b, json_pack("{s:s, s:s, s:s*}", "alg", "RS256", "typ", "JWT", "kid", jwt->key_id));
+	ps_strbuf_addc(&b, '.');
+	add_json(&b, json_pack("{s:s, s:s, s:s, s:I, s:I}", "iss", jwt->email, "scope", PS_GOOGLE_SCOPE,
+	                     "aud", jwt->audience, "iat", (json_int_t)jwt->now_s, "exp",
+	                     (json_int_t)(jwt->now_s + PS_GOOGLE_JWT_S)));
+	bool good = !b.failed && add_signature(&signature, key, b.s, b.len);
+	EVP_PKEY_free(key);
+	ps_strbuf_addc(&b, '.');
+	ps_strbuf_add(&b, ps_strbuf_peek(&signature));
+	if (!good || signature.failed || b.failed || !(*ret = ps_strbuf_take(&b)))
+		return ps_error_set(err, ENOMEM, "the statement to the token server cannot be signed");
+	return 0;
 }
