@@ -3,12 +3,15 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/secret.h"
 #include "base/strbuf.h"
+#include "base/suggest.h"
+#include "cli/option_scope.h"
 
 bool ps_conf_is_name(const char *text)
 {
@@ -185,5 +188,336 @@ int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err)
 		rc = ps_conf_parse(where, st.st_mode & 07777, text, len, ret, err);
 	explicit_bzero(text, len);
 	free(text);
+	return rc;
+}
+
+/* What sections mean ------------------------------------------------------------------------------ */
+
+#define SECRET_FILE_MAX_NBYTES 4096
+
+static const char defaults[] = "defaults";
+
+const struct ps_conf_section *ps_conf_find(const struct ps_conf *conf, const char *name)
+{
+	for (size_t i = 0; i < conf->n; i++)
+		if (strcmp(conf->v[i].name, name) == 0)
+			return &conf->v[i];
+	return NULL;
+}
+
+int ps_conf_no_such(const struct ps_conf *conf, const char *name, struct ps_error *err)
+{
+	struct ps_guess guess = {.word = name, .len = strlen(name)};
+
+	for (size_t i = 0; i < conf->n; i++)
+		if (ps_conf_is_mount(&conf->v[i]))
+			ps_guess_offer(&guess, conf->v[i].name);
+	return ps_error_set(err, ENOENT,
+	        guess.best ? "there is no [%s] in %s; did you mean [%s]?" : "there is no [%s] in %s", name,
+	        conf->path, guess.best);
+}
+
+bool ps_conf_is_mount(const struct ps_conf_section *section)
+{
+	return strcmp(section->name, defaults) != 0;
+}
+
+/* What a key is about. */
+struct context {
+	const struct ps_conf *conf;
+	const struct ps_conf_section *section;
+	const struct ps_conf_entry *entry;
+	struct ps_error *err;
+};
+
+static int complain(const struct context *c, const char *fmt, ...) PS_PRINTF(2, 3);
+static int complain(const struct context *c, const char *fmt, ...)
+{
+	char text[PS_ERROR_TEXT_LEN];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return ps_error_set(c->err, EINVAL, "%s:%u: %s", c->conf->path, c->entry->line, text);
+}
+
+static int unknown_key(const struct context *c, const char *key)
+{
+	static const char *const own[] = {"source", "mountpoint", "auto"};
+	const struct ps_opt *const tables[] = {ps_options_source, ps_options_mount};
+	struct ps_guess guess = {.word = key, .len = strlen(key)};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
+		ps_guess_offer(&guess, own[i]);
+	for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++)
+		for (const struct ps_opt *o = tables[t]; o->name; o++)
+			if (!(o->flags & PS_OPT_CLI_ONLY))
+				ps_guess_offer(&guess, o->name);
+	return complain(c, guess.best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'",
+	        key, guess.best);
+}
+
+static int parse_yes(const struct context *c, bool *ret)
+{
+	const char *v = c->entry->value;
+
+	if (strcmp(v, "yes") == 0 || strcmp(v, "true") == 0 || strcmp(v, "1") == 0)
+		*ret = true;
+	else if (strcmp(v, "no") == 0 || strcmp(v, "false") == 0 || strcmp(v, "0") == 0)
+		*ret = false;
+	else
+		return complain(c, "%s is yes or no", c->entry->key);
+	return 0;
+}
+
+static int check_secret(const struct context *c)
+{
+	if (!(c->conf->mode & 077))
+		return 0;
+	return complain(c,
+	        "%s holds a secret, and others may read this file (mode %04o): chmod 600 it, or name a file "
+	        "of your own "
+	        "(penstock.conf(5))",
+	        c->entry->key, (unsigned)c->conf->mode);
+}
+
+/* The option of this key, "-" and "_" being one; *ret_file: the key is NAME-file of a secret one. */
+static const struct ps_opt *find_option(const char *key, bool *ret_file)
+{
+	const struct ps_opt *const tables[] = {ps_options_source, ps_options_mount};
+	static const char suffix[] = "-file";
+
+	for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++) {
+		for (const struct ps_opt *o = tables[t]; o->name; o++) {
+			size_t i = 0;
+
+			while (key[i] && o->name[i] &&
+			        (key[i] == o->name[i] || (strchr("-_", key[i]) && strchr("-_", o->name[i]))))
+				i++;
+			if (o->name[i])
+				continue;
+			*ret_file = key[i];
+			if (!key[i] || (o->flags & PS_OPT_SECRET && strcmp(key + i, suffix) == 0 &&
+			                       !ps_options_find(key)))
+				return o;
+		}
+	}
+	return NULL;
+}
+
+/* Those of the command line come first. */
+static bool was_given(const struct ps_mount_options *o, size_t ngiven, const char *name)
+{
+	for (size_t i = 0; i < ngiven; i++)
+		if (strcmp(o->given.v[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+static struct ps_given *given_of(void *ctx)
+{
+	return &((struct ps_mount_options *)ctx)->given;
+}
+
+static int check_vain(
+        const struct context *c, const char *option, const struct ps_source_request *sources, size_t nsources)
+{
+	struct ps_error err = {0};
+
+	return ps_option_in_vain(option, sources, nsources, &err) < 0 ? complain(c, "%s", err.text) : 0;
+}
+
+static const struct ps_opts opts = {
+        .command = "mount", .tables = {ps_options_source, ps_options_mount}, .given = given_of};
+
+/* sources: those that the option is for. nsources 0, in [defaults]: those of any mount, so that it cannot be
+ * in vain. */
+static int set_option(const struct context *c, const char *key, const struct ps_source_request *sources,
+        size_t nsources, struct ps_mount_options *o)
+{
+	const char *value = c->entry->value;
+	ps_autosecret char *secret = NULL;
+	bool file, yes;
+	const struct ps_opt *opt = find_option(key, &file);
+	int rc = 0;
+
+	if (!opt || opt->flags & PS_OPT_CLI_ONLY)
+		return unknown_key(c, key);
+	if (opt->kind == PS_OPT_FLAG) {
+		rc = parse_yes(c, &yes);
+		if (rc < 0 || !yes)
+			return rc;
+		value = NULL;
+	} else if (file) {
+		static const struct ps_secret_file kind = {.max_nbytes = SECRET_FILE_MAX_NBYTES};
+		struct ps_error err = {0};
+
+		rc = ps_secret_file_line(value, &kind, &secret, &err);
+		if (rc < 0)
+			complain(c, "%s", err.text);
+		value = secret;
+	} else if (opt->flags & PS_OPT_SECRET) {
+		rc = check_secret(c);
+	}
+	if (rc == 0) {
+		struct ps_error err = {0};
+
+		rc = ps_opts_set(&opts, o, opt->name, value, &err);
+		if (rc < 0)
+			complain(c, "%s", err.text);
+	}
+	if (rc == 0 && nsources)
+		rc = check_vain(c, opt->name, sources, nsources);
+	return rc;
+}
+
+/* A password, or a signature. */
+static bool holds_secret(const char *source)
+{
+	const char *s = strstr(source, "://");
+
+	return s && (memchr(s + 3, '@', strcspn(s + 3, "/?#")) || strchr(s, '?'));
+}
+
+static int add_source(const struct context *c, const char *name, struct ps_mount_request *request)
+{
+	struct ps_error err = {0};
+	const char *value = c->entry->value;
+	int rc = holds_secret(value) ? check_secret(c) : 0;
+
+	if (rc < 0)
+		return rc;
+	if (!strstr(value, "://") && value[0] != '/' && value[0] != '@')
+		return complain(c, "a source is a URL, /DIR/ or @FILE");
+	rc = ps_request_add_source(request, name, value, &err);
+	return rc < 0 ? complain(c, "%s", err.text) : 0;
+}
+
+/* "val.header": an option of the source "val", which the section has. */
+static int set_source_option(const struct context *c, const char *dot, struct ps_mount_request *request)
+{
+	size_t n = (size_t)(dot - c->entry->key);
+	struct ps_mount_options o;
+	bool file;
+	const struct ps_opt *opt = find_option(dot + 1, &file), *of_source = ps_options_source;
+	int rc = 0;
+
+	while (opt && of_source->name && of_source != opt)
+		of_source++;
+	if (!opt)
+		return unknown_key(c, dot + 1);
+	if (!of_source->name || opt->flags & PS_OPT_SHARED || strcmp(opt->name, "cache-dir") == 0)
+		return complain(c, "%s is not of one source; write it without '%.*s.'", opt->name, (int)n,
+		        c->entry->key);
+	for (size_t i = 0; i < request->nsources; i++) {
+		struct ps_source_request *s = &request->sources[i];
+
+		if (strlen(s->name) != n || strncmp(s->name, c->entry->key, n) != 0)
+			continue;
+		ps_mount_options_init(&o);
+		rc = set_option(c, dot + 1, s, 1, &o);
+		if (rc == 0 && ps_request_give_source(s, &o) < 0)
+			rc = ps_error_set(c->err, ENOMEM, "out of memory");
+		ps_mount_options_fini(&o);
+		return rc;
+	}
+	return complain(c, "there is no source.%.*s in [%s]", (int)n, c->entry->key, c->section->name);
+}
+
+static bool has_key(const struct ps_conf_section *s, const char *key)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (strcmp(s->v[i].key, key) == 0)
+			return true;
+	return false;
+}
+
+static int take_sources(struct context *c, struct ps_mount_request *request)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < c->section->n; i++) {
+		c->entry = &c->section->v[i];
+		if (strcmp(c->entry->key, "source") == 0)
+			rc = add_source(c, "", request);
+		else if (strncmp(c->entry->key, "source.", 7) == 0)
+			rc = add_source(c, c->entry->key + 7, request);
+	}
+	return rc;
+}
+
+/* What may be given again on the command line may be here. */
+static int check_repeated(const struct context *c, size_t i)
+{
+	static const char *const words[] = {"header", "include", "exclude"};
+	const char *dot = strrchr(c->entry->key, '.'), *key = dot ? dot + 1 : c->entry->key;
+
+	for (size_t k = 0; k < PS_ARRAY_LEN(words); k++)
+		if (strcmp(key, words[k]) == 0)
+			return 0;
+	for (size_t j = 0; j < i; j++)
+		if (strcmp(c->section->v[j].key, c->entry->key) == 0)
+			return complain(
+			        c, "%s stands in line %u already", c->entry->key, c->section->v[j].line);
+	return 0;
+}
+
+static int take_entry(const struct context *c, size_t ngiven, struct ps_mount_options *o,
+        struct ps_mount_request *request, struct ps_conf_mount *ret)
+{
+	const char *key = c->entry->key, *dot = strchr(key, '.');
+	bool file;
+
+	if (strcmp(key, "source") == 0 || strncmp(key, "source.", 7) == 0)
+		return ps_conf_is_mount(c->section) ? 0 : complain(c, "[defaults] has no sources");
+	if (strcmp(key, "auto") == 0)
+		return parse_yes(c, &ret->automatic);
+	if (strcmp(key, "mountpoint") == 0) {
+		if (!ps_conf_is_mount(c->section) || c->entry->value[0] != '/')
+			return complain(c, ps_conf_is_mount(c->section) ? "mountpoint is an absolute path"
+			                                                : "[defaults] has no mountpoint");
+		free(ret->mountpoint);
+		ret->mountpoint = strdup(c->entry->value);
+		return ret->mountpoint ? 0 : ps_error_set(c->err, ENOMEM, "out of memory");
+	}
+	if (dot)
+		return set_source_option(c, dot, request);
+	const struct ps_opt *opt = find_option(key, &file);
+	if (opt && was_given(o, ngiven, opt->name))
+		return 0;
+	return set_option(c, key, request->sources, ps_conf_is_mount(c->section) ? request->nsources : 0, o);
+}
+
+int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section,
+        struct ps_mount_options *o, struct ps_mount_request *request, struct ps_conf_mount *ret,
+        struct ps_error *err)
+{
+	const struct ps_conf_section *both[] = {ps_conf_find(conf, defaults), section};
+	size_t ngiven = o->given.n;
+	int rc = 0;
+
+	*ret = (struct ps_conf_mount){.automatic = true};
+	for (size_t k = 0; rc == 0 && k < PS_ARRAY_LEN(both); k++) {
+		struct context c = {.conf = conf, .section = both[k], .err = err};
+
+		if (!both[k])
+			continue;
+		rc = k == 1 ? take_sources(&c, request) : 0; /* before their options */
+		for (size_t i = 0; rc == 0 && i < both[k]->n; i++) {
+			c.entry = &both[k]->v[i];
+			rc = check_repeated(&c, i);
+			/* The section's own word replaces the default, also where words add up. */
+			if (rc == 0 && !(k == 0 && has_key(section, c.entry->key)))
+				rc = take_entry(&c, ngiven, o, request, ret);
+		}
+	}
+	if (rc == 0 && request->nsources == 0)
+		rc = ps_error_set(
+		        err, EINVAL, "%s:%u: [%s] has no source", conf->path, section->line, section->name);
+	if (rc < 0) {
+		free(ret->mountpoint);
+		ret->mountpoint = NULL;
+	}
 	return rc;
 }

@@ -10,7 +10,7 @@
  *   val.header-file = /etc/penstock/val.header
  *
  * Keys are the options of penstock-mount(1), with yes or no for those without a value, and those of the table in
- * conf_apply.c. A secret may stand in the file only if nobody else can read that; NAME-file names a file that holds it.
+ * conf_file.c. A secret may stand in the file only if nobody else can read that; NAME-file names a file that holds it.
  *
  * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one.
  * Errors: -errno and a text that begins with FILE:LINE, without the value, which may be secret. */

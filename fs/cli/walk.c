@@ -1,13 +1,13 @@
 #include "cli/walk.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <fts.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#include "cli/match.h"
 #include "daemon/mounts.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)
@@ -75,4 +75,13 @@ bool ps_walk_is(const char *file, const char *name, const char *value)
 	snprintf(attribute, sizeof attribute, "user.penstock.%s", name);
 	ssize_t n = getxattr(file, attribute, seen, sizeof seen);
 	return n >= 0 && (size_t)n == strlen(value) && memcmp(seen, value, (size_t)n) == 0;
+}
+
+bool ps_match(const char *glob, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	while (*glob == '/')
+		glob++;
+	return fnmatch(glob, path, 0) == 0 || (slash && fnmatch(glob, slash + 1, 0) == 0);
 }

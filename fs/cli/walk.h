@@ -24,4 +24,8 @@ bool ps_walk_is(const char *file, const char *name, const char *value);
 int ps_walk_check_used(
         const char *const *globs, size_t nglobs, const bool *used, struct ps_error *err) PS_MUST_USE;
 
+/* Globs of a command line against the files of a mount. Threads: any. */
+/* True if the glob matches the path below the mount, or its last part; "*" matches "/" too. */
+bool ps_match(const char *glob, const char *path);
+
 #endif

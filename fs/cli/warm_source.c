@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "base/strbuf.h"
-#include "cli/match.h"
-#include "daemon/mounts.h"
 #include "cli/walk.h"
+#include "daemon/mounts.h"
 #include "cli/warm.h"
 
 #define DEPTH_MAX 64 /* of folders; a listing's own limit is lower */

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "daemon/cgroup.h"
+#include "daemon/privileges.h"
 #include "daemon/control.h"
 #include "daemon/daemon_private.h"
 #include "daemon/mountfd.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "options/command_line.h"
-#include "cli/match.h"
+#include "cli/walk.h"
 #include "options/options.h"
 #include "base/progress.h"
 

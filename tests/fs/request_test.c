@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/cgroup.h"
+#include "daemon/privileges.h"
 #include "daemon/request.h"
 #include "base/suggest.h"
 
