@@ -7,7 +7,7 @@ PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$top_srcdir/tests/cloud/cloud.sh"
 requires mount loader nginx jq root python:PIL
 
-# COMMAND <tab> REASON; or COMMAND <tab> says WORDS: it fails, with exit status 1, and says so.
+# COMMAND <tab> REASON
 cat >"$T/exceptions" <<'ROWS'
 penstock plan /tmp/train <list	lasts until it is ended; tests/fs/mount_plan_command.sh
 scripts/demo	a build of its own; the continuous integration runs it
@@ -124,6 +124,10 @@ run_example() {
 	fi
 	[[ $command != *"penstock mount"* ]] || unmount_all
 	[[ $where == README* && $command != *" pack "* ]] || fresh
+	if [[ $command == *"doctor --machine"* ]]; then # exit status 1: the machine is slow, or small
+		check "$where: $command" grep -q 'written$' <(bash -c "$(here <<<"$command")" || true)
+		return
+	fi
 	check "$where: $command" bash -c "cd '$T/run' && $(here <<<"$command")"
 }
 fresh() {
