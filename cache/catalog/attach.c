@@ -590,8 +590,8 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored, con
 		return -ds->listing_error.err;
 	}
 	if (no_answer) {
-		ps_log_warning(
-		        "list: %s: the origin does not answer; using the stored listing", ds->catalog->row.source);
+		ps_log_warning("list: %s: %s; using the stored listing", ds->catalog->row.source,
+		        ds->listing_error.err == ENOMEM ? "out of memory" : "the origin does not answer");
 		return 0;
 	}
 	if (err)

@@ -143,6 +143,12 @@ static int check_places(struct mount *m, struct ps_error *err)
 	return rc;
 }
 
+/* Says why; want of memory is no fault of the usage. */
+static int refuse(const struct ps_error *err)
+{
+	return ps_cli_fail("mount", err->err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err->text);
+}
+
 /* With the sources in the request. */
 static int run(struct mount *m, const char *mountpoint)
 {
@@ -153,7 +159,7 @@ static int run(struct mount *m, const char *mountpoint)
 	if (ps_mount_options_finish(&m->options, &err) < 0 ||
 	        ps_request_take_options(&m->request, &m->options, &err) < 0 ||
 	        ps_request_check(&m->request, &err) < 0)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+		return refuse(&err);
 	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err) < 0 ||
 	        ps_mount_options_cache_dir(&m->options, &err) < 0 || check_places(m, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
@@ -174,10 +180,10 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 	size_t ngiven = m->options.given.n;
 
 	if (ps_conf_apply(conf, section, &m->options, &m->request, &told, &err) < 0)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+		return refuse(&err);
 	ps_autofree char *where = told.mountpoint;
 	if (ps_options_in_vain(&m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+		return refuse(&err);
 	if (!mountpoint && !where)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
 		                                           "MOUNTPOINT",
@@ -220,7 +226,7 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	if (found)
 		*ret_code = mount_section(m, &conf, section, mountpoint);
 	else if (must)
-		*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+		*ret_code = refuse(&err);
 	else
 		m->unnamed = strdup(err.text);
 	ps_conf_fini(&conf);
@@ -230,8 +236,8 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 /* Of a source that makes no sense. It may have been meant as a name of the configuration. */
 static int refuse_source(const struct mount *m, const struct ps_error *err)
 {
-	if (!m->unnamed)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err->text);
+	if (!m->unnamed || err->err == ENOMEM)
+		return refuse(err);
 	return ps_cli_fail("mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s", err->text, m->unnamed);
 }
 
@@ -293,7 +299,7 @@ static int mount_all(struct mount *m)
 		rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &told, &err);
 		int one = PS_EXIT_OK;
 		if (rc < 0)
-			one = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+			one = refuse(&err);
 		else if (told.automatic && !is_mounted(told.mountpoint))
 			one = mount_in_child(&conf, &conf.v[i]);
 		code = code ? code : one;
@@ -335,7 +341,7 @@ static int mount_with(struct mount *m, char **args, int nargs)
 		return refuse_source(m, &err);
 	rc = ps_options_in_vain(
 	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
-	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text) : run(m, args[nargs - 1]);
+	return rc < 0 ? refuse(&err) : run(m, args[nargs - 1]);
 }
 
 static void mount_fini(struct mount *m)
@@ -381,7 +387,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 			fake = true;
 		} else if (c == 'o') {
 			if (ps_opts_parse_list(&opts, &m, optarg, &err) < 0)
-				code = ps_cli_fail("mount", PS_EXIT_USAGE, "%s", err.text);
+				code = refuse(&err);
 			if (ps_opts_list_has_secret(&opts, optarg))
 				ps_cli_wipe(optarg);
 		} else if (c == 'N' || c == '?') {

@@ -421,7 +421,7 @@ bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, 
 	}
 	*ret_exit = PS_EXIT_USAGE;
 	if (ps_opts_parse(opts, ctx, argc, argv, ret_nargs, &err) < 0) {
-		ps_cli_fail(opts->command, PS_EXIT_USAGE, "%s", err.text);
+		*ret_exit = ps_cli_fail(opts->command, err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
 		return false;
 	}
 	if (*ret_nargs < min || (max >= 0 && *ret_nargs > max)) {
