@@ -538,6 +538,10 @@ static void an_instance_s_role(void **state)
 	ps_cloud_put(&cloud, "fail.imds", NULL);
 	ps_cloud_put(&cloud, "say.imds", "{ hush }");
 	fails(t, "instance metadata: the role's name is none", "");
+	ps_cloud_put(&cloud, "say.imds", NULL);
+	ps_cloud_put(&cloud, "norole", "");
+	fails(t, "instance metadata: this instance has no role", "");
+	ps_cloud_put(&cloud, "norole", NULL);
 	ps_cloud_put(&cloud, "say.imds", "other-role");
 	fails(t, "instance metadata: the answer is no JSON object with credentials", "");
 	ps_cloud_put(&cloud, "say.imds", NULL);

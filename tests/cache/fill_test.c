@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <string.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -115,6 +116,19 @@ static void a_retry_resumes_where_the_body_broke(void **state)
 	assert_int_equal(atomic_load(&f->origin->ngets), 3);
 	/* 1 MiB, then what was left of it twice */
 	assert_int_equal(atomic_load(&f->origin->nbytes), 3 * PS_MIB - 400000 - 800000);
+}
+
+static void an_answer_that_ends_early_is_no_good_end(void **state)
+{
+	struct fixture *f = *state;
+	char text[PS_ERROR_TEXT_LEN];
+
+	atomic_store(&f->origin->fail_next, 1000);
+	atomic_store(&f->origin->fail_after, 0);
+	assert_int_equal(read_once(f, 0, 4096), ETIMEDOUT);
+	ps_fill_file_error(f->file, text, sizeof text);
+	if (!strstr(text, "the origin ended ") || !strstr(text, " bytes early"))
+		fail_msg("%s", text);
 }
 
 static void an_error_after_the_last_byte_costs_nothing(void **state)
@@ -472,6 +486,7 @@ int main(void)
 	        TEST(eight_random_readers_fetch_each_block_once),
 	        TEST(a_reader_is_answered_before_the_request_ends),
 	        TEST(a_retry_resumes_where_the_body_broke),
+	        TEST(an_answer_that_ends_early_is_no_good_end),
 	        TEST(an_error_after_the_last_byte_costs_nothing),
 	        TEST(a_refusal_is_not_retried_and_answers_at_once_for_a_second),
 	        TEST(a_stalled_origin_times_out_once_and_then_fails_at_once),

@@ -6,6 +6,7 @@
 #include "cache_test.h"
 #include "index/index.h"
 #include "index/index_private.h"
+#include "index/rocksdb.h"
 #include "index/rows.h"
 
 static struct ps_index *open_index(const char *dir)
@@ -488,6 +489,22 @@ static void a_schema_without_a_way_up_counts_as_damage(void **state)
 	assert_int_equal(ps_index_open(*state, &index, &err), -EIO);
 }
 
+static void rows_without_a_schema_count_as_damage(void **state)
+{
+	struct ps_index *index = open_index(*state);
+	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_error err = {0};
+	struct ps_kv *kv;
+
+	ps_index_close(index);
+	assert_int_equal(ps_kv_open(*state, 1 << 20, &kv, &err), 0);
+	ps_kv_batch_del(batch, "Mschema", 7);
+	assert_int_equal(ps_kv_write(kv, batch), 0);
+	ps_kv_close(kv);
+	assert_int_equal(ps_index_open(*state, &index, &err), -EIO);
+	assert_non_null(strstr(err.text, "index: rows, but no schema number"));
+}
+
 static void an_index_in_use_is_busy_and_a_damaged_one_is_eio(void **state)
 {
 	struct ps_index *index = open_index(*state), *second = NULL;
@@ -579,6 +596,7 @@ int main(int argc, char **argv)
 	        TEST(a_newer_schema_is_refused_and_left_alone),
 	        TEST(an_index_of_an_older_schema_is_taken_over),
 	        TEST(a_schema_without_a_way_up_counts_as_damage),
+	        TEST(rows_without_a_schema_count_as_damage),
 	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
 	        TEST(a_damaged_row_is_told_and_the_rest_stays),
 	        TEST(rows_of_older_schemas_are_read),

@@ -167,6 +167,7 @@ static void tls_is_never_left_by_redirect(void **state)
 	snprintf(url, sizeof url, "%s/redirplain/object.bin", server.https);
 	fetch(o, &c, url, 0, 1000);
 	assert_int_equal(c.err.err, EPROTO);
+	assert_non_null(strstr(c.err.text, "redirected from https to http: refused"));
 	call_end(&c);
 	/* The other way is fine. */
 	snprintf(url, sizeof url, "%s/redirtls/object.bin", server.http);

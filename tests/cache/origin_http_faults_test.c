@@ -17,42 +17,43 @@ static const struct fault {
 	int errnum, status;
 	bool retryable;
 	unsigned retry_after_min_ms, retry_after_max_ms;
+	const char *says;
 } faults[] = {
-        {"/s401/x", EACCES, 401, false, 0, 0},
-        {"/s403/x", EACCES, 403, false, 0, 0},
-        {"/s404/x", ENOENT, 404, false, 0, 0},
-        {"/s410/x", ENOENT, 410, false, 0, 0},
-        {"/s412/x", ESTALE, 412, false, 0, 0},
-        {"/s416/x", ESTALE, 416, false, 0, 0},
-        {"/s429/x", EAGAIN, 429, true, 3000, 5000},
-        {"/s500/x", EIO, 500, true, 0, 0},
-        {"/s501/x", EIO, 501, false, 0, 0},
-        {"/s502/x", EIO, 502, true, 0, 0},
-        {"/s503/x", EAGAIN, 503, true, 2000, 2000},
-        {"/s204/x", EPROTO, 204, false, 0, 0},
-        {"/s304/x", EPROTO, 304, false, 0, 0},
-        {"/basic/object.bin", EACCES, 401, false, 0, 0},
-        {"/drop/x", EIO, 0, true, 0, 0},
-        {"/garbage/x", EPROTO, 0, true, 0, 0},
-        {"/hugeheader/x", EIO, 0, true, 0, 0},
-        {"/silent/x", ETIMEDOUT, 0, true, 0, 0},
-        {"/loop/", EIO, 0, false, 0, 0},
-        {"/redirfile/x", EPROTO, 0, false, 0, 0},
-        {"/redirnowhere/x", EPROTO, 302, false, 0, 0},
-        {"/norange/object.bin", EPROTO, 200, true, 0, 0},
-        {"/other/object.bin", ESTALE, 206, false, 0, 0},
-        {"/encoded/object.bin", EPROTO, 206, true, 0, 0},
-        {"/shifted/object.bin", EPROTO, 206, true, 0, 0},
-        {"/shorter/object.bin", EPROTO, 206, true, 0, 0},
-        {"/grown/object.bin", ESTALE, 206, false, 0, 0},
-        {"/bare206/object.bin", EPROTO, 206, true, 0, 0},
-        {"/nonsense/object.bin", EPROTO, 206, true, 0, 0},
-        {"/multipart/object.bin", EPROTO, 206, true, 0, 0},
-        {"/lengthlie/object.bin", EPROTO, 206, true, 0, 0},
-        {"/longchunked/object.bin", EPROTO, 206, true, 0, 0},
-        {"/shortchunked/object.bin", EIO, 206, true, 0, 0},
-        {"/shortbody/object.bin", EIO, 206, true, 0, 0},
-        {"/stall/object.bin", ETIMEDOUT, 206, true, 0, 0},
+        {"/s401/x", EACCES, 401, false, 0, 0, NULL},
+        {"/s403/x", EACCES, 403, false, 0, 0, NULL},
+        {"/s404/x", ENOENT, 404, false, 0, 0, NULL},
+        {"/s410/x", ENOENT, 410, false, 0, 0, NULL},
+        {"/s412/x", ESTALE, 412, false, 0, 0, NULL},
+        {"/s416/x", ESTALE, 416, false, 0, 0, NULL},
+        {"/s429/x", EAGAIN, 429, true, 3000, 5000, NULL},
+        {"/s500/x", EIO, 500, true, 0, 0, NULL},
+        {"/s501/x", EIO, 501, false, 0, 0, NULL},
+        {"/s502/x", EIO, 502, true, 0, 0, NULL},
+        {"/s503/x", EAGAIN, 503, true, 2000, 2000, NULL},
+        {"/s204/x", EPROTO, 204, false, 0, 0, NULL},
+        {"/s304/x", EPROTO, 304, false, 0, 0, NULL},
+        {"/basic/object.bin", EACCES, 401, false, 0, 0, NULL},
+        {"/drop/x", EIO, 0, true, 0, 0, NULL},
+        {"/garbage/x", EPROTO, 0, true, 0, 0, NULL},
+        {"/hugeheader/x", EIO, 0, true, 0, 0, NULL},
+        {"/silent/x", ETIMEDOUT, 0, true, 0, 0, "no byte came for "},
+        {"/loop/", EIO, 0, false, 0, 0, NULL},
+        {"/redirfile/x", EPROTO, 0, false, 0, 0, NULL},
+        {"/redirnowhere/x", EPROTO, 302, false, 0, 0, NULL},
+        {"/norange/object.bin", EPROTO, 200, true, 0, 0, NULL},
+        {"/other/object.bin", ESTALE, 206, false, 0, 0, NULL},
+        {"/encoded/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/shifted/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/shorter/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/grown/object.bin", ESTALE, 206, false, 0, 0, NULL},
+        {"/bare206/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/nonsense/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/multipart/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/lengthlie/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/longchunked/object.bin", EPROTO, 206, true, 0, 0, NULL},
+        {"/shortchunked/object.bin", EIO, 206, true, 0, 0, "the connection ended after 30000 of 60000 bytes"},
+        {"/shortbody/object.bin", EIO, 206, true, 0, 0, NULL},
+        {"/stall/object.bin", ETIMEDOUT, 206, true, 0, 0, NULL},
 };
 
 static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
@@ -72,6 +73,8 @@ static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
 		        c.err.retry_after_ms > f->retry_after_max_ms)
 			fail_msg("%s: Retry-After %u", f->path, c.err.retry_after_ms);
 		assert_non_null(strstr(c.err.text, "GET http://127.0.0.1:"));
+		if (f->says && !strstr(c.err.text, f->says))
+			fail_msg("%s: \"%s\" says nothing of \"%s\"", f->path, c.err.text, f->says);
 		call_end(&c);
 	}
 }

@@ -262,6 +262,15 @@ static void without_a_version_the_first_bytes_tell(void **state)
 		o->ops->close(o);
 	}
 
+	struct call cut;
+	struct ps_origin *o = open_origin(server.http, "/noversioncut/", NULL);
+	ask_head(o, &cut, server.http, "/noversioncut/object.bin");
+	assert_int_equal(cut.err.err, EIO);
+	assert_true(cut.err.retryable);
+	if (!strstr(cut.err.text, "the connection ended ") || !strstr(cut.err.text, " bytes early"))
+		fail_msg("%s", cut.err.text);
+	o->ops->close(o);
+
 	struct ps_remote kept = version;
 	version = c.head.seen;
 	fetch_path(&c, "/noversion/object.bin", 0, 300000);

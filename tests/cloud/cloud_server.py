@@ -12,6 +12,7 @@ DIR/redirect    the bucket's requests get 307 to the scheme://host:port in it
 DIR/hang.WHAT   no answer while it is there         DIR/fail.WHAT    answers with the status that it holds
 DIR/say.WHAT    answers (but to PUT) with the text that it holds
 WHAT is imds, container, sts, sso, google, token, bucket.
+DIR/norole  the metadata service knows of no role      DIR/stray   a key that each listing has, whatever its prefix
 DIR/token.container, DIR/token.web, DIR/token.sso: what clients must show.   DIR/modulus: of the service account's key, hex
 DIR/keys    lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that live for ever; read at each request
 DIR/deny    lines "ACCESS_KEY list|get PREFIX": 403 to that key for listing so, or for objects whose keys begin so; an
@@ -196,7 +197,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(401)
         roles = "/latest/meta-data/iam/security-credentials/"
         if path == roles:
-            return self.reply(200, "the-role")
+            return self.reply(404) if os.path.exists(path_of("norole")) else self.reply(200, "the-role")
         if path == roles + "the-role":
             return self.keys_json("imds", "Token", Code="Success", Type="AWS-HMAC")
         self.reply(404)
@@ -370,6 +371,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             os.path.relpath(os.path.join(d, f), root) for d, _, files in os.walk(root) for f in files
         )
         keys = [k for k in keys if k.startswith(query.get("prefix", "")) and k > query.get("continuation-token", "")]
+        keys += [read("stray")] if read("stray") else []
         limit = min(int(query.get("max-keys", "1000")), int(read("page", "1000")))
         page, more = keys[:limit], len(keys) > limit
         show = urllib.parse.quote if query.get("encoding-type") == "url" else escape

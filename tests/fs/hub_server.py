@@ -164,6 +164,8 @@ class Hub(Handler):
         elif token and not given:
             code = "GatedRepo" if state("gated") is not None else "RepoNotFound"
             self.error(401, code, "Invalid username or password.")
+        elif state("forbidden") is not None:
+            self.error(403, "Forbidden", "Your token lacks a permission")
         elif state("gated") is not None:
             self.error(403, "GatedRepo", "Access to dataset acme/shards is restricted and you are not in the list")
         else:

@@ -23,7 +23,7 @@ mkdir -p "$T/www"
 	at = 6 if not one[4] & 0x20 else 5
 	size = struct.unpack_from("<I", one, at)[0]
 	assert size == 3000000
-	for name, lie in (("less", size - 1), ("more", size + 1), ("much-more", 1 << 30)):
+	for name, lie in (("less", size - 1), ("far-less", 1000000), ("more", size + 1), ("much-more", 1 << 30)):
 	    write(f"says-{name}.tar.zst", one[:at] + struct.pack("<I", lie) + one[at + 4 :])
 	# A seek table with a frame that holds more than it says, and the next one less.
 	seek = bytearray(read("seekable.tar.zst"))
@@ -59,7 +59,9 @@ for packed in "$T"/www/*; do
 	at_most "$name: within the quota" 268435456 "$(stats .cache.used_bytes)"
 done
 for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not in the gzip format" \
-	"plain-garbage.tar.gz: .*garbage behind its end" "nothing-at-all.tar.gz: .*it is empty" "nothing.tar.zst: .*it is empty"; do
+	"plain-garbage.tar.gz: .*garbage behind its end" "nothing-at-all.tar.gz: .*it is empty" "nothing.tar.zst: .*it is empty" \
+	"table-lies.tar.zst: .*a frame ends where the table of frames has none" \
+	"says-far-less.tar.zst: .*its header tells of 1000000 bytes, it holds"; do
 	check "the log says $reason" grep -q "$reason" "$T/penstock.log"
 done
 check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' "$T/penstock.log"

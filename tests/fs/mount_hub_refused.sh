@@ -67,6 +67,10 @@ tell gated
 HF_TOKEN=$secret refused "gated, with a token" 'gated.*ask for access at .*/datasets/acme/shards' hf://acme/shards
 refused "gated, without a token" 'gated.*ask for access.*log in' hf://acme/shards
 forget gated
+tell forbidden
+HF_TOKEN=$secret refused "a token without the right" 'HTTP 403: your token may not read .*acme/shards: give it the permission' \
+	hf://acme/shards
+forget forbidden
 tell page-size 1
 tell next http://127.0.0.2:9/api/datasets/acme/shards/tree/x
 HF_TOKEN=$secret refused "a next page on another host" 'another host: refused' hf://acme/shards

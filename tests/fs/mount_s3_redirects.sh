@@ -104,4 +104,41 @@ check "afterwards it is read" wait_until 20 same "deep er/a+b %20&#?.bin"
 check_not "nothing was shown to the host in all this" test -e "$T/node.seen"
 no_secrets hush session/one
 umount_penstock
+
+# What was https stays so: this host has a certificate, and sends on to the node, which has none.
+openssl req -x509 -newkey rsa:2048 -nodes -keyout "$T/key.pem" -out "$T/cert.pem" -days 2 -subj /CN=127.0.0.1 \
+	-addext subjectAltName=IP:127.0.0.1 2>/dev/null
+"$python" -B - "$T" "$(cat "$T/node")" 2>"$T/tls.log" <<'PY' &
+import http.server, os, ssl, sys
+
+
+class Host(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(307)
+        self.send_header("Location", sys.argv[2] + self.path)
+        self.end_headers()
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Host)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1] + "/cert.pem", sys.argv[1] + "/key.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+with open(sys.argv[1] + "/tls.new", "w") as f:
+    f.write("https://127.0.0.1:%d" % server.server_port)
+os.rename(sys.argv[1] + "/tls.new", sys.argv[1] + "/tls")
+server.serve_forever()
+PY
+wait_until 30 test -s "$T/tls" || die "the host with a certificate starts" "$(cat "$T/tls.log")"
+CACHE=$T/cache-tls
+check "a store that sends to an https host" mount_store --follow-redirects --cacert "$T/cert.pem"
+cp "$T/tls" "$T/cloud/redirect"
+check_not "which sends on without https" unread shard-000002.tar
+check "is not followed there" grep -q "redirected from https to http: refused" "$T/penstock.log"
+umount_penstock
+
+echo none >"$T/cloud/bucket/none"
+echo none >"$T/cloud/stray"
+check_not "a listing with a key of another prefix" mount_store
+check "is refused" grep -q "the store lists keys without the prefix" "$T/penstock.log"
+rm "$T/cloud/stray"
 check_not "it is for s3:// alone" mount_penstock gs://bucket/train/ --follow-redirects --no-sign-request

@@ -178,9 +178,28 @@ static void labels_and_limits(void **state)
 	ps_source_free(s);
 }
 
+static void a_jpeg_of_two_components_has_no_colours(void **state)
+{
+	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_UNKNOWN, .stored = JCS_UNKNOWN};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
+	const struct ps_image_limits limits = {.max_pixels = 1 << 20, .max_scans = 100, .max_memory = 1 << 20};
+	struct ps_source *s = ps_source_new(PS_PIXELS_RGB, false, &limits);
+	struct ps_image_size size;
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+
+	(void)state;
+	assert_non_null(s);
+	err = (struct ps_load_error){0};
+	assert_int_equal(ps_source_open(s, data, nbytes, &size, &err), -EBADMSG);
+	assert_string_equal(err.text, "JPEG: unknown colour space of 2 components");
+	ps_source_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_jpeg_of_two_components_has_no_colours),
 	        cmocka_unit_test(what_is_no_image_is_refused_with_the_reason),
 	        cmocka_unit_test(a_jpeg_that_ends_early_is_refused_wherever_it_ends),
 	        cmocka_unit_test(a_jpeg_whose_codes_are_damaged_is_refused),

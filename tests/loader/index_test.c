@@ -14,6 +14,8 @@
 #include <cmocka.h>
 
 #include "make_tar.h"
+#include "shard/catalogue.h"
+#include "shard/index_file.h"
 #include "shard/index_writer.h"
 #include "shard/shard.h"
 
@@ -101,6 +103,43 @@ static void sample_check(struct ps_index *x, uint64_t i)
 	assert_memory_equal(v.text, want, v.text_len);
 }
 
+static void a_sample_before_the_last_one_is_refused(void **state)
+{
+	const struct ps_index_member m = {.suffix = "a", .size = 1};
+	struct ps_index_writer *w = ps_index_writer_new();
+	struct ps_load_error err;
+	uint8_t *data;
+	size_t n;
+
+	(void)state;
+	assert_non_null(w);
+	assert_int_equal(ps_index_writer_add(w, 512, false, "a", 1, &m, 1), 0);
+	assert_int_equal(ps_index_writer_add(w, 0, false, "b", 1, &m, 1), -EINVAL);
+	assert_int_equal(ps_index_writer_finish(w, 2048, 2048, &data, &n, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "its samples cannot be indexed: "));
+	ps_index_writer_free(w);
+}
+
+static void a_catalogue_tells_which_line_is_damaged(void **state)
+{
+	static const char good[] = "penstock-shards 1\n- 5 5 1 0 lines a\n", bad[] = "- 5 5 1 2 lines b\n";
+	struct ps_catalogue *c;
+	struct ps_load_error err;
+	char text[256];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		int n = snprintf(text, sizeof(text), "%s%s", good, i ? bad : "");
+
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "sum %016jx\n", (uintmax_t)ps_index_sum(0, text, (size_t)n));
+		assert_int_equal(ps_catalogue_parse("x.psc", text, (size_t)n, &c, &err), i ? -EBADMSG : 0);
+		if (i)
+			assert_non_null(strstr(err.text, "x.psc: damaged, at line 3; fetch it again"));
+		else
+			ps_catalogue_free(c);
+	}
+}
+
 static void samples_are_found_by_number(void **state)
 {
 	(void)state;
@@ -176,6 +215,19 @@ static void shard_make(int i, int samples)
 }
 
 /* A walk can begin where the index says. */
+static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
+{
+	struct ps_index_result result;
+	struct ps_index *x;
+	struct ps_load_error err;
+
+	(void)state;
+	shard_make(0, 50);
+	assert_int_equal(ps_index_make("s0.tar", NULL, NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "s0.tar.psx: is of no longer shard"));
+}
+
 static void a_place_is_where_a_walk_begins(void **state)
 {
 	struct ps_index_result result;
@@ -540,6 +592,9 @@ static int leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_sample_before_the_last_one_is_refused),
+	        cmocka_unit_test(a_catalogue_tells_which_line_is_damaged),
+	        cmocka_unit_test_setup_teardown(an_index_of_the_shard_itself_is_of_no_longer_one, enter, leave),
 	        cmocka_unit_test(samples_are_found_by_number),
 	        cmocka_unit_test(nothing_of_a_damaged_index_is_given),
 	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),

@@ -404,7 +404,7 @@ static void a_folder_is_no_shard(void **state)
 	setting_init(&s);
 	assert_int_equal(mkdir("folder.tar", 0755), 0);
 	assert_int_equal(first_failure(&s.o, "folder.tar", &e), -EBADMSG);
-	assert_non_null(strstr(e.text, "folder"));
+	assert_non_null(strstr(e.text, "is a folder, not a tar file"));
 	assert_int_equal(rmdir("folder.tar"), 0);
 }
 

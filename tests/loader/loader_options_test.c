@@ -37,6 +37,8 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-ENODEV, "gpu_decode: device fake: JPEGs are decoded on cuda only", s.o.device = "fake", s.o.gpu_decode = 1);
 	REFUSED(-EINVAL, "filter: longer than", s.o.filter = long_text);
 	REFUSED(-EINVAL, "filter \"a ==\": at character 5: ", s.o.filter = "a ==");
+	REFUSED(-EINVAL, "numbers: they need order NUMBERS", s.o.numbers = (const int64_t[]){0}, s.o.nnumbers = 1);
+	REFUSED(-EINVAL, "weights: more than 2^40", s.o.sample_weights = weights, s.o.nsample_weights = (UINT64_C(1) << 40) + 1);
 	REFUSED(-EINVAL, "batch 0", s.o.batch = 0);
 	REFUSED(-EINVAL, "batch 65537", s.o.batch = 65537);
 	REFUSED(-EINVAL, "depth 1", s.o.depth = 1);

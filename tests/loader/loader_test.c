@@ -238,6 +238,11 @@ static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
 	setting_init(&s);
 	s.o.skip = PER_SHARD;
 	assert_int_equal(penstock_loader_open(&s.o, full, 1, &l, &e), -ENODATA);
+	setting_init(&s); /* that many steps of nothing */
+	s.o.order = PENSTOCK_ORDER_PERMUTATION;
+	s.o.steps = 3;
+	assert_int_equal(penstock_loader_open(&s.o, empty, 2, &l, &e), -ENODATA);
+	assert_non_null(strstr(e.text, "no shard holds a sample"));
 	setting_init(&s); /* one rank alone reads, and finds none */
 	l = open_ok(&s.o, empty, 2);
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 0);

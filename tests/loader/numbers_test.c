@@ -68,6 +68,8 @@ static void places_of_runs(void **state)
 	assert_int_equal(ps_numbers_before(a, UINT64_MAX), 7);
 	ps_numbers_free(a);
 	assert_int_equal(ps_numbers_array(3, values, 0, NULL, 0, &a, &err), -EINVAL);
+	assert_int_equal(ps_numbers_array(3, values, (UINT64_C(1) << 40) + 1, NULL, 0, &a, &err), -EINVAL);
+	assert_string_equal(err.text, "order: more than 2^40 numbers");
 }
 
 static void places_of_batches_have_holes(void **state)
@@ -90,8 +92,9 @@ static void places_of_batches_have_holes(void **state)
 	assert_int_equal(ps_numbers_array(4, values, 7, empty, 3, &a, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "batch 1 has no numbers"));
 	assert_int_equal(ps_numbers_array(4, values, 7, less, 2, &a, &err), -EINVAL);
+	assert_string_equal(err.text, "order: its batches hold 5 numbers, but there are 7");
 	assert_int_equal(ps_numbers_array(3, values, 7, ends, 3, &a, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "batch 0 has 4 numbers"));
+	assert_non_null(strstr(err.text, "batch 0 has 4 numbers, but batches have 3 rows at most; raise batch"));
 }
 
 static void other_arrays_have_other_hashes(void **state)
@@ -162,6 +165,7 @@ static void a_feed_keeps_its_last_batches(void **state)
 	assert_int_equal(ps_numbers_give(f, 10, values, 3, &err), 0);
 	assert_int_equal(ps_numbers_give(f, 10, values + 1, 1, &err), 0);
 	assert_int_equal(ps_numbers_give(f, 10, values, 1, &err), -EBUSY);
+	assert_string_equal(err.text, "feed: 2 batches are ahead; take one first");
 	assert_int_equal(ps_numbers_at(f, 31), 2);
 	assert_int_equal(ps_numbers_at(f, 33), 2);
 	assert_int_equal(ps_numbers_at(f, 34), -1);
@@ -172,6 +176,7 @@ static void a_feed_keeps_its_last_batches(void **state)
 	assert_int_equal(f->fed, 13);
 	assert_int_equal(ps_numbers_give(f, 13, NULL, 0, &err), 0);
 	assert_int_equal(ps_numbers_give(f, 13, values, 1, &err), -EINVAL); /* it is over */
+	assert_string_equal(err.text, "feed: epoch 4 was ended; take its end first");
 	ps_numbers_begin(f, 5, 0);
 	assert_int_equal(ps_numbers_give(f, 0, values, 1, &err), 0);
 	ps_numbers_free(f);
@@ -259,6 +264,7 @@ static void batches_are_fed(void **state)
 	assert_non_null(l);
 	assert_int_equal(penstock_loader_length(l, 0, &samples, &batches, &e), -ENODATA);
 	assert_int_equal(penstock_loader_next(l, &b, &e), -EAGAIN); /* it does not hang */
+	assert_non_null(strstr(e.text, "no batch was fed"));
 	assert_int_equal(penstock_loader_wait(l, 1, &e), 1);
 	assert_int_equal(penstock_loader_feed(l, numbers, 3, &e), 1);
 	assert_int_equal(penstock_loader_feed(l, numbers + 3, 1, &e), 0);
@@ -341,10 +347,19 @@ static void steps_end_a_feed(void **state)
 		assert_int_equal(penstock_loader_feed(l, &number, 1, &e), 1);
 		assert_int_equal(penstock_loader_feed(l, &number, 1, &e), 0);
 		assert_int_equal(penstock_loader_feed(l, &number, 1, &e), -EINVAL);
+		assert_non_null(strstr(e.text, "feed: the epoch has 2 steps, and all were fed"));
 		expect(l, &number, 1);
 		expect(l, &number, 1);
 		expect(l, NULL, 0);
 	}
+	penstock_loader_close(l);
+	o.numbers = &number;
+	o.nnumbers = 1;
+	o.steps = 0;
+	l = open_with(&o, &e);
+	assert_non_null(l);
+	assert_int_equal(penstock_loader_feed(l, &number, 1, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "feed: only with order NUMBERS, and without numbers"));
 	penstock_loader_close(l);
 }
 

@@ -170,7 +170,7 @@ def wrong_weights_are_refused_with_words():
     raises(ValueError, lambda: loader(names, [1] * 400 + [-1] + [1] * (N - 401)), "sample 400", "-1")
     raises(ValueError, lambda: loader(names, [1] * 400 + [float("nan")] + [1] * (N - 401)), "sample 400", "nan")
     raises(ValueError, lambda: loader(names, [1] * 400 + [float("inf")] + [1] * (N - 401)), "sample 400", "inf")
-    raises(ValueError, lambda: loader(names, [0] * N), "weight 0")
+    raises(ValueError, lambda: loader(names, [0] * N), "samples that pass have the weight 0")
     raises(ValueError, lambda: loader(names, []), "0 of them")
     raises(ValueError, lambda: loader(names, [1] + [1e-9] * (N - 1), draws=100000), "65535")
     raises(ValueError, lambda: loader(names, None, draws=10), "draws: needs weights")

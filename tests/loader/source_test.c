@@ -605,6 +605,13 @@ static void a_packed_member_is_unpacked(void **state)
 		penstock_batch_release(b);
 		penstock_loader_close(l);
 	}
+	o.on_error = PENSTOCK_FAIL;
+	f.name = "json";
+	struct penstock_loader *l = loader_open(&o, shard);
+	struct penstock_batch *b;
+	assert_int_equal(penstock_loader_next(l, &b, &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "damaged zstd data: cut"));
+	penstock_loader_close(l);
 }
 
 int main(void)
