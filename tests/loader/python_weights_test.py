@@ -176,6 +176,7 @@ def wrong_weights_are_refused_with_words():
     raises(ValueError, lambda: loader(names, None, draws=10), "draws: needs weights")
     raises(ValueError, lambda: loader(names, [1] * N, order=[1, 2]), "weights")
     raises(TypeError, lambda: loader(names, [["a"]]), "weights")
+    raises(TypeError, lambda: loader(names, iter([1.0] * N)), "weights")  # one is needed again for a pickled loader
     raises(TypeError, lambda: loader(names, numpy.ones((2, 2))), "one dimension")
     for s in range(len(COUNTS)):
         tap.make_tar("n-%d.tar" % s, [("a.cls", b"1")])

@@ -600,6 +600,8 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
         self._raw.set_epoch(epoch)
+        if self._feed:
+            self._feed.go(None)
         self._newest = object()
         self._next_epoch = epoch
         self._fresh = True

@@ -31,7 +31,7 @@ def _is_batch(item: Any) -> bool:
 
 
 def _number(value: Any) -> int:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool"):
         raise TypeError(_MASK)
     try:
         number = operator.index(value)
@@ -56,6 +56,12 @@ def _words(values: Any) -> bytes:
     return numbers.astype(numpy.int64, copy=False).tobytes()
 
 
+def _batch_words(batch: Any) -> bytes:
+    if getattr(batch, "ndim", 1) != 1:
+        raise ValueError("order: a batch of numbers has one dimension, not %d" % batch.ndim)
+    return _words(batch)
+
+
 def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
     """The numbers, the ends of the batches if it is one of batches, and the length of the longest of these."""
     ndim = getattr(order, "ndim", None)
@@ -70,7 +76,7 @@ def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
     for batch in order:
         if not _is_batch(batch):
             raise TypeError("order: %r stands among batches of numbers" % (batch,))
-        parts.append(_words(batch))
+        parts.append(_batch_words(batch))
         longest = max(longest, len(batch))
         ends.append(len(batch) + (ends[-1] if ends else 0))
     return b"".join(parts), ends.tobytes(), longest
@@ -80,6 +86,7 @@ def weights_of(weights: Any) -> bytes:
     """Weights as bytes of float64."""
     if not hasattr(weights, "__array__"):
         try:
+            len(weights)  # an iterator would be used up
             return array.array("d", weights).tobytes()
         except TypeError:
             raise TypeError("weights: a column's name, or an array of numbers is needed, not %.100r" % (weights,)) from None
@@ -140,6 +147,7 @@ class Feed:
         self._batches = self._hash = 0  # delivered, of this iteration; and what they held
         self._state: Any = None  # the sampler's, behind the last batch delivered
         self._resume: Optional[MappingABC[str, Any]] = None
+        self._told: Optional[MappingABC[str, Any]] = None  # the state until a batch is delivered; None: state() makes it
 
     def attach(self, raw: "_penstock.Loader") -> None:
         self._raw = raw
@@ -164,7 +172,7 @@ class Feed:
                 if numbers:
                     raise TypeError("order: a batch of numbers came after a number")
                 self._of_batches = True
-                words = _words(item)
+                words = _batch_words(item)
                 if not words:
                     raise ValueError("order: batch %d of epoch %d has no numbers" % (self._pulled, self._epoch))
                 return words
@@ -206,33 +214,44 @@ class Feed:
     def _deliver(self) -> None:
         words, self._state = self._ahead.popleft()
         self._batches += 1
+        self._told = None
         self._hash = zlib.crc32(words, zlib.crc32(b"%d" % len(words), self._hash))
 
     # -- The loader's side --------------------------------------------------------------------------------
 
+    def _set_epoch(self) -> None:
+        for what in (self._order, getattr(self._order, "sampler", None)):
+            if hasattr(what, "set_epoch"):
+                what.set_epoch(self._epoch)
+                break
+
     def begin(self, epoch: int) -> None:
         """Iterates again, or goes on where a state was loaded."""
+        told = self.state() if self._done else None  # what was loaded, or of the end of the epoch before
         resume, self._resume = self._resume, None
-        self._again = self._ahead if self._once and not resume else collections.deque()
-        if self._again and not self._again[-1][0]:
-            self._again.pop()  # the end of the epoch before
+        again = (*self._ahead, *self._again) if self._once and not resume else ()
+        self._again = collections.deque(a for a in again if a[0])  # but for the end of the epoch before
         self._ahead = collections.deque()
         self._error, self._room, self._over, self._done, self.failed = None, True, False, False, False
         self._used_up = bool(resume and resume.get("used_up"))
         self._epoch, self._pulled, self._state = epoch, 0, None
-        for what in (self._order, getattr(self._order, "sampler", None)):
-            if hasattr(what, "set_epoch"):
-                what.set_epoch(epoch)
-                break
+        self._set_epoch()
         if not self._once or resume:
             self._batches = self._hash = 0
         if resume and resume.get("of") == "sampler":
-            self._order.load_state_dict(resume["sampler"])
+            self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
+            if resume["batches"] == 0 or self._used_up:  # where it is told its own place, that is the end of an epoch
+                for _ in self._order:  # or else it is as it was
+                    self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
+                    break
+            if resume["batches"] == 0:
+                self._set_epoch()  # the state may have had the one before
         self._iterator = iter(self._order)
         if resume and resume.get("of") == "iterator":
-            self._iterator.load_state_dict(resume["sampler"])  # type: ignore[attr-defined]
+            self._iterator.load_state_dict(copy.deepcopy(resume["sampler"]))  # type: ignore[attr-defined]
         if resume:
             self._skip(resume)
+        self._told = told
 
     def _skip(self, resume: MappingABC[str, Any]) -> None:
         batches = resume["batches"]
@@ -262,13 +281,16 @@ class Feed:
             self._deliver()
             self._room = True
             return raw
-        self._done = True
+        self._done, self._told = True, None
         self._state = self._ahead[-1][1] if self._ahead else None
         self._ahead.clear()
         error, self._error = self._error, None
         if error is not None:
             self.failed = True
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # with its traceback it would keep this frame, and batches of its callers
         return None
 
     def length(self) -> Tuple[Optional[int], Optional[int]]:
@@ -285,8 +307,9 @@ class Feed:
 
     def state(self) -> Dict[str, Any]:
         """Plain types, but for what the sampler itself tells."""
-        if self._resume is not None:
-            return dict(self._resume)  # it was loaded, and nothing was asked for since
+        told = self._told if self._resume is None else self._resume
+        if told is not None:
+            return dict(told)  # nothing was delivered since
         begun = not self._done
         state: Dict[str, Any] = {"batches": self._batches if begun or self._once else 0,
                                  "of_epoch": self._pulled - sum(1 for words, _ in self._ahead if words) if begun else 0,
@@ -297,8 +320,8 @@ class Feed:
         return state
 
     def go(self, resume: Optional[MappingABC[str, Any]]) -> None:
-        """The next begin() goes on there."""
-        self._resume = resume
+        """The next begin() goes on there; None: at an epoch's beginning."""
+        self._resume, self._told, self._state, self._done = resume, None, None, True
 
     def read(self, state: Any) -> Dict[str, Any]:
         """What state() said, for go()."""
