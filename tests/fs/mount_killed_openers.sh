@@ -4,7 +4,7 @@
 requires mount nginx
 preload=$top_builddir/tests/fs/.libs/libpreload.so
 [[ -e $preload ]] || skip_all "there is no $preload"
-! sanitized || skip_all "a sanitizer wants to be the first library"
+! sanitized "$top_builddir/penstock" || skip_all "a sanitizer wants to be the first library"
 
 mkdir -p "$T/www"
 random_file "$T/www/a.bin" 3000000 1
