@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/cleanup.h"
-#include "policy/policy_private.h"
+#include "policy/policy.h"
 #include "policy/victims.h"
 
 struct ps_policy {

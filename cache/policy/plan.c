@@ -18,7 +18,7 @@
 #include "base/cleanup.h"
 #include "policy/inuse.h"
 #include "policy/plans.h"
-#include "policy/policy_private.h"
+#include "policy/policy.h"
 #include "policy/victims.h"
 
 struct ps_policy {

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "policy/policy_private.h"
 
 const struct ps_policy_ops *const ps_policies[] = {&ps_policy_plan, &ps_policy_scan, &ps_policy_lru, NULL};
 

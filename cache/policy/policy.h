@@ -59,6 +59,7 @@ struct ps_policy_ops {
 
 /* "plan", "scan", "lru"; NULL for another name. The table ends with NULL. */
 const struct ps_policy_ops *ps_policy_find(const char *name);
+extern const struct ps_policy_ops ps_policy_plan, ps_policy_scan, ps_policy_lru;
 extern const struct ps_policy_ops *const ps_policies[];
 
 /* The least recently opened, whatever any policy says of them: for what must be had. */

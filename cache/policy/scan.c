@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "policy/inuse.h"
-#include "policy/policy_private.h"
+#include "policy/policy.h"
 #include "policy/victims.h"
 
 struct ps_policy {
