@@ -3,7 +3,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
+#include <curl/curl.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
 #include "listing/listing_private.h"
 
 struct ps_listing *ps_listing_new(
@@ -57,4 +62,61 @@ int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t
 	                                : ps_listing_json_feed(l, text + start, n - start, more, &used);
 	*ret_used = start + used;
 	return rc;
+}
+
+static int64_t parse_time(const json_t *j)
+{
+	const char *s = json_string_value(j);
+
+	if (!s)
+		return -1;
+	if (isdigit((unsigned char)s[0]))
+		return ps_clock_parse_rfc3339(s);
+	time_t t = curl_getdate(s, NULL);
+	return t < 0 ? -1 : (int64_t)t;
+}
+
+/* nginx: {"name", "type": "file", "mtime", "size"}; caddy: {"name", "size", "mod_time", "is_dir", ...}. */
+static int take_entry(void *arg, const json_t *j)
+{
+	const struct ps_listing *listing = arg;
+	struct ps_listing_entry entry = {.remote = PS_REMOTE_UNKNOWN};
+	const char *type = json_string_value(json_object_get(j, "type"));
+	const json_t *is_dir = json_object_get(j, "is_dir"), *size = json_object_get(j, "size");
+	const json_t *mtime = json_object_get(j, "mtime");
+	const char *text = json_string_value(json_object_get(j, "name"));
+	ps_autostrbuf struct ps_strbuf name = {0};
+
+	if (!text || (!type && !is_dir && !size))
+		return 0;
+	ps_strbuf_add(&name, text);
+	if (name.failed)
+		return -ENOMEM;
+	entry.is_dir = type ? strcmp(type, "directory") == 0 : json_is_true(is_dir);
+	if (type && !entry.is_dir && strcmp(type, "file") != 0)
+		return 0; /* "other": a device, a socket */
+	if (entry.is_dir && name.len && name.s[name.len - 1] == '/')
+		name.s[--name.len] = '\0';
+	if (!name.len || strchr(name.s, '/'))
+		return 0;
+	entry.name = name.s;
+	if (!entry.is_dir && json_is_integer(size) && json_integer_value(size) >= 0)
+		entry.remote.size = (uint64_t)json_integer_value(size);
+	if (!entry.is_dir)
+		entry.remote.mtime_s = parse_time(mtime ? mtime : json_object_get(j, "mod_time"));
+	return listing->fn(listing->arg, &entry);
+}
+
+void ps_listing_json_init(struct ps_listing *l)
+{
+	l->json = (struct ps_json_array){
+	        .what = "not a directory listing", .fn = take_entry, .arg = l, .err = l->err};
+}
+
+int ps_listing_json_feed(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	/* An empty directory, to caddy. The text begins with its first letter. */
+	if (l->json.expected == PS_JSON_BEGIN && n >= 4 && memcmp(text, "null", 4) == 0)
+		l->json.expected = PS_JSON_END;
+	return ps_json_array_feed(&l->json, text, n, more, ret_used);
 }
