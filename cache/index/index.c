@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "index/keys.h"
+#include "index/rows.h"
 #include "index/index_private.h"
 
 /* Numbers are taken from the index so many at a time; a kill wastes the rest of the chunk. After a power cut

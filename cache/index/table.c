@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "index/keys.h"
+#include "index/rows.h"
 #include "index/index_private.h"
 
 struct ps_index_batch {

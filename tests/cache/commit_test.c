@@ -9,7 +9,7 @@
 #include <rocksdb/c.h>
 
 #include "cache_test.h"
-#include "index/keys.h"
+#include "index/rows.h"
 
 /* Two extents, of which each has a row of its own: what is written to one leaves the other's row alone. */
 #define SIZE (66 * TEST_MIB)
