@@ -18,7 +18,6 @@
 #include "base/ini.h"
 #include "base/strbuf.h"
 #include "base/url.h"
-#include "credentials/json.h"
 #include "credentials/key_source.h"
 #include "credentials/profile.h"
 #include "credentials/sigv4.h"

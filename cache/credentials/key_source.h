@@ -14,6 +14,8 @@
 #include "http/blocking_call.h"
 #include "credentials/credentials.h"
 
+#include <jansson.h>
+
 #define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
 
 /* What the user's shell said when the mount was asked for. */
@@ -101,5 +103,15 @@ int ps_key_from_google_metadata(
  * not NULL. */
 int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+
+/* JSON with secrets in it: jansson does not wipe what it frees.
+ *
+ * Ownership: a document is its holder's; texts are borrowed from it. Threads: one a document. Blocks: never.
+ */
+#define ps_autosecretjson __attribute__((cleanup(ps_cleanup_secret_json)))
+void ps_cleanup_secret_json(json_t **j);
+
+/* A member that is a text. NULL: not there, another type, or empty; also for name NULL and j NULL. */
+const char *ps_json_text(const json_t *j, const char *name);
 
 #endif
