@@ -115,7 +115,7 @@ struct ps_dataset {
 	_Atomic uint64_t nopens;
 	_Atomic uint64_t nlisted; /* files of the listing under way */
 	_Atomic bool asked_again; /* another listing is to begin: the sweep ends */
-	_Atomic bool offline; /* revalidation_offline.h; when the origin is asked again, and how often it was */
+	_Atomic bool offline; /* revalidation.c; when the origin is asked again, and how often it was */
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;
 
@@ -259,7 +259,6 @@ void ps_probe_drain(struct ps_dataset *dataset);
 /* The same for nobody: one of the sweep's (nsweep). */
 void ps_probe_unasked(struct ps_dataset *dataset, const struct ps_node_row *row);
 
-/* revalidation_sweep.c */
 /* HEADs for every file of unknown size, a few at a time; returns when the last are under way or the dataset
  * stops. */
 void ps_probe_sweep(struct ps_dataset *dataset);

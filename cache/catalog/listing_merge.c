@@ -2,9 +2,77 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
-#include "catalog/listing_merge_private.h"
+#include "base/hashtable.h"
+#include "base/log.h"
+#include "catalog/listing_merge.h"
+
+/* names_lock of the dataset is held over all of this but where it is said. */
+
+#define PS_MERGE_BATCHED_BITS 65536
+
+/* A compressed shard whose shown name is another file's, of which the listing has not told yet. */
+struct ps_merge_later {
+	struct ps_merge_later *next;
+	uint64_t parent;
+	char *name, *url; /* as it is listed */
+	struct ps_remote remote;
+};
+
+struct ps_merge_dir {
+	char *path; /* below the root; "" is the root */
+	uint64_t node;
+	UT_hash_handle hh;
+};
+
+struct ps_merge {
+	struct ps_dataset *dataset;
+	struct ps_merge_dir *dirs; /* by path */
+	struct ps_index_batch *batch;
+	size_t nbatched;
+	uint64_t *seen; /* nodes of this listing; sorted by finish */
+	size_t nseen, seen_cap;
+	size_t nsorted; /* the first of them, in order already */
+	uint64_t nfiles, first_unsized;
+	bool relists;                /* names are known: what is new is reported */
+	uint64_t nadded, nvanished; /* files */
+	uint64_t first_number; /* nodes made since this merge began have higher ones */
+	int64_t begun_ms;
+	int failed; /* a commit, by whomever */
+	uint8_t batched[PS_MERGE_BATCHED_BITS /
+	                8]; /* hashes of the names that the batch has, and the index not yet */
+	struct ps_merge_later *later;
+	bool told_clash;
+};
+
+/* Writes the batch, if it is large by now. */
+static int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE;
+/* What stands for the name now, in this listing too; -ENOENT: nothing. */
+static int ps_merge_get_named(
+        struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;
+/* Gives the name what is listed; old: what ps_merge_get_named() found, or NULL. */
+static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
+static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row);
+
+/* Names of compressed shards. */
+/* Under what name and as what a listed file is shown; `last`: the listing is over. */
+static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        bool last) PS_MUST_USE;
+/* Something else has the name by which this node was shown: a shard of this listing is shown as it is. */
+static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
+static int ps_merge_compare(const void *a, const void *b); /* nodes, for qsort() and bsearch() */
+/* What was put off to the end. Takes names_lock. */
+static int ps_merge_later(struct ps_merge *m) PS_MUST_USE;
+static void ps_merge_forget_later(struct ps_merge *m);
+
+/* Names that are gone. */
+static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
+/* Names of the directories of this listing that are not in it. Sorts m->seen. Takes names_lock, for each
+ * name. */
+static int ps_merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
 
 #define BATCH_ROWS 2000
 
@@ -86,7 +154,7 @@ static int commit(struct ps_merge *m)
 	return m->failed;
 }
 
-int ps_merge_commit_full(struct ps_merge *m)
+static int ps_merge_commit_full(struct ps_merge *m)
 {
 	return m->nbatched >= BATCH_ROWS ? commit(m) : 0;
 }
@@ -121,7 +189,7 @@ static unsigned batched_bit(uint64_t parent, const char *name)
 	return (unsigned)(h >> 40) % PS_MERGE_BATCHED_BITS;
 }
 
-int ps_merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
+static int ps_merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
 {
 	unsigned bit = batched_bit(parent, name);
 	uint64_t node;
@@ -159,7 +227,7 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 	return 0;
 }
 
-void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
+static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 {
 	row->superseded = true;
 	ps_index_batch_put_node(m->batch, row);
@@ -262,7 +330,7 @@ static bool take_checksum(struct ps_node_row *row, const struct ps_listed *liste
 	return true;
 }
 
-int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
         enum ps_coding coding, struct ps_node_row *old)
 {
 	uint64_t node = old ? old->node : 0;
@@ -450,4 +518,281 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 	if (rc == 0)
 		rc = ps_merge_remove_vanished(m);
 	return rc < 0 ? rc : finish_row(m);
+}
+
+/* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file is called so. */
+
+static struct ps_merge_later *take_later(struct ps_merge *m)
+{
+	struct ps_merge_later *later = m->later;
+
+	m->later = later->next;
+	return later;
+}
+
+static void free_later(struct ps_merge_later *later)
+{
+	free(later->name);
+	free(later->url);
+	free(later);
+}
+
+#define TAIL 1024 /* of seen nodes that are not sorted yet */
+
+/* Sorts the tail into the rest, from behind. Without memory for that all of it stays a tail, which takes time
+ * only. */
+static void sort_seen(struct ps_merge *m)
+{
+	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
+	uint64_t *tail = reallocarray(NULL, ntail, sizeof *tail);
+
+	if (!tail)
+		return;
+	memcpy(tail, m->seen + nsorted, ntail * sizeof *tail);
+	qsort(tail, ntail, sizeof *tail, ps_merge_compare);
+	while (ntail > 0)
+		m->seen[--to] = nsorted > 0 && m->seen[nsorted - 1] > tail[ntail - 1] ? m->seen[--nsorted]
+		                                                                      : tail[--ntail];
+	m->nsorted = m->nseen;
+	free(tail);
+}
+
+/* Where all files have moved, each name asks so. */
+static bool was_listed(struct ps_merge *m, uint64_t node)
+{
+	if (m->nseen - m->nsorted > TAIL)
+		sort_seen(m);
+	for (size_t i = m->nseen; i > m->nsorted; i--)
+		if (m->seen[i - 1] == node)
+			return true;
+	return m->nsorted > 0 && bsearch(&node, m->seen, m->nsorted, sizeof node, ps_merge_compare);
+}
+
+static int merge_as_it_is(
+        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	struct ps_node_row old = {0};
+
+	if (!m->told_clash)
+		ps_log_info(
+		        "list: %s: shown as it is: another file has the name that its contents would have",
+		        listed->url);
+	m->told_clash = true;
+	int rc = ps_merge_get_named(m, parent, name, &old);
+	if (rc == 0 || rc == -ENOENT)
+		rc = ps_merge_file(m, parent, name, listed, PS_CODING_NONE, rc == 0 ? &old : NULL);
+	ps_node_row_fini(&old);
+	return rc;
+}
+
+/* The name under which a compressed shard is listed, by its URL, of which a view is shown as `shown`. */
+static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
+{
+	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"},
+	                         *const longs[] = {"", ".zst", ".gz", ".lz4"};
+	size_t len = strcspn(url, "?"), n = strlen(shorts[coding]), stem = strlen(shown) - strlen(".tar");
+	bool is_short = coding != PS_CODING_LZ4 && len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
+	char *name;
+
+	if (asprintf(&name, "%.*s%s", (int)(is_short ? stem : strlen(shown)), shown,
+	            is_short ? shorts[coding] : longs[coding]) < 0)
+		return NULL;
+	return name;
+}
+
+static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
+{
+	if (!view->coding || !was_listed(m, view->node))
+		return 0;
+	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
+	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
+
+	m->nfiles--; /* it is counted again */
+	return name ? merge_as_it_is(m, view->parent, name, &listed) : -ENOMEM;
+}
+
+static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	struct ps_merge_later *later = calloc(1, sizeof *later);
+
+	if (!later)
+		return -ENOMEM;
+	*later = (struct ps_merge_later){.next = m->later,
+	        .parent = parent,
+	        .name = strdup(name),
+	        .url = strdup(listed->url),
+	        .remote = listed->remote};
+	m->later = later;
+	return later->name && later->url ? 0 : -ENOMEM;
+}
+
+static int ps_merge_named(
+        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed, bool last)
+{
+	size_t len = 0;
+	bool tar = false;
+	enum ps_coding coding = m->dataset->raw ? PS_CODING_NONE : ps_coding_of_name(name, &len, &tar);
+	ps_autofree char *shown = NULL;
+	struct ps_node_row old = {0};
+
+	if (asprintf(&shown, "%.*s%s", coding ? (int)len : (int)strlen(name), name, tar ? ".tar" : "") < 0) {
+		shown = NULL;
+		return -ENOMEM;
+	}
+	int rc = ps_merge_get_named(m, parent, shown, &old);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	struct ps_node_row *found = rc == 0 ? &old : NULL;
+	bool other = found && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
+	bool now = other && coding && was_listed(m, old.node);
+	if (!coding) {
+		rc = ps_merge_file(m, parent, name, listed, coding, found);
+		if (rc == 0 && other)
+			rc = ps_merge_give_way(m, &old);
+	} else if (now) {
+		rc = merge_as_it_is(m, parent, name, listed);
+	} else if (other && old.coding == PS_CODING_NONE && !last) {
+		rc = put_off(m, parent, name, listed);
+	} else {
+		rc = ps_merge_file(m, parent, shown, listed, coding, found);
+	}
+	ps_node_row_fini(&old);
+	return rc;
+}
+
+/* As they were listed: of two that want one name the first has it, in each listing. */
+static void reverse_later(struct ps_merge *m)
+{
+	struct ps_merge_later *reversed = NULL;
+
+	while (m->later) {
+		struct ps_merge_later *later = take_later(m);
+
+		later->next = reversed;
+		reversed = later;
+	}
+	m->later = reversed;
+}
+
+static int ps_merge_later(struct ps_merge *m)
+{
+	int rc = 0;
+
+	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
+	reverse_later(m);
+	while (m->later && rc == 0) {
+		struct ps_merge_later *later = take_later(m);
+		const struct ps_listed listed = {.url = later->url, .remote = later->remote};
+
+		rc = ps_merge_named(m, later->parent, later->name, &listed, true);
+		free_later(later);
+	}
+	return rc;
+}
+
+static void ps_merge_forget_later(struct ps_merge *m)
+{
+	while (m->later)
+		free_later(take_later(m));
+}
+
+/* What an earlier listing had and this one has not goes. */
+
+static int ps_merge_compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node, int depth)
+{
+	struct ps_node_row row = {0};
+	int rc = ps_index_get_node(m->dataset->index, node, &row);
+
+	if (rc == 0) {
+		ps_merge_supersede(m, &row);
+		m->nvanished += row.kind == PS_NODE_FILE;
+		if (row.kind == PS_NODE_DIR)
+			rc = ps_merge_remove_children(m, node, depth);
+		ps_node_row_fini(&row);
+	}
+	ps_index_batch_del_child(m->batch, parent, name);
+	m->nbatched++;
+	if (rc == 0)
+		rc = ps_merge_commit_full(m);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
+{
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+
+	if (depth >= PS_LIST_MAX_DEPTH)
+		return 0;
+	int rc = ps_index_children_open(m->dataset->index, dir, &it);
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node))
+		rc = remove_name(m, dir, name, node, depth + 1);
+	if (rc == 0)
+		rc = ps_index_children_status(it);
+	ps_index_children_close(it);
+	return rc;
+}
+
+/* A HEAD has found the name since the listing began. */
+static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node)
+{
+	struct ps_node_row row;
+	uint64_t current;
+
+	if (ps_index_get_child(m->dataset->index, parent, name, &current) < 0 || current != node)
+		return true; /* another node stands for it by now, or none */
+	if (ps_index_get_node(m->dataset->index, node, &row) < 0)
+		return false;
+	bool seen = row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
+	ps_node_row_fini(&row);
+	return seen;
+}
+
+/* Not under names_lock. */
+static int remove_in(struct ps_merge *m, uint64_t parent)
+{
+	struct ps_index *index = m->dataset->index;
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+	int rc = ps_index_children_open(index, parent, &it);
+
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
+		/* A later number is a version that a probe found while the listing ran. */
+		if (node > m->first_number ||
+		        bsearch(&node, m->seen, m->nseen, sizeof node, ps_merge_compare))
+			continue;
+		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
+		if (!was_seen_since(m, parent, name, node))
+			rc = remove_name(m, parent, name, node, 0);
+	}
+	if (rc == 0)
+		rc = ps_index_children_status(it);
+	ps_index_children_close(it);
+	return rc;
+}
+
+static int ps_merge_remove_vanished(struct ps_merge *m)
+{
+	struct ps_merge_dir *dir, *next;
+	int rc = 0;
+
+	qsort(m->seen, m->nseen, sizeof *m->seen, ps_merge_compare);
+	HASH_ITER (hh, m->dirs, dir, next) {
+		if (rc == 0)
+			rc = remove_in(m, dir->node);
+	}
+	return rc;
 }

@@ -5,16 +5,38 @@
  *     ▲                                                                                  │
  *     └──────────────────────────────another version─────────────────────────────────────┘
  */
-#include "catalog/dataset.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
+#include "catalog/dataset.h"
 #include "catalog/grant.h"
 #include "catalog/listing_merge.h"
-#include "catalog/revalidation_offline.h"
+
+/* What becomes of revalidation when the origin does not answer: versions that are known are taken as they are.
+ *
+ *            no answer to a HEAD: connect, DNS, TLS, stall
+ *   online ────────────────────────────────────────────────────▶ offline: opens do not wait; one of them asks, in the
+ *      ▲                                                             │    background, after 1 s, 2 s, .. 30 s
+ *      └──────────────── an HTTP answer, whatever it says ───────────┘
+ *
+ * An HTTP error of one object (500, 429) says nothing of others: that object alone is not asked about for a while.
+ *
+ * Threads: any. Locks: dataset.lock, as a leaf. Blocks: never. */
+static void ps_offline_begin(struct ps_dataset *dataset);
+static void ps_offline_over(struct ps_dataset *dataset);
+/* Revalidation of a node failed. */
+static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
+/* A node of which nothing is known cannot be had: who asks within PS_FILL_FAILED_MS is told the same at once. The kernel
+ * lets lookups of one name wait for one another, and each would wait as long again. */
+static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
+/* The same, or 0. */
+static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
+/* Is it vain to ask about this node now? *ret_ask: not for the caller to wait for, but it is time to ask. */
+static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
@@ -639,4 +661,162 @@ void ps_probe_drain(struct ps_dataset *ds)
 		}
 		probe_end(idle, ECANCELED, NULL);
 	}
+}
+
+/* The sweep: sizes that a listing did not tell are asked for, file by file, before anybody wants them. */
+
+#define SWEEP_CONCURRENCY 16
+#define SWEEP_AT_ONCE 256 /* names that are taken from the index together */
+
+static bool is_over(struct ps_dataset *ds)
+{
+	return atomic_load(&ds->stop) || atomic_load(&ds->asked_again);
+}
+
+static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
+
+/* The next nodes of a directory, behind the name *after (NULL: from its beginning), which becomes that of the
+ * last of them. Fewer than there is room for: no more come. */
+static size_t take_children(
+        struct ps_dataset *ds, uint64_t dir, char **after, uint64_t ret[static SWEEP_AT_ONCE])
+{
+	struct ps_index_children *it;
+	const char *name;
+	size_t n = 0;
+
+	if (ps_index_children_open(ds->index, dir, &it) < 0)
+		return 0;
+	if (*after)
+		ps_index_children_seek(it, *after);
+	while (n < SWEEP_AT_ONCE && ps_index_children_next(it, &name, &ret[n])) {
+		if (*after && strcmp(name, *after) == 0)
+			continue;
+		if (++n == SWEEP_AT_ONCE) {
+			free(*after);
+			*after = strdup(name);
+		}
+	}
+	ps_index_children_close(it);
+	/* Without memory for the name: the others are asked for when they are wanted. */
+	return *after || n < SWEEP_AT_ONCE ? n : 0;
+}
+
+/* No snapshot is held while the origin is asked, which may take hours: see ps_index_reopen(). */
+static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
+{
+	uint64_t nodes[SWEEP_AT_ONCE];
+	ps_autofree char *after = NULL;
+	size_t n = SWEEP_AT_ONCE;
+
+	if (depth > PS_LIST_MAX_DEPTH)
+		return;
+	while (n == SWEEP_AT_ONCE) {
+		n = take_children(ds, dir, &after, nodes);
+		for (size_t i = 0; i < n && !is_over(ds); i++)
+			sweep_node(ds, nodes[i], depth);
+		if (is_over(ds))
+			return;
+	}
+}
+
+static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
+{
+	struct ps_node_row row;
+
+	if (ps_index_get_node(ds->index, node, &row) < 0)
+		return;
+	if (row.kind == PS_NODE_DIR) {
+		sweep_dir(ds, node, depth + 1);
+	} else if (row.remote.size == PS_SIZE_UNKNOWN && !row.superseded) {
+		bool full = true;
+
+		while (full && !is_over(ds)) {
+			PS_LOCK_SCOPE(&ds->lock);
+			full = ds->nsweep >= SWEEP_CONCURRENCY;
+			if (full)
+				ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
+		}
+		if (!is_over(ds))
+			ps_probe_unasked(ds, &row);
+	}
+	ps_node_row_fini(&row);
+}
+
+void ps_probe_sweep(struct ps_dataset *ds)
+{
+	sweep_dir(ds, ds->catalog->row.root, 0);
+}
+
+#define UNANSWERED_S 5
+#define ASK_FIRST_MS 1000
+#define ASK_MAX_MS 30000
+
+static void ps_offline_begin(struct ps_dataset *ds)
+{
+	unsigned tries = atomic_fetch_add(&ds->offline_tries, 1);
+	uint64_t ms = PS_MIN((uint64_t)ASK_FIRST_MS << PS_MIN(tries, 5u), (uint64_t)ASK_MAX_MS);
+
+	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
+	if (!atomic_exchange(&ds->offline, true))
+		ps_log_warning("origin: %s: it does not answer; versions are taken as they are known", ds->catalog->row.source);
+}
+
+static void ps_offline_over(struct ps_dataset *ds)
+{
+	atomic_store(&ds->offline_tries, 0);
+	if (atomic_exchange(&ds->offline, false))
+		ps_log_warning("origin: %s: it answers again", ds->catalog->row.source);
+}
+
+static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_ns)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->unanswered[i].node = node;
+	ds->unanswered[i].errnum = errnum;
+	ds->unanswered[i].until_ns = ps_clock_mono_ns() + for_ns;
+}
+
+/* The dataset's lock is held. */
+static bool noted(const struct ps_dataset *ds, uint64_t node)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	return ds->unanswered[i].node == node && ps_clock_mono_ns() < ds->unanswered[i].until_ns;
+}
+
+static void ps_offline_note(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
+{
+	if (!err->http_status) {
+		ps_offline_begin(ds);
+		return;
+	}
+	note(ds, node, 0, UNANSWERED_S * PS_NS_PER_S);
+}
+
+static void ps_offline_failed(struct ps_dataset *ds, uint64_t node, int errnum)
+{
+	note(ds, node, errnum, PS_FILL_FAILED_MS * PS_NS_PER_MS);
+}
+
+static int ps_offline_errnum(struct ps_dataset *ds, uint64_t node)
+{
+	PS_LOCK_SCOPE(&ds->lock);
+	return noted(ds, node) ? ds->unanswered[node % PS_DATASET_UNANSWERED].errnum : 0;
+}
+
+static bool ps_offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
+{
+	uint64_t now_ns = ps_clock_mono_ns(), ask_ns = atomic_load(&ds->offline_ask_ns);
+
+	*ret_ask = false;
+	if (atomic_load(&ds->offline)) {
+		/* The next one may when this one has been answered, or at the latest: */
+		*ret_ask = now_ns >= ask_ns && atomic_compare_exchange_strong(&ds->offline_ask_ns, &ask_ns,
+		                                       now_ns + ASK_MAX_MS * PS_NS_PER_MS);
+		return true;
+	}
+	PS_LOCK_SCOPE(&ds->lock);
+	return noted(ds, node);
 }
