@@ -1,4 +1,4 @@
-#include "origin/http.h"
+#include "origin/kinds.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/enumerate.h"
-#include "origin/http_manifest.h"
+#include "base/url.h"
 #include "http/page.h"
 #include "listing/listing.h"
 #include "listing/names.h"
-#include "base/url.h"
+#include "origin/enumerate.h"
 
 #define PAGES_AHEAD 8 /* directories asked for at the same time */
 
@@ -187,7 +186,7 @@ static int list_dir(struct ps_http_client *c, const char *url, struct ps_names *
 	return rc;
 }
 
-static int sign(void *arg, const char *url, const char *signature)
+static int sign_own(void *arg, const char *url, const char *signature)
 {
 	return ps_http_client_sign(arg, url, signature);
 }
@@ -205,9 +204,32 @@ int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_
 	if (source->kind == PS_SOURCE_DIR)
 		rc = list_dir(c, source->canonical, &names);
 	else if (source->kind == PS_SOURCE_MANIFEST)
-		rc = ps_http_manifest_list(c, source, sign, c, &names);
+		rc = ps_http_manifest_list(c, source, sign_own, c, &names);
 	else
-		rc = ps_expand(source, NULL, sign, c, &names);
+		rc = ps_expand(source, NULL, sign_own, c, &names);
 	ps_names_fini(&names);
+	return rc;
+}
+
+/* Manifests --------------------------------------------------------------------------------------- */
+
+int ps_http_manifest_list(struct ps_http_client *c, const struct ps_source *source, ps_sign_fn sign,
+        void *sign_arg, struct ps_names *names)
+{
+	struct ps_page_body body;
+
+	if (ps_source_is_local_list(source)) {
+		ps_autopacked struct ps_packed text = {0};
+		int rc = ps_source_read_list(source, &text, names->err);
+
+		return rc ? rc : ps_expand(source, &text, sign, sign_arg, names);
+	}
+	struct ps_http_page *page = ps_http_page_start_packed(c, source->canonical, PS_MANIFEST_MAX_NBYTES);
+	if (!page)
+		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+	int rc = ps_http_page_wait(page, names->stop, &body, names->err);
+	if (!rc)
+		rc = ps_expand(source, body.packed, sign, sign_arg, names);
+	ps_http_page_free(page);
 	return rc;
 }

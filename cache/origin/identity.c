@@ -16,7 +16,7 @@
 #include "credentials/key_source.h"
 #include "credentials/hub_token.h"
 #include "credentials/profile.h"
-#include "origin/s3.h"
+#include "origin/kinds.h"
 #include "base/bucket_url.h"
 #include "base/env.h"
 #include "base/url.h"

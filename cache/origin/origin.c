@@ -1,11 +1,7 @@
 #include "origin/origin.h"
 
-#include "origin/az.h"
-#include "origin/file.h"
-#include "origin/hub.h"
+#include "origin/kinds.h"
 #include "origin/hub_source.h"
-#include "origin/http.h"
-#include "origin/s3.h"
 #include "base/bucket_url.h"
 #include "origin/source.h"
 

@@ -1,4 +1,4 @@
-#include "origin/s3.h"
+#include "origin/kinds.h"
 
 #include <errno.h>
 #include <stdlib.h>

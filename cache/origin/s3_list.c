@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "origin/enumerate.h"
-#include "origin/http_manifest.h"
+#include "origin/http_list.h"
 #include "http/page.h"
 #include "listing/names.h"
 #include "listing/xml.h"
