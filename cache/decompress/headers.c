@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "decompress/frame_walk.h"
+#include "decompress/frame.h"
 #include "decompress/decompress_private.h"
 
 #define HEAD_NBYTES \

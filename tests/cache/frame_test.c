@@ -13,7 +13,7 @@
 #include "base/size.h"
 #include "decompress/codec.h"
 #include "decompress/decompress_private.h"
-#include "decompress/frame_walk.h"
+#include "decompress/frame.h"
 
 static void names(void **state)
 {

@@ -5,7 +5,7 @@
 
 #include "base/size.h"
 #include "decompress/codec.h"
-#include "decompress/frame_walk.h"
+#include "decompress/frame.h"
 
 #define OUT_MAX ((size_t)1 << 22)
 #define ROOM ((size_t)4096) /* for what goes through a window */
