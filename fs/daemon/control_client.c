@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "daemon/control.h"
 #include "daemon/daemon.h"
-#include "daemon/mountfd.h"
+#include "daemon/mountpoint.h"
 #include "daemon/mounts.h"
 
 #define WORD_MS 60000 /* for what a daemon can say at once; its machine may be busy */

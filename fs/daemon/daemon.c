@@ -15,7 +15,7 @@
 #include "daemon/privileges.h"
 #include "daemon/control.h"
 #include "daemon/daemon_private.h"
-#include "daemon/mountfd.h"
+#include "daemon/mountpoint.h"
 #include "daemon/mounts.h"
 #include "fuse/stats.h"
 

@@ -2,13 +2,21 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
-#include "daemon/timed_call.h"
-#include "daemon/mountfd.h"
+#include "base/strbuf.h"
 #include "daemon/mounts.h"
+#include "daemon/timed_call.h"
+#include "options/options.h"
 
 /* A penstock mount is there already: alive, wedged, or dead and to be cleared away. */
 static int check_mounted(const char *arg, const struct ps_mount_info *info, struct ps_error *err)
@@ -125,4 +133,231 @@ int ps_mountpoint_apart(
 		        "the cache %s would be hidden by the mount on %s; choose another --cache-dir",
 		        cache_dir, mountpoint);
 	return 0;
+}
+
+extern char **environ;
+
+static const char device[] = "/dev/fuse";
+static const char helper[] = "fusermount3";
+
+/* The device is not for this user, or (EPERM) not for this container. */
+static int refuse_device(struct ps_error *err, int errnum)
+{
+	const struct group *group = NULL;
+	char join[96] = "";
+	struct stat st;
+
+	if (errnum == EPERM || stat(device, &st) < 0)
+		return ps_error_set(err, errnum, "%s: %s; a container needs --device %s --cap-add SYS_ADMIN", device,
+		        strerror(errnum), device);
+	if ((st.st_mode & 060) == 060 && st.st_gid != 0)
+		group = getgrgid(st.st_gid);
+	if (group)
+		snprintf(join, sizeof join, "join its group (usermod -aG %.32s USER), ", group->gr_name);
+	return ps_error_set(err, errnum, "%s: %s (mode %04o): %shave root open it to all (chmod 0666 %s), or mount as root",
+	        device, strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
+}
+
+static int open_device(struct ps_error *err)
+{
+	int fd = open(device, O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		return fd;
+	if (errno == ENOENT || errno == ENODEV || errno == ENXIO)
+		return ps_error_set(err, errno,
+		        "no %s: load it (modprobe fuse); a container needs --device %s", device, device);
+	if (errno == EACCES || errno == EPERM)
+		return refuse_device(err, errno);
+	return ps_error_set(err, errno, "%s: %s", device, strerror(errno));
+}
+
+static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struct ps_error *err)
+{
+	ps_autofd int fd = open_device(err);
+	char data[256];
+
+	if (fd < 0)
+		return fd;
+	snprintf(data, sizeof data,
+	        "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions,max_read=%u%s", fd,
+	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES, o->allow_other ? ",allow_other" : "");
+	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV, data) < 0)
+		return ps_error_set(err, errno, "mount on %s: %s", o->mountpoint, strerror(errno));
+	*ret_fd = ps_steal_fd(&fd);
+	return 0;
+}
+
+/* The descriptor that fusermount3 sends through the socket, or -1. */
+static int receive_fd(int socket)
+{
+	char byte;
+	struct iovec iov = {&byte, 1};
+	union {
+		char buf[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct msghdr msg = {.msg_iov = &iov,
+	        .msg_iovlen = 1,
+	        .msg_control = control.buf,
+	        .msg_controllen = sizeof control.buf};
+	ssize_t n;
+	int fd;
+
+	do
+		n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+	        c->cmsg_len < CMSG_LEN(sizeof fd))
+		return -1;
+	memcpy(&fd, CMSG_DATA(c), sizeof fd);
+	return fd;
+}
+
+/* Starts fusermount3; `comm` becomes its _FUSE_COMMFD (-1: none), its stderr goes to err_fd. */
+static int spawn_helper(char *const argv[], int comm, int err_fd, pid_t *ret_pid)
+{
+	posix_spawn_file_actions_t actions;
+	static char comm_env[] = "_FUSE_COMMFD=3";
+	size_t n = 0;
+
+	while (environ[n])
+		n++;
+	ps_autofree char **env = calloc(n + 2, sizeof *env);
+	if (!env)
+		return -ENOMEM;
+	memcpy(env, environ, n * sizeof *env);
+	if (comm >= 0)
+		env[n] = comm_env;
+	int rc = posix_spawn_file_actions_init(&actions);
+	if (rc == 0) {
+		rc = posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO);
+		/* dup2 onto itself keeps the descriptor and drops its close-on-exec */
+		if (rc == 0 && comm >= 0)
+			rc = posix_spawn_file_actions_adddup2(&actions, comm, 3);
+		if (rc == 0)
+			rc = posix_spawnp(ret_pid, helper, &actions, NULL, argv, env);
+		posix_spawn_file_actions_destroy(&actions);
+	}
+	return -rc;
+}
+
+/* Its words, without its name, on one line. */
+static void read_words(int fd, char *ret, size_t room)
+{
+	size_t n = 0;
+	ssize_t got;
+
+	while (n + 1 < room && (got = read(fd, ret + n, room - 1 - n)) > 0)
+		n += (size_t)got;
+	ret[n] = '\0';
+	if (strncmp(ret, helper, sizeof helper - 1) == 0)
+		memmove(ret, ret + strcspn(ret, " ") + 1, strlen(ret + strcspn(ret, " ")));
+	ret[strcspn(ret, "\n")] = '\0';
+}
+
+static void add_escaped(struct ps_strbuf *b, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == ',' || *text == '\\')
+			ps_strbuf_addc(b, '\\');
+		ps_strbuf_addc(b, *text);
+	}
+}
+
+static int run_helper(
+        char *const argv[], int comm_ours, int comm_theirs, int *ret_fd, char *words, size_t room)
+{
+	int ends[2], status;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	ps_autofd int in = ends[0];
+	int rc = spawn_helper(argv, comm_theirs, ends[1], &pid);
+	close(ends[1]);
+	if (comm_theirs >= 0)
+		close(comm_theirs);
+	if (rc < 0)
+		return rc;
+	if (ret_fd)
+		*ret_fd = receive_fd(comm_ours);
+	read_words(in, words, room);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+	}
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
+}
+
+static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, struct ps_error *err)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	char words[256] = "";
+	int sockets[2], fd = -1;
+
+	ps_strbuf_addf(&b,
+	        "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,fsname=", PS_FS_READ_NBYTES,
+	        o->allow_other ? ",allow_other" : "");
+	add_escaped(&b, o->source);
+	ps_autofree char *options = ps_strbuf_take(&b);
+	if (!options)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	/* Number 3 must be theirs before the child arranges its own. */
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
+		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
+	ps_autofd int ours = sockets[0];
+	char *argv[] = {(char *)(uintptr_t)helper, (char *)(uintptr_t) "-o", options,
+	        (char *)(uintptr_t) "--", (char *)(uintptr_t)o->mountpoint, NULL};
+	int rc = run_helper(argv, ours, sockets[1], &fd, words, sizeof words);
+	if (rc == -ENOENT)
+		return ps_error_set(err, EPERM,
+		        "mount on %s: not permitted: run as root, or install fusermount3 (package fuse3)",
+		        o->mountpoint);
+	if (rc < 0 || fd < 0) {
+		if (fd >= 0)
+			close(fd);
+		/* It opens the device for the user, who may not. */
+		if (access(device, R_OK | W_OK) < 0 && errno == EACCES)
+			return refuse_device(err, EACCES);
+		return ps_error_set(
+		        err, EPERM, "mount on %s: %s", o->mountpoint, *words ? words : "fusermount3 failed");
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, struct ps_error *err)
+{
+	int rc = mount_directly(options, ret_fd, err);
+
+	/* Without the privilege, or without access to the device, the set-uid helper may still do it. */
+	if ((rc == -EPERM || rc == -EACCES) && geteuid() != 0)
+		rc = mount_by_helper(options, ret_fd, err);
+	else if (rc == -EPERM)
+		ps_error_set(err, EPERM,
+		        "mount on %s: not permitted: it needs CAP_SYS_ADMIN (a container: --device "
+		        "/dev/fuse --cap-add SYS_ADMIN)",
+		        options->mountpoint);
+	return rc;
+}
+
+int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
+{
+	char words[256], path[40];
+	ps_autofd int fd = open(mountpoint, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	if (!id.number || ps_mounts_number(fd) != id.number)
+		return -ENOENT;
+	/* By the descriptor: between a look at a path and its unmounting others may mount there. */
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	if (umount2(path, MNT_DETACH) == 0)
+		return 0;
+	if (errno != EPERM)
+		return -errno;
+	close(ps_steal_fd(&fd));
+	char *argv[] = {(char *)(uintptr_t)helper, (char *)(uintptr_t) "-u", (char *)(uintptr_t) "-z",
+	        (char *)(uintptr_t) "--", (char *)(uintptr_t)mountpoint, NULL};
+	return run_helper(argv, -1, -1, NULL, words, sizeof words);
 }

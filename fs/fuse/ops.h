@@ -1,7 +1,7 @@
 /* The FUSE callbacks. userdata is a struct ps_fs.
  *
  * Threads: libfuse's workers call them, threads of the cache answer what needs the network: no callback
- * sleeps on it. ops.c: names and attributes.  ops_dir.c: folders.  ops_file.c: open, read, release, ioctl.
+ * sleeps on it. ops.c: names, attributes, directories.  ops_file.c: open, read, release, ioctl.
  * ops_xattr.c */
 #ifndef PS_FUSE_OPS_H
 #define PS_FUSE_OPS_H

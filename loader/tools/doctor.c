@@ -11,7 +11,6 @@
 #include "shard/tar_out.h"
 #include "tools/doctor_find.h"
 #include "tools/doctor_jpeg.h"
-#include "tools/doctor_machine.h"
 #include "tools/progress.h"
 #include "tools/tools.h"
 

@@ -91,4 +91,10 @@ int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_load_err
 
 void ps_chart_fini(struct ps_chart *chart);
 
+/* doctor --machine: what of this machine stands in the way of a loader.
+ *
+ * Ownership: none.   Threads: the main one.   Blocks: on the folder's disk, about two seconds. */
+/* Looks, prints; the exit status: PS_EXIT_FAILED if something stands in the way. `folder`: whose disk is measured. */
+int ps_doctor_machine(const char *folder, bool json);
+
 #endif

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "tools/doctor_machine.h"
+#include "tools/doctor_find.h"
 
 #include <dirent.h>
 #include <errno.h>
