@@ -318,15 +318,19 @@ pip_python() {
 	pip_venv "$@" || skip_all "${*:2} cannot be had: $(tail -n 1 "$T/pip.log")"
 	python=$top_builddir/tests-cache/$1/bin/python
 }
-# penstock_python: `import penstock` in $python is the package of this build; skips the test where that cannot be.
-penstock_python() {
+# has_penstock_python: `import penstock` in $python is the package of this build from now on; else fails, with the reason
+# in no_python.
+has_penstock_python() {
 	local module=$top_builddir/loader/python/.libs/_penstock.so
-	[[ -e $module ]] || skip_all "the Python module was not built"
-	! sanitized "$module" || skip_all "the Python module has sanitizers"
+	no_python=
+	[[ -e $module ]] || no_python="the Python module was not built"
+	[[ $no_python ]] || ! sanitized "$module" || no_python="the Python module has sanitizers"
+	[[ ! $no_python ]] || return 1
 	mkdir -p "$T/python/penstock"
 	ln -sf "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
 	export PYTHONPATH=$T/python
 }
+penstock_python() { has_penstock_python || skip_all "$no_python"; }
 webdataset_python() { pip_python webdataset webdataset; }
 
 # nginx -----------------------------------------------------------------------------------------------------------

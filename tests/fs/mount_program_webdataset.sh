@@ -35,12 +35,10 @@ check "cold" epoch
 check "warm" epoch
 
 # A plan for it: the shards of an epoch, announced before they are read.
-module=$top_builddir/loader/python/.libs/_penstock.so
-if [[ ! -e $module ]] || sanitized "$module"; then
-	skip "along a plan" "needs the module, without sanitizers"
+has_penstock_python || {
+	skip "along a plan" "$no_python"
 	exit 0
-fi
-penstock_python
+}
 umount_penstock
 rm -rf "$CACHE"
 mount_penstock "$ORIGIN/shard-{000000..000003}.tar"
