@@ -246,3 +246,67 @@ int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape 
 		return rc;
 	return ps_key_checked(access_key, secret, ps_json_text(j, shape->token), NULL, expires_s, ret, err);
 }
+
+/* Keys -------------------------------------------------------------------------------------------- */
+
+static void key_free(struct ps_key *key)
+{
+	ps_secret_free(key->access_key);
+	ps_secret_free(key->secret);
+	ps_secret_free(key->session_token);
+	ps_secret_free(key->bearer);
+	free(key);
+}
+
+static bool copy(const char *text, char **ret)
+{
+	*ret = text ? strdup(text) : NULL;
+	return !text || *ret;
+}
+
+struct ps_key *ps_key_new(const char *access_key, const char *secret, const char *session_token,
+        const char *bearer, int64_t expires_s)
+{
+	struct ps_key *key = calloc(1, sizeof *key);
+
+	if (!key)
+		return NULL;
+	key->expires_s = expires_s;
+	atomic_init(&key->nrefs, 1);
+	if (!copy(access_key, &key->access_key) || !copy(secret, &key->secret) ||
+	        !copy(session_token, &key->session_token) || !copy(bearer, &key->bearer)) {
+		key_free(key);
+		return NULL;
+	}
+	return key;
+}
+
+struct ps_key *ps_key_ref(struct ps_key *key)
+{
+	atomic_fetch_add(&key->nrefs, 1);
+	return key;
+}
+
+void ps_key_unref(struct ps_key *key)
+{
+	if (key && atomic_fetch_sub(&key->nrefs, 1) == 1)
+		key_free(key);
+}
+
+/* Keys of the environment ------------------------------------------------------------------------- */
+
+int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *access_key = ps_key_env(x, "AWS_ACCESS_KEY_ID"),
+	           *secret = ps_key_env(x, "AWS_SECRET_ACCESS_KEY");
+
+	/* A profile that was asked for on the command line is meant. */
+	if (x->profile || (!access_key && !secret))
+		return -ENOENT;
+	if (!access_key || !secret)
+		return ps_error_set(err, EACCES, "AWS_%s is set, but AWS_%s is not",
+		        access_key ? "ACCESS_KEY_ID" : "SECRET_ACCESS_KEY",
+		        access_key ? "SECRET_ACCESS_KEY" : "ACCESS_KEY_ID");
+	int rc = ps_key_checked(access_key, secret, ps_key_env(x, "AWS_SESSION_TOKEN"), NULL, 0, ret, err);
+	return rc ? ps_error_prefix(err, "AWS_ACCESS_KEY_ID and its companions") : 0;
+}

@@ -1,0 +1,234 @@
+#include "config.h"
+
+#include "tools/doctor_jpeg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+#define MAX_PIXELS (UINT64_C(1) << 27)
+#define MAX_SCANS 100
+
+bool ps_jpeg_is_progressive(const uint8_t *p, size_t n)
+{
+	size_t at = 2;
+
+	if (n < 4 || p[0] != 0xff || p[1] != 0xd8)
+		return false;
+	while (at + 4 <= n && p[at] == 0xff) {
+		uint8_t marker = p[at + 1];
+
+		if (marker == 0xff) {
+			at++;
+			continue;
+		}
+		if (marker == 0xc2)
+			return true;
+		if ((marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 &&
+		            marker != 0xcc) ||
+		        marker == 0xda)
+			return false;
+		at += 2 + ((size_t)p[at + 2] << 8 | p[at + 3]);
+	}
+	return false;
+}
+
+/* -- libjpeg's errors, by longjmp; a warning is one too: what is damaged is not rewritten ---------------- */
+
+struct catcher {
+	struct jpeg_error_mgr mgr;
+	jmp_buf jump;
+	bool no_memory;
+};
+
+static void on_error(j_common_ptr info)
+{
+	struct catcher *c = (struct catcher *)info->err;
+
+	c->no_memory = info->err->msg_code == JERR_OUT_OF_MEMORY;
+	longjmp(c->jump, 1);
+}
+
+static void on_message(j_common_ptr info, int level)
+{
+	if (level < 0)
+		on_error(info);
+}
+
+struct progress {
+	struct jpeg_progress_mgr mgr;
+};
+
+static void on_progress(j_common_ptr info)
+{
+	if (info->is_decompressor && ((j_decompress_ptr)info)->input_scan_number > MAX_SCANS)
+		on_error(info);
+}
+
+static struct jpeg_error_mgr *catcher_init(struct catcher *c)
+{
+	jpeg_std_error(&c->mgr);
+	c->mgr.error_exit = on_error;
+	c->mgr.emit_message = on_message;
+	c->no_memory = false;
+	return &c->mgr;
+}
+
+/* -- Rewriting ---------------------------------------------------------------------------------------- */
+
+static bool header_read(struct jpeg_decompress_struct *d, const uint8_t *data, size_t n)
+{
+	jpeg_mem_src(d, data, n);
+	for (int m = 0; m < 16; m++)
+		jpeg_save_markers(d, JPEG_APP0 + m, 0xffff);
+	jpeg_save_markers(d, JPEG_COM, 0xffff);
+	jpeg_read_header(d, TRUE);
+	return (uint64_t)d->image_width * d->image_height <= MAX_PIXELS;
+}
+
+/* libjpeg writes JFIF and Adobe markers itself where they belong. */
+static void markers_copy(const struct jpeg_decompress_struct *d, struct jpeg_compress_struct *c)
+{
+	for (jpeg_saved_marker_ptr m = d->marker_list; m; m = m->next) {
+		if (c->write_JFIF_header && m->marker == JPEG_APP0 && m->data_length >= 5 &&
+		        memcmp(m->data, "JFIF", 5) == 0)
+			continue;
+		if (c->write_Adobe_marker && m->marker == JPEG_APP0 + 14 && m->data_length >= 5 &&
+		        memcmp(m->data, "Adobe", 5) == 0)
+			continue;
+		jpeg_write_marker(c, m->marker, m->data, m->data_length);
+	}
+}
+
+struct transcoder {
+	struct jpeg_decompress_struct in;
+	struct jpeg_compress_struct out;
+	struct catcher errors;
+	struct progress progress;
+	unsigned char *bytes;
+	unsigned long nbytes;
+	bool in_made, out_made;
+};
+
+static bool transcode(struct transcoder *t, const uint8_t *data, size_t n)
+{
+	t->in.err = t->out.err = catcher_init(&t->errors);
+	if (setjmp(t->errors.jump))
+		return false;
+	jpeg_create_decompress(&t->in);
+	t->in_made = true;
+	t->progress.mgr.progress_monitor = on_progress;
+	t->in.progress = &t->progress.mgr;
+	jpeg_create_compress(&t->out);
+	t->out_made = true;
+	if (!header_read(&t->in, data, n))
+		return false;
+	jvirt_barray_ptr *coefficients = jpeg_read_coefficients(&t->in);
+	jpeg_mem_dest(&t->out, &t->bytes, &t->nbytes);
+	jpeg_copy_critical_parameters(&t->in, &t->out);
+	t->out.optimize_coding = TRUE;
+	t->out.num_scans = 0; /* one scan */
+	t->out.scan_info = NULL;
+	jpeg_write_coefficients(&t->out, coefficients);
+	markers_copy(&t->in, &t->out);
+	jpeg_finish_compress(&t->out);
+	jpeg_finish_decompress(&t->in);
+	return true;
+}
+
+/* -- Comparing ---------------------------------------------------------------------------------------- */
+
+struct decoder {
+	struct jpeg_decompress_struct d;
+	struct catcher errors;
+	struct progress progress;
+	JSAMPLE *row;
+	bool made;
+};
+
+static bool decode_start(struct decoder *d, const uint8_t *data, size_t n)
+{
+	d->d.err = catcher_init(&d->errors);
+	if (setjmp(d->errors.jump))
+		return false;
+	jpeg_create_decompress(&d->d);
+	d->made = true;
+	d->progress.mgr.progress_monitor = on_progress;
+	d->d.progress = &d->progress.mgr;
+	if (!header_read(&d->d, data, n))
+		return false;
+	d->d.out_color_space = d->d.jpeg_color_space == JCS_YCbCr ? JCS_RGB : d->d.jpeg_color_space;
+	jpeg_start_decompress(&d->d);
+	d->row = malloc((size_t)d->d.output_width * (size_t)d->d.output_components);
+	d->errors.no_memory = !d->row;
+	return d->row != NULL;
+}
+
+static bool decode_row(struct decoder *d)
+{
+	JSAMPROW rows[1] = {d->row};
+
+	if (setjmp(d->errors.jump))
+		return false;
+	return jpeg_read_scanlines(&d->d, rows, 1) == 1;
+}
+
+static void decode_end(struct decoder *d)
+{
+	if (d->made)
+		jpeg_destroy_decompress(&d->d);
+	free(d->row);
+}
+
+static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_t nb)
+{
+	struct decoder *d = calloc(2, sizeof(*d));
+	bool equal = d && decode_start(&d[0], a, na) && decode_start(&d[1], b, nb) &&
+	             d[0].d.output_width == d[1].d.output_width &&
+	             d[0].d.output_height == d[1].d.output_height &&
+	             d[0].d.output_components == d[1].d.output_components;
+
+	for (JDIMENSION y = 0; equal && y < d[0].d.output_height; y++)
+		equal = decode_row(&d[0]) && decode_row(&d[1]) &&
+		        memcmp(d[0].row, d[1].row,
+		                (size_t)d[0].d.output_width * (size_t)d[0].d.output_components) == 0;
+	for (int i = 0; d && i < 2; i++)
+		decode_end(&d[i]);
+	free(d);
+	return equal;
+}
+
+int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n)
+{
+	struct transcoder *t;
+	int r = 0;
+
+	if (!ps_jpeg_is_progressive(data, n))
+		return 0;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	if (transcode(t, data, n) && pixels_are_equal(data, n, t->bytes, t->nbytes)) {
+		*ret = t->bytes;
+		*ret_n = t->nbytes;
+		t->bytes = NULL;
+		r = 1;
+	} else if (t->errors.no_memory) {
+		r = -ENOMEM;
+	}
+	/* When it failed midway, libjpeg has not told yet where it moved the bytes to. */
+	if (t->bytes)
+		t->out.dest->term_destination(&t->out);
+	if (t->out_made)
+		jpeg_destroy_compress(&t->out);
+	if (t->in_made)
+		jpeg_destroy_decompress(&t->in);
+	free(t->bytes);
+	free(t);
+	return r;
+}
