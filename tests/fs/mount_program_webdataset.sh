@@ -54,4 +54,5 @@ print(n, "samples")
 PY
 }
 check "along a plan" planned
-at_least "its opens were foreseen" 4 "$(stats .plans.foreseen_opens)"
+# The first may be opened before the daemon knows which version the plan means.
+at_least "its opens were foreseen" 3 "$(stats .plans.foreseen_opens)"
