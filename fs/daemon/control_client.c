@@ -31,7 +31,7 @@ static int expect(int sock, const char *word, int timeout_ms, struct ps_given *r
 		        "it serves first, or use the same version",
 		        (unsigned)protocol, PS_WIRE_PROTOCOL);
 	if (rc == -EPIPE)
-		return ps_error_set(err, EPIPE, "the daemon that serves this cache has died (see its log)");
+		return ps_error_set(err, EPIPE, "the daemon that serves this cache has died, or has no memory (see its log)");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	const char *said = ps_wire_get(ret, PS_DO), *text = ps_wire_get(ret, "text");
@@ -110,7 +110,7 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 	if (rc == 0 && !ps_mount_id_same(id, ps_mounts_id(mountpoint)))
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
 	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
-		ps_error_set(err, -rc, "the daemon that serves this cache has died (see its log)");
+		ps_error_set(err, -rc, "the daemon that serves this cache has died, or has no memory (see its log)");
 	if (rc < 0)
 		ps_mountfd_detach(mountpoint, id);
 	return rc;

@@ -122,7 +122,7 @@ int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_e
 		return 0;
 	r = b->device->ops->leave(b->mirror, err);
 	if (r == 0) {
-		r = b->device->ops->arrived(b->mirror);
+		r = b->device->ops->arrived(b->mirror, err);
 		*ret_arrived = r != 0;
 	}
 	return PS_MIN(r, 0);

@@ -242,7 +242,7 @@ static void sent_count(struct ps_cuda_device *d, struct cuda_mirror *m)
 	m->under_way = 0;
 }
 
-int ps_cuda_arrived(struct ps_mirror *mirror)
+int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -251,13 +251,15 @@ int ps_cuda_arrived(struct ps_mirror *mirror)
 	PS_LOCK_SCOPE(&m->lock);
 	if (!m->under_way)
 		return 1;
-	if (ps_cuda_enter(d, NULL) < 0)
+	if (ps_cuda_enter(d, err) < 0)
 		return -EIO;
 	r = d->cu->event_query(m->sent);
 	if (r == 0)
 		sent_count(d, m);
 	ps_cuda_leave(d);
-	return r == 0 ? 1 : r == PS_CU_NOT_READY ? 0 : -EIO;
+	if (r == PS_CU_NOT_READY)
+		return 0;
+	return r == 0 ? 1 : ps_cuda_error(d->cu, r, err, "copying a batch");
 }
 
 int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
@@ -273,7 +275,7 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(d->cu, r, err, "a copy to the GPU failed");
-	(void)ps_cuda_arrived(mirror);
+	(void)ps_cuda_arrived(mirror, NULL);
 	return 0;
 }
 

@@ -49,7 +49,7 @@ int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *si
         struct ps_mirror **ret_mirror, struct ps_load_error *err);
 void ps_cuda_mirror_free(struct ps_mirror *mirror);
 int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
-int ps_cuda_arrived(struct ps_mirror *mirror);
+int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_load_error *err);
 int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err);
 int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *err);
 int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_load_error *err); /* leave() */

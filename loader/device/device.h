@@ -89,7 +89,7 @@ struct ps_device_ops {
 	 * to be made of the copy: then it has arrived. What is between stretches has any value there. */
 	int (*send)(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
 	/* 1: the last send is over, or there was none; 0: not yet; -EIO. */
-	int (*arrived)(struct ps_mirror *mirror);
+	int (*arrived)(struct ps_mirror *mirror, struct ps_load_error *err);
 	int (*wait)(struct ps_mirror *mirror, struct ps_load_error *err); /* until it has */
 	int (*use)(struct ps_mirror *mirror, void *stream, struct ps_load_error *err);
 	int (*leave)(struct ps_mirror *mirror, struct ps_load_error *err);

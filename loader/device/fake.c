@@ -441,12 +441,12 @@ static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending,
 	return r == 0 ? 0 : ps_load_error_set(err, -r, "out of memory");
 }
 
-static int fake_arrived(struct ps_mirror *mirror)
+static int fake_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
 {
 	const struct fake_mirror *m = mirror_of(mirror);
 
 	PS_LOCK_SCOPE(&the.lock);
-	return the.lost ? -EIO : m->sent.done == m->sent.asked;
+	return the.lost ? lost(err) : m->sent.done == m->sent.asked;
 }
 
 static int fake_wait(struct ps_mirror *mirror, struct ps_load_error *err)

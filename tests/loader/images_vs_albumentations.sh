@@ -7,6 +7,7 @@ pip_python albumentations albumentations==2.0.8
 
 export NO_ALBUMENTATIONS_UPDATE=1
 "$python" "$top_srcdir/tests/loader/image_ops_vs_albumentations.py" >"$T/out" 2>&1 || true
+# shellcheck disable=SC2094 # it is only read
 while read -r line; do
 	case $line in
 		"ok "*) pass "${line#*- }" ;;
