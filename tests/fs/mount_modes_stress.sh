@@ -9,7 +9,7 @@ for i in 1 2 3 4 5; do
 	random_file "$T/www/$i.bin" $((i * 1700333)) "$i"
 done
 start_nginx
-seconds=2
+seconds=1
 ! long || seconds=4
 
 for options in "" --cold-reads=direct --cold-reads=cached --no-passthrough; do

@@ -3,6 +3,7 @@
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires slow python:numpy python:PIL
+long || skip_all "its packages take long to get: scripts/check --all runs it"
 pip_python albumentations albumentations==2.0.8
 
 export NO_ALBUMENTATIONS_UPDATE=1
